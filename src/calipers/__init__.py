@@ -1,0 +1,30 @@
+"""Measure text encoders before they ship."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["DataOptions", "ModelOptions", "Store", "evaluate"]
+
+if TYPE_CHECKING:
+    from calipers.api import evaluate
+    from calipers.data import DataOptions
+    from calipers.models import ModelOptions
+    from calipers.store import Store
+
+_HOMES = {
+    "evaluate": "calipers.api",
+    "DataOptions": "calipers.data",
+    "ModelOptions": "calipers.models",
+    "Store": "calipers.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `import calipers` alone costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'calipers' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,101 @@
+"""The command line. Errors become one sentence and an exit code here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+import click
+
+from calipers import __version__
+from calipers.cli.demo import demo
+from calipers.cli.eval import eval_
+from calipers.cli.info import doctor, tasks
+from calipers.cli.options import GroupedCommand
+from calipers.cli.runs import runs
+
+_ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="calipers")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error. Works anywhere on the line.")
+def app(debug: bool) -> None:
+    """Measure text encoders before they ship.
+
+    \b
+    How good is it?         calipers eval -m MODEL --dataset pairs.csv
+    What can be measured?   calipers tasks
+    What did I measure?     calipers runs list
+    See it work             calipers demo
+
+    A MODEL is a folder, an .onnx file, a hub id, an .npy or .parquet of vectors, or an http address. Exit codes: 0 done,
+    2 the request or the data is wrong, 3 the model cannot be loaded, 4 inference failed.
+    """
+
+
+for _command in (eval_, tasks, runs, demo, doctor):
+    app.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point of the `calipers` command."""
+    line = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in line or bool(os.environ.get("CALIPERS_DEBUG"))
+    sys.exit(run([word for word in line if word != "--debug"], debug=debug))
+
+
+def run(line: Sequence[str], *, debug: bool = False) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        code = app.main(args=spread_columns(line), prog_name="calipers", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2, debug)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130, debug=False)
+    except BrokenPipeError:
+        # The reader of our output went away (`calipers … | head`): that is its right.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if isinstance(code, int):
+            return _fail(str(error), code, debug)
+        return _fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)", 4, debug)
+
+
+def spread_columns(line: Sequence[str]) -> list[str]:
+    """`--column a=b c=d` means `--column a=b --column c=d`.
+
+    >>> spread_columns(["--column", "a=b", "c=d", "-m", "x=y"])
+    ['--column', 'a=b', '--column', 'c=d', '-m', 'x=y']
+    """
+    spread: list[str] = []
+    within = False
+    for word in line:
+        if within and spread[-1] != "--column" and _ASSIGNMENT.fullmatch(word):
+            spread.append("--column")
+        spread.append(word)
+        within = word == "--column" or (within and bool(_ASSIGNMENT.fullmatch(word)))
+    return spread
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    one_line = " ".join(message.split())
+    # Names from data and models may hold control characters, which a terminal would obey.
+    shown = "".join(c if c.isprintable() else "�" for c in one_line)
+    click.echo(f"calipers: {shown}", err=True)
+    return code
+
+
+__all__ = ["GroupedCommand", "app", "main", "run"]

@@ -1,0 +1,47 @@
+"""`calipers demo`: the main jobs, on data and a model that are here already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from calipers.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calipers.demo import Step
+
+
+@click.command()
+@options.apply(click.option("--no-store", is_flag=True, help="Keep nothing."))
+def demo(no_store: bool) -> None:
+    """Show Calipers at work on the sample data that it carries, with the real all-MiniLM-L6-v2."""
+    from calipers import demo as script
+    from calipers.report import text
+
+    out, err = options.consoles()
+    store = options.open_store(None, no_store)
+    model = script.find_model()
+    out.print(f"Model: {model}\n", markup=False, soft_wrap=True)
+    for number, step in enumerate(script.STEPS, start=1):
+        _announce(out, number, step, model)
+        with text.bar(err) as progress:
+            result, task = step.run(model, store, progress)
+        text.show_result(out, result, task)
+        out.print(f"{step.reading(result)}\n", markup=False, soft_wrap=False)
+    _say_where(out, None if store is None else str(store.folder))
+
+
+def _announce(out: Console, number: int, step: Step, model: str) -> None:
+    out.rule(f"[bold]{number}. {step.title}", align="left") if out.is_terminal else out.print(f"{number}. {step.title}")
+    out.print(f"$ {step.command(model)}", style="green", markup=False, soft_wrap=True)
+
+
+def _say_where(out: Console, folder: str | None) -> None:
+    out.print("Where to look now:")
+    if folder:
+        out.print(f"  runs and outcomes   {folder}", markup=False, soft_wrap=True)
+        out.print("  look at them        calipers runs list · calipers runs show latest --examples 5")
+    out.print("  your own model      calipers eval -m MODEL --dataset pairs.csv   (calipers eval --help)")

@@ -1,0 +1,77 @@
+"""`calipers runs`: what was measured before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from calipers.cli import options
+
+_STORE = click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Where runs are kept.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+
+@click.group()
+def runs() -> None:
+    """Look into the store: list, show or rm runs. RUN is an id, its beginning, or `latest`."""
+
+
+@runs.command("list")
+@_STORE
+@_JSON
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most this many.")
+def list_(store: Path | None, as_json: bool, limit: int) -> None:
+    """The runs, newest first."""
+    from calipers.report import document, text
+    from calipers.store import Store
+
+    out, err = options.consoles()
+    place = Store(store)
+    lines = place.list()
+    if as_json:
+        click.echo(document.to_json([vars(line) for line in lines[:limit]]))
+        return
+    if not lines:
+        err.print(f"no runs yet in {place.folder}: calipers eval makes one", markup=False)
+        return
+    text.show_runs(out, lines[:limit])
+    if len(lines) > limit:
+        err.print(f"{len(lines) - limit} older runs not shown: --limit", markup=False)
+
+
+@runs.command()
+@click.argument("run")
+@_STORE
+@_JSON
+@click.option("--examples", type=click.IntRange(min=0), default=0, metavar="N", help="Also the first N outcomes.")
+def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
+    """One run, as it was printed when it was made."""
+    from calipers import tasks
+    from calipers.report import document, text
+    from calipers.store import Store
+
+    result = Store(store).load(run)
+    if as_json:
+        content = document.document(result)
+        if examples:
+            content["examples"] = document.examples(result, examples)
+        click.echo(document.to_json(content))
+        return
+    out, _ = options.consoles()
+    text.show_result(out, result, tasks.find(result.task))
+    if examples:
+        text.show_examples(out, document.examples(result, examples))
+
+
+@runs.command()
+@click.argument("run", nargs=-1, required=True)
+@_STORE
+def rm(run: tuple[str, ...], store: Path | None) -> None:
+    """Forget runs."""
+    from calipers.store import Store
+
+    place = Store(store)
+    for run_id in [place.resolve(name) for name in run]:
+        place.remove(run_id)
+        click.echo(f"removed {run_id}")

@@ -1,0 +1,257 @@
+"""The shared nouns: models, datasets, outcomes, metrics, results, and how things fail.
+
+Imports nothing of ours, so that every other module may import it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Counts = NDArray[np.integer[Any]]
+Columns = Mapping[str, NDArray[Any]]
+
+# --- how things fail -------------------------------------------------------------------------------------------
+
+
+class CalipersError(Exception):
+    """Something the user can act on: the message is one sentence, the exit code says whose fault it is."""
+
+    exit_code = 2
+
+
+class RequestError(CalipersError):
+    """What was asked cannot be done: an unknown task, a missing flag, a file in the way."""
+
+
+class DataError(RequestError):
+    """The data are wrong: the message names file, line, column, what was expected and what was found."""
+
+
+class ModelError(CalipersError):
+    """The model cannot be loaded."""
+
+    exit_code = 3
+
+
+class InferenceError(CalipersError):
+    """The model was loaded but did not answer."""
+
+    exit_code = 4
+
+
+class InvalidOutput(InferenceError):
+    """The model answered, and the answer is dead: non-finite, zero-norm or constant. `rows` are example ids."""
+
+    def __init__(self, message: str, rows: Sequence[str]) -> None:
+        super().__init__(message)
+        self.rows = tuple(rows)
+
+
+def name_some(names: Sequence[str], most: int = 5) -> str:
+    """Name the first few and count the rest.
+
+    >>> name_some(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+# --- progress --------------------------------------------------------------------------------------------------
+
+
+class Progress(Protocol):
+    """Where long work says how far it is. The command line shows a bar, the library stays silent."""
+
+    def start(self, label: str, total: int) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+class Silent:
+    def start(self, label: str, total: int) -> None:
+        pass
+
+    def advance(self, count: int) -> None:
+        pass
+
+
+SILENT = Silent()
+
+# --- models ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What answered, and how: enough to tell two models apart and to run the same one again."""
+
+    backend: str
+    model_id: str
+    path: str | None
+    device: str
+    fingerprint: str  # of the weights and the tokenizer; of the address for an endpoint
+    settings: Mapping[str, Any] = field(default_factory=dict)  # pooling, normalisation, prompt, dtype, batching …
+
+
+class Encoder(Protocol):
+    """A model that turns texts into vectors."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        """One row per text, in the order asked: float32[n, d]."""
+        ...
+
+
+# --- data ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a task reads: `key` is the name in `--column key=name`, `default` the name it has usually."""
+
+    key: str
+    default: str
+    kind: Literal["text", "number"]
+    about: str
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the rows came from, and how they were chosen."""
+
+    path: str
+    name: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    requested: int | None = None  # --samples; None means every row
+    shuffle: bool = True
+    seed: int = 42
+    streaming: bool = False
+    columns_mapping: Mapping[str, str] = field(default_factory=dict)
+    rows_read: int = 0
+    rows_blank: int = 0
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows as named columns (by column key), an id for each, and a fingerprint of both."""
+
+    ids: tuple[str, ...]
+    columns: Mapping[str, Sequence[Any]]
+    source: DataSource
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+# --- outcomes and metrics --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What came out of each example. `columns` has one entry per example, the unit that a bootstrap resamples."""
+
+    ids: tuple[str, ...]
+    columns: Columns
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+Statistic = Callable[[Counts], Floats]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How much worse still passes, and from where on it is a regression. Shares when relative, points when not."""
+
+    passes: float
+    at_risk: float
+    relative: bool = True
+
+    def __str__(self) -> str:
+        if self.relative:
+            return f"{self.passes:.0%} / {self.at_risk:.0%}"
+        return f"{self.passes:g} / {self.at_risk:g} points"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number about outcomes.
+
+    `statistic(columns)` prepares whatever is shared between resamples (a sort, say) and returns a function of how
+    often each example counts: int[n, r] to float[r]. The plain value is the one where every example counts once.
+    """
+
+    name: str
+    about: str
+    statistic: Callable[[Columns], Statistic]
+    higher_is_better: bool = True
+    thresholds: Thresholds = Thresholds(0.05, 0.10)
+
+    def value(self, columns: Columns) -> float:
+        """NaN where the metric is not defined."""
+        examples = len(next(iter(columns.values())))
+        return float(self.statistic(columns)(np.ones((examples, 1), dtype=np.int64))[0])
+
+
+# --- tasks and results -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DefaultData:
+    path: str
+    name: str | None
+    split: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked of a model. The first metric is the primary one."""
+
+    name: str
+    aliases: tuple[str, ...]
+    about: str
+    unit: str  # what one example is called: "pair", "text", "query"
+    columns: tuple[Column, ...]
+    default_data: DefaultData
+    metrics: tuple[Metric, ...]
+    check: Callable[[Dataset], None]  # refuse data that cannot give a number, before a model is loaded
+    text_ids: Callable[[Dataset], Mapping[str, str]]  # text → the id that precomputed vectors may be stored under
+    run: Callable[[Any, Dataset, Progress], Outcomes]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run's record: what was asked, on what, what came out. It holds no verdict."""
+
+    run_id: str
+    created: str
+    task: str
+    model: ModelInfo
+    dataset: DataSource
+    fingerprint: str
+    request: Mapping[str, Any]  # {"given": …, "defaulted": …}
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float] | None]
+    bootstrap: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    timing: Mapping[str, float]
+    environment: Mapping[str, Any]
+    outcomes: Outcomes
+
+
+def finite_or_none(value: float) -> float | None:
+    """JSON has no NaN: what is unknown is null."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,123 @@
+"""A file, a folder or a hub id to a Dataset: typed columns, an id per row, a fingerprint of both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from calipers.core import Column, DataError, Dataset, DataSource, RequestError
+from calipers.data import hub, readers
+from calipers.data.columns import Record, map_columns, records
+from calipers.data.choose import choose
+
+__all__ = ["DataOptions", "load", "sample"]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    name: str | None = None  # the hub's configuration
+    split: str | None = None
+    revision: str | None = None
+    samples: int | None = None
+    seed: int = 42
+    shuffle: bool = True
+    streaming: bool = False
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise RequestError(f"--samples must be at least 1, found {self.samples}")
+        if self.seed < 0:
+            raise RequestError(f"--seed must not be negative, found {self.seed}")
+
+
+def sample(name: str) -> Path:
+    """A file of the sample data that this package carries: "english" or "japanese"."""
+    return Path(__file__).parent / "sample" / f"{name}.jsonl"
+
+
+def load(
+    reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str], options: DataOptions
+) -> Dataset:
+    """The chosen rows, in the order of the source. Blank texts are left out before rows are chosen.
+
+    Shuffling decides which rows are taken, not their order: the same rows have the same fingerprint however they
+    were asked for.
+    """
+    named = map_columns(columns, mapping)
+    if options.split is None and _is_on_hub(reference):
+        options = replace(options, split="test")
+    with closing(_rows(reference, options)) as rows:
+        found = records(rows, columns, named)
+        chosen = choose(found, options.samples, seed=options.seed if options.shuffle else None)
+    if not chosen.kept:
+        blank = f": all {chosen.seen} rows have a blank text" if chosen.seen else ""
+        raise DataError(f"{reference} holds no row to measure{blank}")
+    _refuse_repeated_ids(chosen.kept, named)
+    return Dataset(
+        ids=tuple(record.id for record in chosen.kept),
+        columns={column.key: [record.values[column.key] for record in chosen.kept] for column in columns},
+        source=DataSource(
+            path=reference,
+            name=options.name,
+            split=options.split,
+            revision=options.revision,
+            requested=options.samples,
+            shuffle=options.shuffle,
+            seed=options.seed,
+            streaming=options.streaming,
+            columns_mapping=named,
+            rows_read=chosen.seen,
+            rows_blank=chosen.blank,
+        ),
+        fingerprint=fingerprint(chosen.kept, columns),
+    )
+
+
+def fingerprint(kept: Sequence[Record], columns: Sequence[Column]) -> str:
+    """SHA-256 over ids and values, row by row. Column names and file format do not matter."""
+    total = hashlib.sha256()
+    for record in kept:
+        row: list[Any] = [record.id, *(record.values[column.key] for column in columns)]
+        total.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
+    return f"sha256:{total.hexdigest()}"
+
+
+def _is_on_hub(reference: str) -> bool:
+    if reference.startswith("hub:"):
+        return True
+    if Path(reference).expanduser().exists():
+        return False
+    if readers.looks_like_a_path(reference):
+        raise DataError(f"there is no dataset at {reference!r}: no such file or folder")
+    return True
+
+
+def _rows(reference: str, options: DataOptions) -> Iterator[readers.Row]:
+    if _is_on_hub(reference):
+        return hub.read(
+            reference.removeprefix("hub:"),
+            name=options.name,
+            split=str(options.split),
+            revision=options.revision,
+            streaming=options.streaming,
+        )
+    if options.name or options.revision:
+        raise RequestError(f"--dataset-name and --revision are for the hub, and {reference} is a file here")
+    return readers.read(Path(reference).expanduser(), options.split)
+
+
+def _refuse_repeated_ids(kept: Sequence[Record], named: Mapping[str, str]) -> None:
+    first: dict[str, Record] = {}
+    for record in kept:
+        if record.id in first:
+            raise DataError(
+                f"{record.where}, column {record.id_column!r}: the id {record.id!r} stands already at "
+                f"{first[record.id].where}; name another column with --column id_column=NAME, "
+                "or number the rows with --column id_column="
+            )
+        first[record.id] = record

@@ -1,0 +1,50 @@
+"""Which rows are measured. Streaming or not, the same seed chooses the same rows."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.data.columns import Record
+
+_DRAWS = 4096
+
+
+@dataclass(frozen=True)
+class Chosen:
+    kept: list[Record]
+    seen: int
+    blank: int
+
+
+def choose(rows: Iterable[Record], samples: int | None, *, seed: int | None) -> Chosen:
+    """Up to `samples` rows that are not blank, in their order: the first ones, or random ones when there is a seed.
+
+    Every row that is not blank draws a number as it passes, and those with the smallest numbers stay. That is a
+    uniform sample without replacement that needs neither the length of the source nor more memory than the sample.
+    """
+    seen = blank = 0
+    kept: list[Record] = []
+    heap: list[tuple[float, int, Record]] = []
+    lots = _lots(seed)
+    for seen, record in enumerate(rows, start=1):
+        if record.blank:
+            blank += 1
+        elif samples is None or (seed is None and len(kept) < samples):
+            kept.append(record)
+        elif seed is not None:
+            entry = (-next(lots), -seen, record)
+            (heapq.heappush if len(heap) < samples else heapq.heappushpop)(heap, entry)
+        if seed is None and samples is not None and len(kept) == samples:
+            break
+    kept += [record for _, _, record in sorted(heap, key=lambda entry: -entry[1])]
+    return Chosen(kept, seen, blank)
+
+
+def _lots(seed: int | None) -> Iterable[float]:
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from rng.random(_DRAWS).tolist()

@@ -1,0 +1,176 @@
+"""Files to rows. Every row knows where it stands, for the error that may come later."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from calipers.core import DataError
+
+
+@dataclass(frozen=True)
+class Row:
+    where: str  # "pairs.csv, line 7"
+    values: Mapping[str, Any]
+
+
+def read(path: Path, split: str | None) -> Iterator[Row]:
+    files = _files(path, split) if path.is_dir() else [path]
+    for file in files:
+        yield from _reader(file)(file)
+
+
+def looks_like_a_path(reference: str) -> bool:
+    """Whether a reference that is not there was meant as a file: hub ids have one slash and no such ending."""
+    return (
+        reference.count("/") > 1
+        or reference.startswith((".", "/", "~"))
+        or any(reference.endswith(ending) for ending in _READERS)
+    )
+
+
+def _files(folder: Path, split: str | None) -> list[Path]:
+    """The data files of a folder: those whose name begins with the split, where one is asked for."""
+    files = sorted(f for f in (*folder.glob("*"), *folder.glob("data/*")) if f.is_file() and _ending(f) in _READERS)
+    if not files:
+        raise DataError(f"the folder {folder} holds no data: expected files {', '.join(_READERS)}")
+    if split is None and len({_ending(f) for f in files}) == 1 and len(splits := _splits(files)) == 1:
+        split = splits[0]
+    wished = split or "test"
+    found = [f for f in files if re.fullmatch(rf"{re.escape(wished)}([-_.]\d.*)?", _stem(f))]
+    if not found:
+        raise DataError(f"the folder {folder} has no split {wished!r}: it has {', '.join(_splits(files))} (--split)")
+    return found
+
+
+def _splits(files: list[Path]) -> list[str]:
+    return sorted({re.sub(r"[-_.]\d.*$", "", _stem(f)) for f in files})
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    with _open(path) as file:
+        for number, line in enumerate(_lines(file, path), start=1):
+            if line.strip():
+                where = f"{path.name}, line {number}"
+                yield Row(where, _object(_parse(line, where), where))
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """A list of objects, an object of equally long lists, or an object whose one list holds the rows."""
+    with _open(path) as file:
+        found = _parse("".join(_lines(file, path)), path.name)
+    if isinstance(found, dict):
+        lists = {key: value for key, value in found.items() if isinstance(value, list)}
+        if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
+            found = next(iter(lists.values()))
+        elif lists and len(lists) == len(found) and len({len(v) for v in lists.values()}) == 1:
+            found = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    if not isinstance(found, list):
+        raise DataError(f"{path.name}: expected a list of objects, found {type(found).__name__}")
+    for number, row in enumerate(found, start=1):
+        where = f"{path.name}, item {number}"
+        yield Row(where, _object(row, where))
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    with _open(path) as file:
+        lines = _lines(file, path)
+        first = next(lines, "")
+        delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
+        header = next(csv.reader([first], delimiter=delimiter), [])
+        rows = csv.reader(lines, delimiter=delimiter)
+        try:
+            for cells in rows:
+                where = f"{path.name}, line {rows.line_num + 1}"
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    raise DataError(f"{where}: expected {len(header)} fields as in the header, found {len(cells)}")
+                yield Row(where, dict(zip(header, cells, strict=True)))
+        except csv.Error as error:
+            raise DataError(f"{path.name}, line {rows.line_num + 1}: not valid CSV: {error}") from error
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        number = 0
+        for batch in file.iter_batches():
+            for values in batch.to_pylist():
+                number += 1
+                yield Row(f"{path.name}, row {number}", values)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path.name} cannot be read as parquet: {str(error).splitlines()[0]}") from error
+
+
+_READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".parquet": _parquet,
+    ".jsonl.gz": _jsonl,
+    ".csv.gz": _csv,
+    ".tsv.gz": _csv,
+}
+
+
+def _reader(path: Path) -> Callable[[Path], Iterator[Row]]:
+    reader = _READERS.get(_ending(path))
+    if reader is None:
+        raise DataError(f"{path} has an unknown format: expected {', '.join(_READERS)}")
+    return reader
+
+
+def _ending(path: Path) -> str:
+    name = path.name.lower()
+    return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
+
+
+def _stem(path: Path) -> str:
+    return path.name[: -len(_ending(path))]
+
+
+def _open(path: Path) -> IO[str]:
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+        return path.open(encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
+    number = 0
+    try:
+        for number, line in enumerate(file, start=1):
+            yield line
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name}, after line {number}: expected UTF-8, found the byte {error.object[error.start]:#x}") from error
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path.name}, after line {number}: {error}") from error
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where}: not valid JSON: {error}") from error
+
+
+def _object(found: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        raise DataError(f"{where}: expected an object with named values, found {type(found).__name__}")
+    return found

@@ -1,0 +1,1 @@
+"""Arrays to numbers. Pure functions; nothing of ours is imported here."""

@@ -1,0 +1,67 @@
+"""Bootstrap: the distribution of a statistic when the examples are drawn again, with replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.integer[Any]]
+Statistic = Callable[[Counts], Floats]
+
+# Examples × resamples in hand at a time, per thread. 4 MB an array is where numpy asks for huge pages: smaller arrays
+# spend most of their time in page faults (measured: 3.1 s for eight statistics at 1 << 18, 1.2 s at 1 << 19).
+_CHUNK_CELLS = 1 << 19
+
+
+def distribution(
+    statistics: Sequence[Statistic], examples: int, *, resamples: int, seed: int, threads: int = 1
+) -> Floats:
+    """Every statistic on every resample: float64[statistics, resamples].
+
+    All statistics see the same resamples, and the same seed gives the same bits with any number of threads:
+    each chunk of resamples has its own generator. Memory is bounded by the chunk, not by the resamples.
+    """
+    rows = max(1, _CHUNK_CELLS // max(1, examples))
+    starts = range(0, resamples, rows)
+    seeds = np.random.SeedSequence(seed).spawn(len(starts))
+
+    def chunk(start: int, chunk_seed: np.random.SeedSequence) -> Floats:
+        counts = draw(examples, min(rows, resamples - start), np.random.default_rng(chunk_seed))
+        return np.stack([statistic(counts) for statistic in statistics])
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        return np.concatenate(list(pool.map(chunk, starts, seeds)), axis=1)
+
+
+def draw(examples: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """How often each example is drawn in each resample: int32[examples, resamples], columns summing to examples."""
+    picks = rng.integers(0, examples, size=(examples, resamples))
+    picks *= resamples
+    picks += np.arange(resamples)
+    counts = np.bincount(picks.ravel(), minlength=examples * resamples)
+    return counts.astype(np.int32).reshape(examples, resamples)
+
+
+def percentile_interval(
+    values: Floats, *, confidence: float, most_undefined: float = 0.01
+) -> tuple[float, float] | None:
+    """The middle `confidence` share of the resampled values, or None.
+
+    Resamples in which the statistic is undefined are left out; with more of them than `most_undefined` there is no
+    interval to give.
+
+    >>> percentile_interval(np.arange(101.0), confidence=0.9)
+    (5.0, 95.0)
+    >>> percentile_interval(np.array([1.0, np.nan]), confidence=0.9) is None
+    True
+    """
+    defined = values[np.isfinite(values)]
+    if len(defined) < (1 - most_undefined) * len(values) or len(defined) == 0:
+        return None
+    low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

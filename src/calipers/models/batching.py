@@ -1,0 +1,129 @@
+"""Many texts through a model: every distinct text once, sorted by token count, in batches of a token budget.
+
+Memory: texts are taken in windows of `WINDOW`, whose token ids are held together; then one batch per worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import InferenceError, Progress
+from calipers.models.tokenizer import Tokenizer, Tokens
+
+WINDOW = 65_536
+
+Ints = NDArray[np.int64]
+Forward = Callable[["Batch"], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How rows are put together. At most one of `tokens` and `rows` is set; `why` is told to the user.
+
+    `fixed_rows` and `fixed_length` are what a graph with a fixed shape demands: a batch is filled up to exactly that.
+    """
+
+    tokens: int | None
+    rows: int | None
+    why: str
+    fixed_rows: int | None = None
+    fixed_length: int | None = None
+
+    def __str__(self) -> str:
+        if self.rows == 1:
+            size = "one row at a time"
+        elif self.rows:
+            size = f"{self.rows} rows a batch"
+        else:
+            size = f"{self.tokens} tokens a batch"
+        return f"{size} ({self.why})" if self.why else size
+
+    def size(self, length: int) -> int:
+        """How many rows of this many tokens make a batch."""
+        if self.rows:
+            return self.rows
+        return max(1, (self.tokens or 1) // (self.fixed_length or max(1, length)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids of a few texts, padded to the longest of them (or to what the graph demands): int64[rows, length]."""
+
+    ids: Ints
+    type_ids: Ints
+    mask: Ints
+    rows: int  # the real ones; the others only fill a fixed shape
+
+
+def encode(
+    texts: Sequence[str],
+    *,
+    tokenizer: Tokenizer,
+    forward: Forward,
+    batching: Batching,
+    workers: int,
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Vectors of the texts, in the order asked. Repeated texts share one forward pass."""
+    distinct = list(dict.fromkeys(texts))
+    position = {text: i for i, text in enumerate(distinct)}
+    progress.start("Encoding", len(distinct))
+    vectors: NDArray[np.float32] | None = None
+    for start in range(0, len(distinct), WINDOW):
+        tokens = tokenizer.encode(distinct[start : start + WINDOW])
+        for rows, answer in _answers(tokens, tokenizer.pad_id, forward, batching, workers):
+            if vectors is None:
+                vectors = np.empty((len(distinct), answer.shape[1]), dtype=np.float32)
+            vectors[start + rows] = answer
+            progress.advance(len(rows))
+    if vectors is None:
+        raise InferenceError("there is no text to encode")
+    return vectors[[position[text] for text in texts]] if len(distinct) < len(texts) else vectors
+
+
+def plan(lengths: Ints, batching: Batching) -> list[Ints]:
+    """Row numbers of each batch, longest first: the largest memory is asked for at once, and no core ends on a big one."""
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        stop = start + batching.size(int(lengths[order[start]]))
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def pad(tokens: Sequence[Tokens], pad_id: int, batching: Batching) -> Batch:
+    length = batching.fixed_length or max(len(row.ids) for row in tokens)
+    shape = (batching.fixed_rows or len(tokens), length)
+    ids, type_ids, mask = np.full(shape, pad_id), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    # A fixed batch is filled up with its first row: a row that is all padding would be NaN in attention.
+    for i, row in enumerate([*tokens, *[tokens[0]] * (shape[0] - len(tokens))]):
+        n = len(row.ids)
+        ids[i, :n], type_ids[i, :n], mask[i, :n] = row.ids, row.type_ids, 1
+    return Batch(ids, type_ids, mask, rows=len(tokens))
+
+
+def _answers(
+    tokens: Sequence[Tokens], pad_id: int, forward: Forward, batching: Batching, workers: int
+) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
+    """Run the batches on `workers` threads. Each batch is computed by one thread, so their number changes no bit."""
+
+    def run(rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
+        batch = pad([tokens[i] for i in rows], pad_id, batching)
+        return rows, forward(batch)[: batch.rows]
+
+    waiting = iter(plan(np.array([len(row.ids) for row in tokens]), batching))
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        running: set[Future[tuple[Ints, NDArray[np.float32]]]] = set()
+        try:
+            while running := running | {pool.submit(run, rows) for rows in islice(waiting, 2 * workers - len(running))}:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        finally:
+            pool.shutdown(cancel_futures=True)

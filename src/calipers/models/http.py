@@ -1,0 +1,192 @@
+"""Encoders behind an HTTP endpoint: OpenAI's `/v1/embeddings` and text-embeddings-inference's `/embed`.
+
+The key comes from CALIPERS_API_KEY (or OPENAI_API_KEY, for OpenAI's own host only) and is never stored or shown.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
+from calipers.models import Source
+from calipers.models.options import ModelOptions
+from calipers.models.tokenizer import first_line
+
+_ROWS = 32  # texts per request
+_REQUESTS = 4  # requests under way at once
+_TRIES = 5
+_FIRST_PAUSE = 0.5  # seconds, doubled after each failure
+_LONGEST_PAUSE = 30.0
+_LARGEST_ANSWER = 256 << 20
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would send the key to a host that nobody named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def load(source: Source, options: ModelOptions) -> HttpEncoder:
+    url = source.reference.rstrip("/")
+    if not urllib.parse.urlsplit(url).hostname:
+        raise ModelError(f"{source.reference!r} is no address: expected http://host:port/…")
+    return HttpEncoder(_settle_protocol(url, options), options)
+
+
+class HttpEncoder:
+    def __init__(self, url: str, options: ModelOptions) -> None:
+        self._url = url
+        self._options = options
+        self._rows = options.batch_size or _ROWS
+        self.info = ModelInfo(
+            backend="http",
+            model_id=options.model_id or _without_secrets(url),
+            path=_without_secrets(url),
+            device="endpoint",
+            fingerprint=f"url:{_without_secrets(url)}#{options.model_id or ''}",
+            settings={
+                "protocol": "tei" if url.endswith("/embed") else "openai",
+                "prompt": options.prompt or "",
+                "normalize": options.normalize,
+                "batching": f"{self._rows} texts a request",
+            },
+        )
+
+    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        distinct = list(dict.fromkeys(texts))
+        prompt = self._options.prompt or ""
+        progress.start("Encoding", len(distinct))
+        batches = [distinct[i : i + self._rows] for i in range(0, len(distinct), self._rows)]
+        parts = []
+        with ThreadPoolExecutor(max_workers=_REQUESTS) as pool:
+            try:
+                for part in pool.map(lambda rows: embed(self._url, [prompt + r for r in rows], self._options), batches):
+                    parts.append(part)
+                    progress.advance(len(part))
+            finally:
+                pool.shutdown(cancel_futures=True)
+        if len({part.shape[1] for part in parts}) != 1:
+            raise InferenceError(f"{self.info.path} answered with vectors of different lengths, or none")
+        position = {text: i for i, text in enumerate(distinct)}
+        return np.concatenate(parts)[[position[text] for text in texts]]
+
+
+def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float32]:
+    """One request: float32[len(texts), d]."""
+    if url.endswith("/embed"):
+        wish = {} if options.normalize is None else {"normalize": options.normalize}
+        found = post(url, {"inputs": texts, "truncate": True, **wish}, options)
+    else:
+        body = {"input": texts, "model": options.model_id or "default", "encoding_format": "float"}
+        found = _openai_vectors(post(url, body, options), url)
+    try:
+        vectors = np.array([[np.nan if x is None else x for x in row] for row in found], dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InferenceError(f"{_without_secrets(url)} answered with something else than vectors") from error
+    if vectors.ndim != 2 or len(vectors) != len(texts):
+        raise InferenceError(
+            f"{_without_secrets(url)} answered {list(vectors.shape)} to {len(texts)} texts: expected one vector each"
+        )
+    return vectors
+
+
+def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
+    """POST as JSON. Busy and broken answers, and connections that fail, are tried again with growing pauses."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), _headers(url), method="POST")
+    for attempt in range(_TRIES):
+        try:
+            with _OPENER.open(request, timeout=options.timeout) as answer:
+                return _read(answer, url)
+        except urllib.error.HTTPError as error:
+            if error.code not in (408, 409, 425, 429) and error.code < 500:
+                raise _refusal(error, url) from error
+            failure, wish = f"status {error.code}", error.headers.get("Retry-After")
+        except (OSError, http.client.HTTPException) as error:
+            failure, wish = first_line(getattr(error, "reason", None) or error), None
+        if attempt + 1 < _TRIES:
+            time.sleep(_pause(attempt, wish))
+    raise InferenceError(f"{_without_secrets(url)} did not answer in {_TRIES} tries: {failure}")
+
+
+def _read(answer: Any, url: str) -> Any:
+    content = answer.read(_LARGEST_ANSWER + 1)
+    if len(content) > _LARGEST_ANSWER:
+        raise InferenceError(f"{_without_secrets(url)} answered with more than {_LARGEST_ANSWER >> 20} MiB")
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise InferenceError(f"{_without_secrets(url)} answered with something else than JSON") from error
+
+
+def _settle_protocol(url: str, options: ModelOptions) -> str:
+    """An address that ends in /embeddings or /embed is taken as it is; else both are tried on one text."""
+    if url.endswith(("/embeddings", "/embed")):
+        candidates = [url]
+    elif url.endswith("/v1"):
+        candidates = [f"{url}/embeddings"]
+    else:
+        candidates = [f"{url}/v1/embeddings", f"{url}/embed"]
+    failure = None
+    for candidate in candidates:
+        try:
+            embed(candidate, ["test"], options)
+            return candidate
+        except InferenceError as error:
+            failure = error
+            if not isinstance(error, _NotThere):
+                break
+    raise ModelError(f"the endpoint cannot be used: {failure}") from failure
+
+
+class _NotThere(InferenceError):
+    """Status 404 or 405: another path may work."""
+
+
+def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
+    hint = " (set CALIPERS_API_KEY)" if error.code in (401, 403) else ""
+    text = " ".join(error.read(500).decode("utf-8", "replace").split())
+    kind = _NotThere if error.code in (404, 405) else InferenceError
+    return kind(f"{_without_secrets(url)} answered with status {error.code}{hint}: {text[:200] or error.reason}")
+
+
+def _openai_vectors(found: Any, url: str) -> list[Any]:
+    try:
+        return [row["embedding"] for row in sorted(found["data"], key=lambda row: row["index"])]
+    except (TypeError, KeyError) as error:
+        raise InferenceError(f"{_without_secrets(url)} did not answer in the form of /v1/embeddings") from error
+
+
+def _headers(url: str) -> dict[str, str]:
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "calipers"}
+    key = os.environ.get("CALIPERS_API_KEY")
+    if not key and urllib.parse.urlsplit(url).hostname == "api.openai.com":
+        key = os.environ.get("OPENAI_API_KEY")
+    return {**headers, "Authorization": f"Bearer {key}"} if key else headers
+
+
+def _pause(attempt: int, wish: str | None) -> float:
+    asked = float(wish) if wish and wish.isdigit() else 0.0
+    return min(_LONGEST_PAUSE, max(asked, _FIRST_PAUSE * 2**attempt))
+
+
+def _without_secrets(url: str) -> str:
+    """The address without user, password and query."""
+    parts = urllib.parse.urlsplit(url)
+    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, "", ""))

@@ -1,0 +1,126 @@
+"""What a model folder says about itself: the files that sentence-transformers writes beside the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calipers.core import ModelError, RequestError
+from calipers.models.options import ModelOptions
+from calipers.models.tokenizer import longest_input, read_json
+
+# Names of pooling modes: in the older file format, in the newer one, and ours.
+_OLD_POOLING = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_OURS = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A folder's own words on how its vectors are made. `further` are modules that only sentence-transformers runs."""
+
+    transformer: Path
+    pooling: str | None = None
+    normalize: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    further: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """The layout with the user's wishes on top, and defaults where neither says anything."""
+
+    pooling: str
+    normalize: bool
+    max_length: int | None
+    lower_case: bool
+    prompt: str
+
+
+def read_layout(folder: Path) -> Layout:
+    modules = _modules(folder)
+    transformer = folder / next((m["path"] for m in modules if m["kind"] == "Transformer"), "")
+    bert = read_json(transformer / "sentence_bert_config.json")
+    general = read_json(folder / "config_sentence_transformers.json")
+    pooling, odd = _pooling(folder, modules)
+    plain = ("Transformer", "Pooling", "Normalize")
+    return Layout(
+        transformer=transformer,
+        pooling=pooling,
+        normalize=any(m["kind"] == "Normalize" for m in modules),
+        max_length=bert.get("max_seq_length") or longest_input(transformer),
+        lower_case=bool(bert.get("do_lower_case")),
+        prompts={k: v for k, v in (general.get("prompts") or {}).items() if isinstance(v, str)},
+        default_prompt_name=general.get("default_prompt_name"),
+        further=(*(m["kind"] for m in modules if m["kind"] not in plain), *odd),
+    )
+
+
+def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
+    longest = layout.max_length
+    wished = options.max_length
+    return EncoderSettings(
+        pooling=options.pooling or layout.pooling or "mean",
+        normalize=layout.normalize if options.normalize is None else options.normalize,
+        max_length=min(wished, longest) if wished and longest else wished or longest,
+        lower_case=layout.lower_case,
+        prompt=_prompt(layout, options),
+    )
+
+
+def _prompt(layout: Layout, options: ModelOptions) -> str:
+    if options.prompt is not None:
+        return options.prompt
+    name = options.prompt_name or layout.default_prompt_name
+    if name is None:
+        return ""
+    if name not in layout.prompts:
+        known = ", ".join(sorted(layout.prompts)) or "none"
+        raise RequestError(f"the model has no prompt named {name!r} (it has: {known}); give the text with --prompt")
+    return layout.prompts[name]
+
+
+def _modules(folder: Path) -> list[dict[str, str]]:
+    path = folder / "modules.json"
+    if not path.exists():
+        return []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return [{"path": str(row["path"]), "kind": str(row["type"]).rsplit(".", 1)[-1]} for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} is not the module list of a sentence-transformers model: {error!r}") from error
+
+
+def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, tuple[str, ...]]:
+    """Our name of the pooling, and what about it we leave to sentence-transformers."""
+    path = next((m["path"] for m in modules if m["kind"] == "Pooling"), None)
+    if path is None:
+        return None, ()
+    config = read_json(folder / path / "config.json")
+    modes = _pooling_modes(config)
+    if len(modes) != 1 or modes[0] not in _OURS:
+        return None, (f"Pooling({'+'.join(modes) or 'none'})",)
+    if config.get("include_prompt", True) is False:
+        return _OURS[modes[0]], ("Pooling(include_prompt=false)",)
+    return _OURS[modes[0]], ()
+
+
+def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
+    mode = config.get("pooling_mode")
+    if isinstance(mode, str):
+        return [mode]
+    if isinstance(mode, list):
+        return [str(m) for m in mode]
+    return [name for key, name in _OLD_POOLING.items() if config.get(key)]

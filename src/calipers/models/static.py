@@ -1,0 +1,109 @@
+"""Static embeddings (model2vec): a text is the mean of its tokens' vectors. No network is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.models import Source, hub
+from calipers.models.layout import read_layout, settle
+from calipers.models.options import ModelOptions
+from calipers.models.pooling import unit
+from calipers.models.tokenizer import Tokenizer, first_line, load_backend, read_json
+
+_WINDOW = 8192  # texts whose token ids are held at a time
+_MAX_LENGTH = 512  # what model2vec cuts at unless told otherwise
+
+
+def load(source: Source, options: ModelOptions) -> StaticEncoder:
+    folder = source.path or hub.fetch(
+        source.reference, revision=options.revision, patterns=[*hub.SETTINGS, "*.safetensors"]
+    )
+    file = folder / "model.safetensors"
+    if not file.exists() or not (folder / "tokenizer.json").exists():
+        raise ModelError(f"{folder} is no model2vec model: expected model.safetensors and tokenizer.json")
+    if options.pooling not in (None, "mean") or options.device != "cpu":
+        raise RequestError("a static model pools by mean, on the cpu: --pooling and --device do not apply")
+    settings = settle(read_layout(folder), options)
+    config = read_json(folder / "config.json")
+    normalize = settings.normalize or bool(config.get("normalize")) if options.normalize is None else options.normalize
+    length = options.max_length or _MAX_LENGTH
+    backend = load_backend(folder)
+    unknown = _unknown_id(backend)
+    info = ModelInfo(
+        backend="static",
+        model_id=options.model_id or (folder.resolve().name if source.path else source.reference),
+        path=str(folder),
+        device="cpu",
+        fingerprint=hub.fingerprint([file, folder / "tokenizer.json"]),
+        settings={"pooling": "mean", "normalize": normalize, "prompt": settings.prompt, "max_length": length},
+    )
+    tokenizer = Tokenizer(backend, max_length=length, pad_id=0)
+    return StaticEncoder(_token_vectors(file), tokenizer, unknown, normalize, settings.prompt, info)
+
+
+class StaticEncoder:
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        tokenizer: Tokenizer,
+        unknown: int | None,
+        normalize: bool,
+        prompt: str,
+        info: ModelInfo,
+    ) -> None:
+        self.info = info
+        self._vectors = vectors
+        self._tokenizer = tokenizer
+        self._unknown = unknown
+        self._normalize = normalize
+        self._prompt = prompt
+
+    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        """A text without a known token is a zero vector."""
+        progress.start("Encoding", len(texts))
+        found = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
+        for start in range(0, len(texts), _WINDOW):
+            window = [self._prompt + text for text in texts[start : start + _WINDOW]]
+            found[start : start + len(window)] = self._means(window)
+            progress.advance(len(window))
+        return unit(found) if self._normalize else found
+
+    def _means(self, texts: list[str]) -> NDArray[np.float32]:
+        means = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
+        for i, tokens in enumerate(self._tokenizer.encode(texts, special_tokens=False)):
+            ids = tokens.ids if self._unknown is None else tokens.ids[tokens.ids != self._unknown]
+            if len(ids):
+                means[i] = self._vectors[ids].mean(axis=0)
+        return means
+
+
+def _token_vectors(file: Path) -> NDArray[np.float32]:
+    """float32[vocabulary, d]: what model2vec stores as embeddings, token weights and a mapping to shared rows."""
+    from safetensors.numpy import load_file
+
+    try:
+        tensors = load_file(file)
+    except Exception as error:
+        raise ModelError(f"{file} cannot be read: {first_line(error)}") from error
+    vectors = tensors.get("embeddings", tensors.get("embedding.weight"))
+    if vectors is None or vectors.ndim != 2:
+        raise ModelError(f"{file} holds no table of embeddings: it has {', '.join(sorted(tensors)) or 'nothing'}")
+    vectors = vectors.astype(np.float32)
+    if "mapping" in tensors:
+        vectors = vectors[tensors["mapping"]]
+    if "weights" in tensors:
+        vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
+    return vectors
+
+
+def _unknown_id(backend: object) -> int | None:
+    """The id of the unknown token, which model2vec leaves out of the mean."""
+    model = getattr(backend, "model", None)
+    token = getattr(model, "unk_token", None)
+    found = backend.token_to_id(token) if isinstance(token, str) else None  # type: ignore[attr-defined]
+    return found if isinstance(found, int) else getattr(model, "unk_id", None)

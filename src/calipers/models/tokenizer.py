@@ -1,0 +1,137 @@
+"""Texts to token ids, by the model's own tokenizer.json, or by transformers where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import ModelError
+
+# What transformers writes for "no limit" is 1e30; anything above this is not a limit.
+_NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Tokens:
+    ids: NDArray[np.int32]
+    type_ids: NDArray[np.int32]
+
+
+class Tokenizer:
+    """A tokenizer of the `tokenizers` library, with the truncation that we say and no padding."""
+
+    def __init__(self, backend: Any, *, max_length: int | None, pad_id: int, lower_case: bool = False) -> None:
+        # A tokenizer.json may ask for padding (all-MiniLM-L6-v2's says 128 tokens, always) or its own truncation.
+        backend.no_padding()
+        backend.no_truncation()
+        if max_length is not None:
+            backend.enable_truncation(max_length)
+        self._backend = backend
+        self._lower_case = lower_case
+        self.pad_id = pad_id
+        self.max_length = max_length
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, texts: Sequence[str], *, special_tokens: bool = True) -> list[Tokens]:
+        wanted = [text.lower() for text in texts] if self._lower_case else list(texts)
+        encodings = self._backend.encode_batch_fast(wanted, add_special_tokens=special_tokens)
+        return [Tokens(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32)) for e in encodings]
+
+
+def load_backend(folder: Path) -> Any:
+    """The fast tokenizer of a folder that holds a tokenizer.json."""
+    import tokenizers
+
+    path = folder / "tokenizer.json"
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises a bare Exception for any fault in the file
+        raise ModelError(f"{path} is not a tokenizer: {error}") from error
+
+
+def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """The tokenizer that transformers makes of a folder, and its fast backend."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
+    except Exception as error:
+        raise ModelError(f"{folder} holds no tokenizer that transformers can load: {first_line(error)}") from error
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(
+            f"the tokenizer of {folder} ({type(tokenizer).__name__}) has no fast version: "
+            "save one with tokenizer.json beside the model"
+        )
+    return tokenizer, backend
+
+
+def open_tokenizer(folder: Path, *, max_length: int | None, lower_case: bool) -> Tokenizer:
+    """The tokenizer of a folder, without transformers where tokenizer.json says it all."""
+    settings = read_json(folder / "tokenizer_config.json")
+    if (folder / "tokenizer.json").exists() and not _completed_by_transformers(settings):
+        backend = load_backend(folder)
+    else:
+        try:
+            _, backend = transformers_backend(folder)
+        except ImportError as error:
+            raise ModelError(
+                f"the tokenizer in {folder} needs transformers: pip install 'calipers[torch]'"
+            ) from error
+    return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case)
+
+
+def _completed_by_transformers(settings: dict[str, Any]) -> bool:
+    """Some tokenizer.json lack the begin or end token that tokenizer_config.json asks transformers to add."""
+    return bool(settings.get("add_eos_token") or settings.get("add_bos_token"))
+
+
+def pad_id(folder: Path, backend: Any) -> int:
+    """The padding token's id. It is masked, so any valid id does; the model's own is the polite one."""
+    token = read_json(folder / "tokenizer_config.json").get("pad_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    found = backend.token_to_id(token) if isinstance(token, str) else None
+    if found is None:
+        found = read_json(folder / "config.json").get("pad_token_id")
+    if found is None and backend.padding:
+        found = backend.padding.get("pad_id")
+    return found if isinstance(found, int) and found >= 0 else 0
+
+
+def longest_input(folder: Path) -> int | None:
+    """The most tokens a model takes, special tokens included, or None where its files do not say."""
+    config = read_json(folder / "config.json")
+    limits = [read_json(folder / "tokenizer_config.json").get("model_max_length")]
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and positions > 0:
+        # Models that count positions from the padding id upwards (RoBERTa's family) lose the first of them.
+        first = (config.get("pad_token_id") or 0) + 1 if counts_from_padding(config) else 0
+        limits.append(positions - first)
+    usable = [int(limit) for limit in limits if isinstance(limit, (int, float)) and 0 < limit < _NO_LIMIT]
+    return min(usable, default=None)
+
+
+def counts_from_padding(config: dict[str, Any]) -> bool:
+    family = str(config.get("model_type", ""))
+    return "roberta" in family or family in ("camembert", "mpnet", "longformer", "xmod", "luke")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one where there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,107 @@
+"""Vectors already computed, looked up by text or by id. It is also the test double of this package.
+
+- `.parquet`: a column `vector` (or `embedding`) of lists, and a column `text` or `id`.
+- `.npy`: float[n, d], and beside it, with the same name, a `.txt` with one text per line, or an `.ids` with one id
+  per line.
+
+The id of a text is given by the task (see `calipers tasks`): for pairs it is the row's id with `/1` or `/2` behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, name_some
+from calipers.models import Source, hub
+from calipers.models.options import ModelOptions
+from calipers.models.tokenizer import first_line
+
+
+def load(source: Source, options: ModelOptions) -> VectorsEncoder:
+    file = source.path
+    if file is None or file.suffix not in (".npy", ".parquet"):
+        raise ModelError(f"vectors come from an .npy or .parquet file, found {source.reference!r}")
+    keys, by, table = _read_parquet(file) if file.suffix == ".parquet" else _read_npy(file)
+    if table.ndim != 2 or len(table) != len(keys):
+        raise ModelError(f"{file} holds an array {list(table.shape)} for {len(keys)} {by}s: expected one row each")
+    if len(set(keys)) < len(keys):
+        twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 10_000 else ["some"]
+        raise ModelError(f"{file} has more than one vector for the same {by}: {name_some(twice)}")
+    info = ModelInfo(
+        backend="vectors",
+        model_id=options.model_id or file.stem,
+        path=str(file),
+        device="none",
+        fingerprint=hub.fingerprint(p for p in file.parent.glob(f"{file.stem}.*") if p.is_file()),
+        settings={"by": by, "vectors": len(keys), "dimensions": int(table.shape[1])},
+    )
+    return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, info)
+
+
+class VectorsEncoder:
+    def __init__(
+        self, table: NDArray[np.floating], rows: Mapping[str, int], by: str, info: ModelInfo, ids: Mapping[str, str] | None = None
+    ) -> None:
+        self.info = info
+        self._table = table
+        self._rows = rows
+        self._by = by
+        self._ids = ids
+
+    def bind(self, ids: Mapping[str, str]) -> VectorsEncoder:
+        """The same vectors, told which text has which id."""
+        return VectorsEncoder(self._table, self._rows, self._by, replace(self.info), ids)
+
+    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        keys = [self._key(text) for text in texts]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
+        if missing:
+            raise InferenceError(
+                f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self._by}s: {name_some(missing, 3)}"
+            )
+        return np.asarray(self._table[[self._rows[key] for key in keys]], dtype=np.float32)
+
+    def _key(self, text: str) -> str:
+        return text if self._by == "text" else (self._ids or {}).get(text, text)
+
+
+def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(file)
+    except Exception as error:
+        raise ModelError(f"{file} cannot be read as parquet: {first_line(error)}") from error
+    key = next((name for name in ("text", "id") if name in table.column_names), None)
+    value = next((name for name in ("vector", "embedding") if name in table.column_names), None)
+    if key is None or value is None:
+        raise ModelError(
+            f"{file} needs a column 'vector' and a column 'text' or 'id': it has {', '.join(table.column_names)}"
+        )
+    try:
+        vectors = np.array(table[value].to_pylist(), dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{file}: the vectors in column {value!r} are not lists of numbers of one length") from error
+    return [str(k) for k in table[key].to_pylist()], key, vectors
+
+
+def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
+    try:
+        table = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{file} cannot be read as an array: {first_line(error)}") from error
+    if not np.issubdtype(table.dtype, np.floating):
+        raise ModelError(f"{file} holds {table.dtype}, expected floating point vectors")
+    for suffix, by in ((".txt", "text"), (".ids", "id")):
+        beside = file.with_suffix(suffix)
+        if beside.exists():
+            return beside.read_text(encoding="utf-8").splitlines(), by, table
+    raise ModelError(
+        f"{file} needs a file beside it that says whose vectors they are: "
+        f"{file.stem}.txt with one text per line, or {file.stem}.ids with one id per line"
+    )

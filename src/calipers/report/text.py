@@ -1,0 +1,202 @@
+"""Results for people, on a terminal or in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from calipers.core import Result, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, RenderableType
+
+    from calipers.store import Line
+
+
+def show_result(console: Console, result: Result, task: Task) -> None:
+    """A panel with what was measured and how, then a table of metrics."""
+    facts = [
+        ("Model", f"{result.model.model_id}"),
+        ("Runs on", f"{result.model.backend}, {result.model.device}"),
+        ("Settings", _settings(result)),
+        ("Data", _data(result)),
+        (f"{task.unit.capitalize()}s", _counts(result, task)),
+    ]
+    if batching := result.model.settings.get("batching"):
+        facts.append(("Batches", str(batching)))
+    facts.append(("Time", _times(result)))
+    _facts(console, f"{result.task}  ·  run {result.run_id}", facts)
+    confidence = f"{result.bootstrap['confidence']:.0%} interval"
+    rows = [
+        (metric.name, f"{result.metrics[metric.name]:.2f}", _interval(result.intervals[metric.name]), metric.about)
+        for metric in task.metrics
+        if metric.name in result.metrics
+    ]
+    _table(console, ("metric", "value", confidence, "what it is"), rows, strong_first=True, right=(1, 2))
+    for warning in result.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+
+
+def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
+    rows = [(task.name, ", ".join(task.aliases), task.metrics[0].name, task.about) for task in tasks]
+    _table(console, ("task", "also called", "primary metric", "what it measures"), rows)
+
+
+def show_task(console: Console, task: Task) -> None:
+    data = task.default_data
+    default = f"{data.path}{f' ({data.name})' if data.name else ''}, split {data.split}"
+    _facts(
+        console,
+        task.name,
+        [("Measures", task.about), ("Also called", ", ".join(task.aliases)), ("Default data", default), ("One example", f"a {task.unit}")],
+    )
+    columns = [(f"{c.key}={c.default}", c.kind, c.about) for c in task.columns]
+    columns.append(("id_column=id", "text", "the row's id; rows are numbered where there is none"))
+    _table(console, ("--column", "kind", "what it is"), columns)
+    metrics = [
+        (m.name, "higher" if m.higher_is_better else "lower", str(m.thresholds), m.about) for m in task.metrics
+    ]
+    _table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, strong_first=True)
+
+
+def show_runs(console: Console, lines: Sequence[Line]) -> None:
+    rows = [
+        (x.run_id, x.created[:16].replace("T", " "), x.task, x.model_id, x.dataset, str(x.examples), f"{x.metric} {x.value:.2f}")
+        for x in lines
+    ]
+    _table(console, ("run", "when (UTC)", "task", "model", "data", "n", "primary metric"), rows, right=(5,))
+
+
+def show_examples(console: Console, examples: Sequence[Mapping[str, Any]]) -> None:
+    header = tuple(examples[0]) if examples else ()
+    rows = [tuple(f"{v:.3f}" if isinstance(v, float) else str(v) for v in example.values()) for example in examples]
+    numbers = [i for i, value in enumerate(examples[0].values()) if isinstance(value, float)] if examples else []
+    _table(console, header, rows, right=numbers)
+
+
+def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -> None:
+    _facts(console, title, list(facts))
+
+
+class Bar:
+    """A progress bar on a terminal. Elsewhere it stays silent."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task: Any = None
+
+    def start(self, label: str, total: int) -> None:
+        self._task = self._progress.add_task(label, total=total)
+
+    def advance(self, count: int) -> None:
+        self._progress.advance(self._task, count)
+
+
+@contextmanager
+def bar(console: Console) -> Iterator[Bar]:
+    shown = Bar(console)
+    with shown._progress:
+        yield shown
+
+
+def _settings(result: Result) -> str:
+    settings = result.model.settings
+    parts = [f"{settings['pooling']} pooling"] if "pooling" in settings else []
+    if settings.get("normalize"):
+        parts.append("normalised")
+    if settings.get("max_length"):
+        parts.append(f"at most {settings['max_length']} tokens")
+    if settings.get("dtype"):
+        parts.append(str(settings["dtype"]))
+    if settings.get("shape") and settings["shape"] != "[any, any]":
+        parts.append(f"graph shape {settings['shape']}")
+    if settings.get("prompt"):
+        parts.append(f"prompt {settings['prompt']!r}")
+    return ", ".join(parts) or "none"
+
+
+def _data(result: Result) -> str:
+    source = result.dataset
+    parts = [source.path]
+    parts += [f"configuration {source.name}"] if source.name else []
+    parts += [f"split {source.split}"] if source.split else []
+    return ", ".join(parts) + f"  ({result.fingerprint[:15]}…)"
+
+
+def _counts(result: Result, task: Task) -> str:
+    source = result.dataset
+    how = f"random, seed {source.seed}" if source.shuffle else "the first ones"
+    asked = f" of {source.requested} asked for ({how})" if source.requested else ""
+    blank = f", {source.rows_blank} blank left out" if source.rows_blank else ""
+    return f"{len(result.outcomes)} scored{asked}{blank}"
+
+
+def _times(result: Result) -> str:
+    timing = result.timing
+    return (
+        f"{timing['total_seconds']:.1f} s: loading {timing['load_seconds']:.1f}, "
+        f"inference {timing['inference_seconds']:.1f}, metrics {timing['metrics_seconds']:.1f}"
+    )
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return f"{ends[0]:.2f} – {ends[1]:.2f}" if ends else "none"
+
+
+def _facts(console: Console, title: str, facts: Sequence[tuple[str, str]]) -> None:
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    width = max(len(name) for name, _ in facts)
+    if not console.is_terminal:
+        console.print(Text(title), soft_wrap=True)
+        for name, value in facts:
+            console.print(Text(f"  {name:<{width}}  {value}"), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
+    console.print(Panel(grid, title=Text(title), title_align="left", border_style="cyan", expand=False))
+
+
+def _table(
+    console: Console,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    strong_first: bool = False,
+    right: Sequence[int] = (),
+) -> None:
+    """On a terminal a table that fits its width; elsewhere aligned columns, one line a row."""
+    if not console.is_terminal:
+        _plain_table(console, header, rows, right)
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(header):
+        last = i == len(header) - 1
+        table.add_column(name, justify="right" if i in right else "left", overflow="fold", no_wrap=i == 0 and not last)
+    for number, row in enumerate(rows):
+        cells: list[RenderableType] = [Text(cell) for cell in row]
+        table.add_row(*cells, style="bold" if strong_first and number == 0 else None)
+    console.print(table)
+
+
+def _plain_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+    from rich.text import Text
+
+    lines = [header, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    for line in lines:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)
