@@ -15,15 +15,13 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-
 import calipers
 from calipers import data, models, tasks
-from calipers.core import SILENT, Encoder, InferenceError, Outcomes, Progress, RequestError, Result, Task
+from calipers.core import SILENT, DataSource, Encoder, InferenceError, Outcomes, Progress, RequestError, Result, Task
 from calipers.data import DataOptions
 from calipers.metrics import bootstrap
 from calipers.models import ModelOptions
@@ -32,7 +30,15 @@ from calipers.store import Store
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence-transformers", "datasets")
+_PACKAGES = (
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "datasets",
+)
 
 
 def evaluate(
@@ -72,25 +78,40 @@ def evaluate(
     outcomes = asked.run(loaded, rows, progress)
     clock.lap("inference_seconds")
     metrics, intervals, warnings = measure(
-        asked, outcomes, resamples=resamples, confidence=confidence, seed=rows_wanted.seed, threads=wishes.workers
+        asked,
+        outcomes,
+        resamples=resamples,
+        confidence=confidence,
+        seed=rows_wanted.seed,
+        threads=wishes.workers,
     )
     clock.lap("metrics_seconds")
     result = Result(
         run_id=f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        created=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         task=asked.name,
         model=loaded.info,
         dataset=rows.source,
         fingerprint=rows.fingerprint,
         request=_request(
-            {"model": model if source else loaded.info.model_id, "task": task, "dataset": dataset, "columns": columns},
+            {
+                "model": model if source else loaded.info.model_id,
+                "task": task,
+                "dataset": dataset,
+                "columns": columns,
+            },
             model_options=wishes,
             data_options=data_options or DataOptions(),
         ),
         metrics=metrics,
         intervals=intervals,
-        bootstrap={"unit": asked.unit, "confidence": confidence, "resamples": resamples, "seed": rows_wanted.seed},
-        warnings=tuple([*_data_warnings(rows.source, len(rows)), *warnings]),
+        bootstrap={
+            "unit": asked.unit,
+            "confidence": confidence,
+            "resamples": resamples,
+            "seed": rows_wanted.seed,
+        },
+        warnings=(*_data_warnings(rows.source, len(rows)), *warnings),
         timing=clock.laps,
         environment=environment(),
         outcomes=outcomes,
@@ -165,7 +186,7 @@ def _settle_data(task: Task, dataset: str | None, options: DataOptions) -> tuple
     return default.path, DataOptions(**chosen)
 
 
-def _data_warnings(source: data.DataSource, rows: int) -> list[str]:
+def _data_warnings(source: DataSource, rows: int) -> list[str]:
     if source.requested and rows < source.requested:
         return [f"{source.requested} samples were asked for and {rows} could be scored"]
     return []

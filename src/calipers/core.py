@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
 Counts = NDArray[np.integer[Any]]
 Columns = Mapping[str, NDArray[Any]]
 

@@ -37,8 +37,8 @@ def _read_english(result: Result) -> str:
     value, ends = result.metrics["cosine_spearman"], result.intervals["cosine_spearman"]
     assert ends is not None
     return (
-        f"Reading: the ranking of {len(result.outcomes)} English pairs by cosine agrees with our scores at {value:.1f} of 100; "
-        f"another sample of as many pairs would likely give something between {ends[0]:.1f} and {ends[1]:.1f}."
+        f"Reading: the ranking of {len(result.outcomes)} English pairs by cosine agrees with our scores "
+        f"at {value:.1f} of 100; another sample of as many pairs would likely give something between {ends[0]:.1f} and {ends[1]:.1f}."
     )
 
 
@@ -68,5 +68,8 @@ def find_model() -> str:
     with weights.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != _SHA256:
-        raise ModelError(f"the weights in {weights} are not all-MiniLM-L6-v2: their SHA-256 is {found[:16]}…, expected {_SHA256[:16]}…")
+        raise ModelError(
+            f"the weights in {weights} are not all-MiniLM-L6-v2: "
+            f"their SHA-256 is {found[:16]}…, expected {_SHA256[:16]}…"
+        )
     return str(weights.parent)

@@ -31,8 +31,9 @@ def app(debug: bool) -> None:
     What did I measure?     calipers runs list
     See it work             calipers demo
 
-    A MODEL is a folder, an .onnx file, a hub id, an .npy or .parquet of vectors, or an http address. Exit codes: 0 done,
-    2 the request or the data is wrong, 3 the model cannot be loaded, 4 inference failed.
+    A MODEL is a folder, an .onnx file, a hub id, an .npy or .parquet of vectors, or an http address.
+
+    Exit codes: 0 done, 2 the request or the data is wrong, 3 the model cannot be loaded, 4 inference failed.
     """
 
 

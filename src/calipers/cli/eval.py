@@ -10,8 +10,22 @@ from calipers.cli import options
 
 
 @click.command("eval", cls=options.GroupedCommand)
-@options.option("Model", "-m", "--model", required=True, metavar="MODEL", help="A folder, .onnx file, hub id, .npy/.parquet of vectors, or http address. A prefix torch:, onnx:, static: or vectors: forces the backend.")
-@options.option("Task", "--task", default="sentence-similarity", show_default=True, help="What to measure; `calipers tasks` lists them.")
+@options.option(
+    "Model",
+    "-m",
+    "--model",
+    required=True,
+    metavar="MODEL",
+    help="A folder, .onnx file, hub id, .npy/.parquet of vectors, or http address. "
+    "A prefix torch:, onnx:, static: or vectors: forces the backend.",
+)
+@options.option(
+    "Task",
+    "--task",
+    default="sentence-similarity",
+    show_default=True,
+    help="What to measure; `calipers tasks` lists them.",
+)
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS

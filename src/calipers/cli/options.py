@@ -55,45 +55,136 @@ def apply(*decorators: Decorator) -> Decorator:
 
 
 DATA_FLAGS = apply(
-    option("Data", "--dataset", metavar="D", help="A file (jsonl, json, csv, tsv, parquet), a folder of them, or a hub id. Default: the task's own."),
+    option(
+        "Data",
+        "--dataset",
+        metavar="D",
+        help="A file (jsonl, json, csv, tsv, parquet), a folder of them, or a hub id. Default: the task's own.",
+    ),
     option("Data", "--dataset-name", metavar="CONFIG", help="The hub dataset's configuration."),
     option("Data", "--revision", metavar="R", help="The hub dataset's revision."),
     option("Data", "--split", metavar="S", help="Which split. Default: test."),
-    option("Data", "--samples", type=int, metavar="N", help="How many rows to score. Default: all. Blank rows do not count."),
+    option(
+        "Data",
+        "--samples",
+        type=int,
+        metavar="N",
+        help="How many rows to score. Default: all. Blank rows do not count.",
+    ),
     option("Data", "--seed", type=int, default=42, show_default=True, help="Which rows, and which resamples."),
     option("Data", "--shuffle/--no-shuffle", default=True, help="Random rows, or the first ones."),
     option("Data", "--streaming", is_flag=True, help="Read hub rows as they come; the same rows are chosen."),
-    option("Data", "--column", "columns", multiple=True, metavar="KEY=NAME …", help="Which column is which, e.g. input_column_1=premise score_column=label."),
+    option(
+        "Data",
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="KEY=NAME …",
+        help="Which column is which, e.g. input_column_1=premise score_column=label.",
+    ),
 )
 
 MODEL_FLAGS = apply(
-    option("Model", "--model-id", metavar="HF_ID", help="Where an ONNX file's tokenizer and settings are (hub id or folder), or the name an endpoint knows the model by."),
+    option(
+        "Model",
+        "--model-id",
+        metavar="HF_ID",
+        help="Where an ONNX file's tokenizer and settings are (hub id or folder), "
+        "or the name an endpoint knows the model by.",
+    ),
     option("Model", "--model-revision", metavar="COMMIT", help="The hub model's revision."),
-    option("Model", "--pooling", type=click.Choice(["mean", "cls", "max", "last"]), help="Default: what the model's files say, else mean."),
-    option("Model", "--normalize/--no-normalize", default=None, help="Scale vectors to length 1. Default: what the model's files say."),
+    option(
+        "Model",
+        "--pooling",
+        type=click.Choice(["mean", "cls", "max", "last"]),
+        help="Default: what the model's files say, else mean.",
+    ),
+    option(
+        "Model",
+        "--normalize/--no-normalize",
+        default=None,
+        help="Scale vectors to length 1. Default: what the model's files say.",
+    ),
     option("Model", "--prompt", metavar="TEXT", help="Put before every text, e.g. 'query: '."),
     option("Model", "--prompt-name", metavar="NAME", help="The same, by its name in the model's files."),
-    option("Model", "--max-length", type=int, metavar="N", help="Cut texts at this many tokens. Default: what the model takes."),
-    option("Model", "--dtype", default="float32", show_default=True, type=click.Choice(["float32", "float16", "bfloat16"]), help="Number type of PyTorch weights."),
-    option("Model", "--output", "graph_output", metavar="NAME", help="The ONNX output to read, where its shape does not tell."),
+    option(
+        "Model",
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="Cut texts at this many tokens. Default: what the model takes.",
+    ),
+    option(
+        "Model",
+        "--dtype",
+        default="float32",
+        show_default=True,
+        type=click.Choice(["float32", "float16", "bfloat16"]),
+        help="Number type of PyTorch weights.",
+    ),
+    option(
+        "Model",
+        "--output",
+        "graph_output",
+        metavar="NAME",
+        help="The ONNX output to read, where its shape does not tell.",
+    ),
     option("Model", "--allow-pickle", is_flag=True, help="Accept pickled weights, which can run code."),
-    option("Model", "--trust-remote-code", is_flag=True, help="Run the Python code that a model brings; needs a pinned revision."),
+    option(
+        "Model",
+        "--trust-remote-code",
+        is_flag=True,
+        help="Run the Python code that a model brings; needs a pinned revision.",
+    ),
 )
 
 RUN_FLAGS = apply(
     option("Running", "--device", default="cpu", show_default=True, metavar="NAME", help="cpu, cuda, npu, …"),
-    option("Running", "--ep", metavar="PROVIDER", help="ONNX Runtime execution provider: cpu, cuda, qnn, openvino, dml, … or its full name."),
-    option("Running", "--batch-tokens", type=int, metavar="N", help="Tokens in a batch. Default: what is fastest."),
+    option(
+        "Running",
+        "--ep",
+        metavar="PROVIDER",
+        help="ONNX Runtime execution provider: cpu, cuda, qnn, openvino, dml, … or its full name.",
+    ),
+    option(
+        "Running",
+        "--batch-tokens",
+        type=int,
+        metavar="N",
+        help="Tokens in a batch. Default: what is fastest.",
+    ),
     option("Running", "--batch-size", type=int, metavar="N", help="Rows in a batch, instead of a token budget."),
     option("Running", "--threads", type=int, metavar="N", help="Cores to use. Default: all."),
-    option("Running", "--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS", help="How long an endpoint may take for one request."),
+    option(
+        "Running",
+        "--timeout",
+        type=float,
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long an endpoint may take for one request.",
+    ),
 )
 
 OUTPUT_FLAGS = apply(
-    option("Output", "-o", "--output-file", "output", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document to a file."),
+    option(
+        "Output",
+        "-o",
+        "--output-file",
+        "output",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Write the JSON document to a file.",
+    ),
     option("Output", "--force", is_flag=True, help="Overwrite that file."),
     option("Output", "--json", "as_json", is_flag=True, help="Print the JSON document and nothing else."),
-    option("Output", "--store", metavar="DIR", type=click.Path(path_type=Path), help="Where runs are kept. Default: CALIPERS_STORE, or the user's data folder."),
+    option(
+        "Output",
+        "--store",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Where runs are kept. Default: CALIPERS_STORE, or the user's data folder.",
+    ),
     option("Output", "--no-store", is_flag=True, help="Keep nothing."),
 )
 
@@ -161,7 +252,9 @@ def check_output(path: Path | None, force: bool) -> None:
     if path is None:
         return
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise click.UsageError(f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'there is no such folder'}")
+        raise click.UsageError(
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'there is no such folder'}"
+        )
     if path.exists() and not force:
         raise click.UsageError(f"{path} exists already: pass --force to overwrite it")
 

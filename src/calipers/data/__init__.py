@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 
 from calipers.core import Column, DataError, Dataset, DataSource, RequestError
 from calipers.data import hub, readers
-from calipers.data.columns import Record, map_columns, records
 from calipers.data.choose import choose
+from calipers.data.columns import Record, map_columns, records
 
 __all__ = ["DataOptions", "load", "sample"]
 
@@ -40,9 +40,7 @@ def sample(name: str) -> Path:
     return Path(__file__).parent / "sample" / f"{name}.jsonl"
 
 
-def load(
-    reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str], options: DataOptions
-) -> Dataset:
+def load(reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str], options: DataOptions) -> Dataset:
     """The chosen rows, in the order of the source. Blank texts are left out before rows are chosen.
 
     Shuffling decides which rows are taken, not their order: the same rows have the same fingerprint however they
@@ -97,7 +95,7 @@ def _is_on_hub(reference: str) -> bool:
     return True
 
 
-def _rows(reference: str, options: DataOptions) -> Iterator[readers.Row]:
+def _rows(reference: str, options: DataOptions) -> Generator[readers.Row, None, None]:
     if _is_on_hub(reference):
         return hub.read(
             reference.removeprefix("hub:"),

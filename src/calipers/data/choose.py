@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,7 @@ def choose(rows: Iterable[Record], samples: int | None, *, seed: int | None) -> 
     return Chosen(kept, seen, blank)
 
 
-def _lots(seed: int | None) -> Iterable[float]:
+def _lots(seed: int | None) -> Iterator[float]:
     rng = np.random.default_rng(seed)
     while True:
         yield from rng.random(_DRAWS).tolist()

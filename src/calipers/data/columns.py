@@ -28,7 +28,9 @@ def map_columns(columns: Sequence[Column], mapping: Mapping[str, str]) -> dict[s
     keys = [column.key for column in columns]
     unknown = [key for key in mapping if key not in (*keys, ID_COLUMN)]
     if unknown:
-        raise RequestError(f"--column {unknown[0]}=… is not a column of this task: it has {', '.join([*keys, ID_COLUMN])}")
+        raise RequestError(
+            f"--column {unknown[0]}=… is not a column of this task: it has {', '.join([*keys, ID_COLUMN])}"
+        )
     named = {column.key: mapping.get(column.key, column.default) for column in columns}
     return {**named, ID_COLUMN: mapping[ID_COLUMN]} if ID_COLUMN in mapping else named
 
@@ -44,7 +46,7 @@ def records(rows: Iterator[Row], columns: Sequence[Column], named: Mapping[str, 
             id_column=id_column or "",
             where=row.where,
             values=values,
-            blank=any(column.kind == "text" and not values[column.key].strip() for column in columns),
+            blank=any(column.kind == "text" and not str(values[column.key]).strip() for column in columns),
         )
 
 
@@ -60,7 +62,7 @@ def _find_id_column(row: Row, named: Mapping[str, str]) -> str | None:
 def _id(row: Row, name: str) -> str:
     found = row.values.get(name)
     if found is None or found == "":
-        raise DataError(f"{row.where}, column {name!r}: expected an id, found {'nothing' if not found else found!r}")
+        raise DataError(f"{row.where}, column {name!r}: expected an id, found nothing")
     return str(found)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from calipers.core import DataError, RequestError
 from calipers.data.readers import Row
 
 
-def read(path: str, *, name: str | None, split: str, revision: str | None, streaming: bool) -> Iterator[Row]:
+def read(
+    path: str, *, name: str | None, split: str, revision: str | None, streaming: bool
+) -> Generator[Row, None, None]:
     """Streaming or not, rows come in the order of the source. No code from the hub is run."""
     try:
         import datasets

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +21,7 @@ class Row:
     values: Mapping[str, Any]
 
 
-def read(path: Path, split: str | None) -> Iterator[Row]:
+def read(path: Path, split: str | None) -> Generator[Row, None, None]:
     files = _files(path, split) if path.is_dir() else [path]
     for file in files:
         yield from _reader(file)(file)
@@ -155,10 +155,13 @@ def _open(path: Path) -> IO[str]:
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
     number = 0
     try:
-        for number, line in enumerate(file, start=1):
+        for line in file:
+            number += 1
             yield line
     except UnicodeDecodeError as error:
-        raise DataError(f"{path.name}, after line {number}: expected UTF-8, found the byte {error.object[error.start]:#x}") from error
+        raise DataError(
+            f"{path.name}, after line {number}: expected UTF-8, found the byte {error.object[error.start]:#x}"
+        ) from error
     except (OSError, EOFError) as error:
         raise DataError(f"{path.name}, after line {number}: {error}") from error
 

@@ -65,13 +65,17 @@ def _guess(path: Path) -> str:
         return kinds[path.suffix]
     if _is_static(path):
         return "static"
-    if (path / "modules.json").exists() or any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
+    if _holds(path, "*.safetensors", "pytorch_model*.bin", "*/model.safetensors", "*/pytorch_model.bin"):
         return "torch"
-    if any(path.glob("*.onnx")) or any(path.glob("onnx/*.onnx")):
+    if _holds(path, "*.onnx", "onnx/*.onnx"):
         return "onnx"
     raise ModelError(
         f"the folder {path} is no model: expected model.safetensors with config.json, modules.json, or an .onnx file"
     )
+
+
+def _holds(folder: Path, *patterns: str) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def _is_static(folder: Path) -> bool:

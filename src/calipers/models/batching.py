@@ -88,7 +88,7 @@ def encode(
 
 
 def plan(lengths: Ints, batching: Batching) -> list[Ints]:
-    """Row numbers of each batch, longest first: the largest memory is asked for at once, and no core ends on a big one."""
+    """Row numbers of each batch, the longest rows first: no core is left alone with a big batch at the end."""
     order = np.argsort(-lengths, kind="stable")
     batches, start = [], 0
     while start < len(order):

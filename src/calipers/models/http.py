@@ -182,7 +182,7 @@ def _headers(url: str) -> dict[str, str]:
 
 def _pause(attempt: int, wish: str | None) -> float:
     asked = float(wish) if wish and wish.isdigit() else 0.0
-    return min(_LONGEST_PAUSE, max(asked, _FIRST_PAUSE * 2**attempt))
+    return float(min(_LONGEST_PAUSE, max(asked, _FIRST_PAUSE * 2**attempt)))
 
 
 def _without_secrets(url: str) -> str:

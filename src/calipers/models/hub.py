@@ -18,7 +18,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def fetch(model_id: str, *, revision: str | None, patterns: Sequence[str]) -> Path:
     """The local folder of a hub model, downloaded or from the cache."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     disable_progress_bars()
     try:

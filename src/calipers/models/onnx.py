@@ -54,7 +54,14 @@ _DTYPES: dict[str, type[np.generic]] = {
     "tensor(float16)": np.float16,
 }
 # An input's part is told by its name; every exporter in use keeps one of these words in it.
-_PARTS = (("mask", "mask"), ("type", "type"), ("segment", "type"), ("position", "position"), ("ids", "ids"), ("token", "ids"))
+_PARTS = (
+    ("mask", "mask"),
+    ("type", "type"),
+    ("segment", "type"),
+    ("position", "position"),
+    ("ids", "ids"),
+    ("token", "ids"),
+)
 
 
 def load(source: Source, options: ModelOptions) -> OnnxEncoder:
@@ -67,9 +74,7 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     graph = read_graph(session, file, read_json(layout.transformer / "config.json"))
     if graph.length and (settings.max_length is None or settings.max_length > graph.length):
         settings = EncoderSettings(**{**vars(settings), "max_length": graph.length})
-    tokenizer = open_tokenizer(
-        layout.transformer, max_length=settings.max_length, lower_case=settings.lower_case
-    )
+    tokenizer = open_tokenizer(layout.transformer, max_length=settings.max_length, lower_case=settings.lower_case)
     size = choose_batching(file, graph, options)
     output = _choose_output(session, graph, tokenizer, size, options)
     info = ModelInfo(
@@ -84,7 +89,7 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
             "pooling": "in the graph" if output.pooled else settings.pooling,
             "normalize": settings.normalize,
             "prompt": settings.prompt,
-            "max_length": settings.max_length,
+            "max_length": tokenizer.max_length,
             "shape": graph.shape,
             "batching": str(size),
         },
@@ -266,7 +271,9 @@ def _choose_output(
         found = dict(zip(wanted, run(session, wanted, graph, batch), strict=True))
     except InferenceError as error:
         raise ModelError(f"the graph cannot be run on a short text: {error}") from error
-    shapes = {name: np.shape(value) for name, value in found.items() if np.issubdtype(np.asarray(value).dtype, np.floating)}
+    shapes = {
+        name: np.shape(value) for name, value in found.items() if np.issubdtype(np.asarray(value).dtype, np.floating)
+    }
     tokens = [n for n, s in shapes.items() if len(s) == 3 and s[:2] == batch.ids.shape and s[2] > 1]
     pooled = [n for n, s in shapes.items() if len(s) == 2 and s[0] == batch.ids.shape[0] and s[1] > 1]
     # A pooled [b, d] beside token embeddings is BERT's pooler, which is no sentence vector, unless it says it is.

@@ -17,19 +17,20 @@ def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str) -> Floats:
     array([[3.]], dtype=float32)
     """
     if mode == "cls":
-        return tokens[:, 0]
-    if mode == "last":
+        pooled = tokens[:, 0]
+    elif mode == "last":
         # The last real token: right-padded rows end at their count, left-padded ones at the end.
         last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)
-        return tokens[np.arange(len(tokens)), last]
-    if mode == "max":
-        return np.where(mask[:, :, None] > 0, tokens, -np.inf).max(axis=1)
-    weights = mask.astype(np.float32)
-    total = np.matmul(weights[:, None, :], tokens)[:, 0]
-    return total / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+        pooled = tokens[np.arange(len(tokens)), last]
+    elif mode == "max":
+        pooled = np.where(mask[:, :, None] > 0, tokens, -np.inf).max(axis=1)
+    else:
+        weights = mask.astype(np.float32)
+        pooled = np.matmul(weights[:, None, :], tokens)[:, 0] / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+    return np.asarray(pooled, dtype=np.float32)
 
 
 def unit(vectors: Floats) -> Floats:
     """Rows scaled to norm 1. A zero row stays zero: whoever measures it must see that it is dead."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1.0)
+    return np.asarray(vectors / np.where(norms > 0, norms, 1.0), dtype=np.float32)

