@@ -5,7 +5,6 @@ Imports nothing of ours, so that every other module may import it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -252,6 +251,15 @@ class Result:
     outcomes: Outcomes
 
 
-def finite_or_none(value: float) -> float | None:
-    """JSON has no NaN: what is unknown is null."""
-    return value if math.isfinite(value) else None
+@dataclass(frozen=True)
+class RunLine:
+    """One run in a listing: what a reader needs to find it again."""
+
+    run_id: str
+    created: str
+    task: str
+    model_id: str
+    dataset: str
+    examples: int
+    metric: str
+    value: float

@@ -38,7 +38,7 @@ def _read_english(result: Result) -> str:
     assert ends is not None
     return (
         f"Reading: the ranking of {len(result.outcomes)} English pairs by cosine agrees with our scores "
-        f"at {value:.1f} of 100; another sample of as many pairs would likely give something between {ends[0]:.1f} and {ends[1]:.1f}."
+        f"at {value:.1f} of 100; as many other pairs would likely give between {ends[0]:.1f} and {ends[1]:.1f}."
     )
 
 

@@ -12,13 +12,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result
+from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
 
 _WAIT = 30.0  # seconds to wait for another process that writes
 
@@ -28,20 +28,6 @@ def default_folder() -> Path:
     if chosen := os.environ.get("CALIPERS_STORE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "calipers"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One run in a listing."""
-
-    run_id: str
-    created: str
-    task: str
-    model_id: str
-    dataset: str
-    examples: int
-    metric: str
-    value: float
 
 
 class Store:
@@ -80,7 +66,7 @@ class Store:
             except (OSError, sqlite3.Error) as error:
                 raise RequestError(f"the run could not be stored in {self.folder}: {error}") from error
 
-    def list(self) -> list[Line]:
+    def list(self) -> list[RunLine]:
         """Newest first."""
         if not self._database.exists():
             return []
@@ -89,7 +75,7 @@ class Store:
                 "SELECT run_id, created, task, model_id, dataset, examples, metric, value FROM runs "
                 "ORDER BY created DESC, run_id DESC"
             )
-            return [Line(*row) for row in rows]
+            return [RunLine(*row) for row in rows]
 
     def load(self, name: str) -> Result:
         run_id = self.resolve(name)

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
-from calipers.models import Source
 from calipers.models.options import ModelOptions
+from calipers.models.source import Source
 from calipers.models.tokenizer import first_line
 
 _ROWS = 32  # texts per request

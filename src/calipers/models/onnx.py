@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError
-from calipers.models import Source, batching, hub
+from calipers.models import batching, hub
 from calipers.models.layout import EncoderSettings, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
+from calipers.models.source import Source
 from calipers.models.tokenizer import (
     Tokenizer,
     counts_from_padding,

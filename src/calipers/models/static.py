@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
-from calipers.models import Source, hub
+from calipers.models import hub
 from calipers.models.layout import read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import unit
+from calipers.models.source import Source
 from calipers.models.tokenizer import Tokenizer, first_line, load_backend, read_json
 
 _WINDOW = 8192  # texts whose token ids are held at a time

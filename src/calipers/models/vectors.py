@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, name_some
-from calipers.models import Source, hub
+from calipers.models import hub
 from calipers.models.options import ModelOptions
+from calipers.models.source import Source
 from calipers.models.tokenizer import first_line
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import Result, Task
+from calipers.core import Result, RunLine, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console, RenderableType
-
-    from calipers.store import Line
 
 
 def show_result(console: Console, result: Result, task: Task) -> None:
@@ -70,7 +68,7 @@ def show_task(console: Console, task: Task) -> None:
     _table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, strong_first=True)
 
 
-def show_runs(console: Console, lines: Sequence[Line]) -> None:
+def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
     rows = [
         (
             x.run_id,

@@ -1,0 +1,81 @@
+"""Which backend a reference means, and where it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from calipers.core import ModelError, RequestError
+
+# Each backend is a module of this package with `load(source, options) -> Encoder`.
+BACKENDS = {
+    "torch": "a hub id or a folder with PyTorch weights",
+    "onnx": "an .onnx file, or a folder or hub id that holds one",
+    "static": "a model2vec folder or hub id",
+    "vectors": "an .npy or .parquet of vectors already computed",
+    "http": "an embeddings endpoint: OpenAI's /v1/embeddings or TEI's /embed",
+}
+_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?(/[\w./-]+\.onnx)?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model is: `path` when it is on this machine, else `reference` is a hub id or an address."""
+
+    backend: str
+    reference: str
+    path: Path | None
+
+
+def find(reference: str) -> Source:
+    """Which backend a reference means, and whether it is there. Loads nothing."""
+    if reference.startswith(("http://", "https://")):
+        return Source("http", reference, None)
+    prefix, colon, rest = reference.partition(":")
+    backend, place = (prefix, rest) if colon and prefix in BACKENDS else (None, reference)
+    if backend == "http":
+        raise RequestError(f"an endpoint is written http://… or https://…, found {reference!r}")
+    path = Path(place).expanduser()
+    if path.exists():
+        return Source(backend or _guess(path), place, path)
+    if backend == "vectors" or not _HUB_ID.fullmatch(place) or place.endswith((".npy", ".parquet")):
+        raise ModelError(f"there is no model at {place!r}: no such file or folder")
+    if place.endswith(".onnx") and place.count("/") < 2:
+        raise ModelError(f"there is no model at {place!r}: no such file (nor is it a file of a hub repository)")
+    return Source(backend or ("onnx" if place.endswith(".onnx") else "torch"), place, None)
+
+
+def _guess(path: Path) -> str:
+    if path.is_file():
+        kinds = {".onnx": "onnx", ".npy": "vectors", ".parquet": "vectors"}
+        if path.suffix not in kinds:
+            raise ModelError(f"{path} is not a model: expected a folder, or a file .onnx, .npy or .parquet")
+        return kinds[path.suffix]
+    if _is_static(path):
+        return "static"
+    if _holds(path, "*.safetensors", "pytorch_model*.bin", "*/model.safetensors", "*/pytorch_model.bin"):
+        return "torch"
+    if _holds(path, "*.onnx", "onnx/*.onnx"):
+        return "onnx"
+    raise ModelError(
+        f"the folder {path} is no model: expected model.safetensors with config.json, modules.json, or an .onnx file"
+    )
+
+
+def _holds(folder: Path, *patterns: str) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in patterns)
+
+
+def _is_static(folder: Path) -> bool:
+    for name in ("config.json", "modules.json"):
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict) and found.get("model_type") == "model2vec":
+            return True
+        if isinstance(found, list) and any("StaticEmbedding" in str(row) for row in found):
+            return True
+    return False

