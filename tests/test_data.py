@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ import pytest
 from calipers import data, tasks
 from calipers.core import DataError, Dataset, RequestError
 from calipers.data import DataOptions
-from tests.conftest import PAIRS, Run, write_jsonl
+from tests.conftest import PAIRS, write_jsonl
 
 COLUMNS = tasks.find("sentence-similarity").columns
 # sha256 of the five lines '["a", "The bakery opens at seven.", "Bread is sold from seven.", 3.5]\n' …
-PAIRS_FINGERPRINT = "sha256:3c745bfd998b060d8d3d45e68d67e2d3b6a5d9b1c19cd9cc5eb4d1d7a3cf28fd"
+PAIRS_FINGERPRINT = "sha256:3c745bfd998b0f154983d5883bafefe3722cd76e804274f4583e7e5c95cda340"
 ROWS = [
     {"id": "1", "sentence1": 'He said "no".', "sentence2": "Line one\nline two; end", "score": 2.5},
     {"id": "2", "sentence1": "五千円以上, 送料無料", "sentence2": "tab\there | pipe", "score": 5.0},
@@ -32,12 +33,10 @@ def load(path: Path | str, *, columns: Mapping[str, str] | None = None, **option
     return data.load(str(path), COLUMNS, mapping=columns or {}, options=DataOptions(**options))
 
 
-def text(path: Path, content: str) -> Path:
-    path.write_bytes(content.encode())
+def text(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
-
-
-# --- formats ---------------------------------------------------------------------------------------------------
 
 
 def write_csv(path: Path, delimiter: str) -> None:
@@ -47,26 +46,25 @@ def write_csv(path: Path, delimiter: str) -> None:
         writer.writerows(ROWS)
 
 
-def write_gzip(path: Path) -> None:
-    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode()))
+def write_parquet(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, row_group_size=2)
 
 
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 FORMATS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "jsonl": ("rows.jsonl", lambda path: write_jsonl(path, ROWS)),
     "ndjson": ("rows.ndjson", lambda path: write_jsonl(path, ROWS)),
-    "jsonl, blank lines": ("rows.jsonl", lambda path: text(path, "\n\r\n".join(["", *map(json.dumps, ROWS), ""]))),
-    "jsonl.gz": ("rows.jsonl.gz", write_gzip),
-    "JSONL.GZ": ("ROWS.JSONL.GZ", write_gzip),
+    "jsonl, blank lines": ("rows.jsonl", lambda path: text(path, "\n" + LINES.replace("\n", "\r\n \n"))),
+    "jsonl.gz": ("rows.jsonl.gz", lambda path: text(path, gzip.compress(LINES.encode()))),
+    "JSONL.GZ": ("ROWS.JSONL.GZ", lambda path: text(path, gzip.compress(LINES.encode()))),
     "json list": ("rows.json", lambda path: text(path, json.dumps(ROWS))),
-    "json lists": ("rows.json", lambda path: text(path, json.dumps({key: [r[key] for r in ROWS] for key in ROWS[0]}))),
+    "json lists": ("rows.json", lambda path: text(path, json.dumps({k: [row[k] for row in ROWS] for k in ROWS[0]}))),
     "json object": ("rows.json", lambda path: text(path, json.dumps({"version": 2, "data": ROWS}))),
     "csv comma": ("rows.csv", lambda path: write_csv(path, ",")),
     "csv semicolon": ("rows.csv", lambda path: write_csv(path, ";")),
     "tsv": ("rows.tsv", lambda path: write_csv(path, "\t")),
-    "parquet": (
-        "rows.parquet",
-        lambda path: pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path, row_group_size=2),
-    ),
+    "parquet": ("rows.parquet", lambda path: write_parquet(path, ROWS)),
 }
 
 
@@ -84,13 +82,15 @@ def test_every_format_gives_the_same_dataset_and_fingerprint(name: str, tmp_path
 
 @pytest.mark.parametrize("name", ["jsonl", "json list", "csv comma", "tsv"])
 def test_a_byte_order_mark_is_not_content(name: str, tmp_path: Path) -> None:
-    file, write = FORMATS[name]
-    write(tmp_path / file)
-    plain = load(tmp_path / file)
-    (tmp_path / file).write_bytes(b"\xef\xbb\xbf" + (tmp_path / file).read_bytes())
-    assert load(tmp_path / file).fingerprint == plain.fingerprint
+    path = tmp_path / FORMATS[name][0]
+    FORMATS[name][1](path)
+    plain = load(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(path).fingerprint == plain.fingerprint
 
 
+ROW = '{"id": 1, "sentence1": %s, "sentence2": "y", "score": %s}'
+GOOD = ROW % ('"x"', "1")
 REFUSED = {
     "field count": ("a.csv", "id,sentence1,sentence2,score\n1,x,y\n", "a.csv, line 2: expected 4 fields .* found 3"),
     "line after a quoted newline": ("a.csv", 'id,sentence1,sentence2,score\n1,"x\nx",y,1\n2,x,y,z\n', "line 4.*'z'"),
@@ -100,20 +100,15 @@ REFUSED = {
     "broken json": ("a.jsonl", '{"id": 1\n', "a.jsonl, line 1: not valid JSON"),
     "json too deep": ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl, line 1"),
     "not an object": ("a.jsonl", "[1, 2]\n", "a.jsonl, line 1: expected an object .* found list"),
-    "text is a number": ("a.jsonl", '{"id": 1, "sentence1": 7, "sentence2": "y", "score": 1}', "expected a text.* 7"),
-    "no number": ("a.jsonl", '{"id": 1, "sentence1": "x", "sentence2": "y", "score": "good"}', "a number.*'good'"),
-    "boolean": ("a.jsonl", '{"id": 1, "sentence1": "x", "sentence2": "y", "score": true}', "a number, found True"),
-    "not finite": ("a.jsonl", '{"id": 1, "sentence1": "x", "sentence2": "y", "score": NaN}', "a finite number"),
-    "huge integer": (
-        "a.jsonl",
-        f'{{"id": 1, "sentence1": "x", "sentence2": "y", "score": 1{"0" * 400}}}',
-        "line 1, column 'score'",
-    ),
-    "lone surrogate": (
-        "a.jsonl",
-        '{"id": 1, "sentence1": "x\\ud800", "sentence2": "y", "score": 1}',
-        "line 1, column 'sentence1'",
-    ),
+    "text is a number": ("a.jsonl", ROW % ("7", "1"), "line 1, column 'sentence1': expected a text, found 7"),
+    "lone surrogate": ("a.jsonl", ROW % (r'"x\ud800"', "1"), "line 1, column 'sentence1'"),
+    "no number": ("a.jsonl", ROW % ('"x"', '"good"'), "line 1, column 'score': expected a number, found 'good'"),
+    "boolean": ("a.jsonl", ROW % ('"x"', "true"), "expected a number, found True"),
+    "not finite": ("a.jsonl", ROW % ('"x"', "NaN"), "expected a finite number, found nan"),
+    "huge integer": ("a.jsonl", ROW % ('"x"', "1" + 400 * "0"), "line 1, column 'score'"),
+    "latin-1": ("a.csv", b"id,sentence1,sentence2,score\n1,caf\xe9,y,1\n", "expected UTF-8, found the byte 0xe9"),
+    "repeated id": ("a.jsonl", f"{GOOD}\n\n{GOOD}", "line 3, column 'id': the id '1' stands already at .*, line 1"),
+    "blank only": ("a.jsonl", ROW % ('" "', "1"), "holds no row to measure: all 1 rows have a blank text"),
     "unknown ending": ("a.xml", "<rows/>", "unknown format: expected .jsonl"),
     "empty": ("a.jsonl", "", "holds no row"),
     "not parquet": ("a.parquet", "nonsense", "a.parquet cannot be read as parquet"),
@@ -127,28 +122,16 @@ def test_wrong_data_is_one_sentence_with_the_place(name: str, tmp_path: Path) ->
         load(text(tmp_path / file, content))
 
 
-def test_text_that_is_not_utf_8_is_refused_with_the_byte(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("id,sentence1,sentence2,score\n1,café,y,1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"a\.csv, after line \d: expected UTF-8, found the byte 0xe9"):
-        load(tmp_path / "a.csv")
-
-
 @pytest.mark.parametrize("path", ["./gone.jsonl", "a/b/c", "gone.parquet", "~nobody-here/pairs.jsonl", "/" + 300 * "x"])
 def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub(path: str) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
         load(path)
 
 
-# --- folders ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = tmp_path / "folder"
-    place.mkdir()
-    write_jsonl(place / "train.jsonl", PAIRS[:2])
-    write_jsonl(place / "test.jsonl", PAIRS[2:])
-    return place
+    write_jsonl(text(tmp_path / "folder" / "train.jsonl", ""), PAIRS[:2])
+    return write_jsonl(tmp_path / "folder" / "test.jsonl", PAIRS[2:]).parent
 
 
 def test_a_folder_gives_its_test_split_unless_another_is_asked_for(folder: Path) -> None:
@@ -162,18 +145,15 @@ def test_an_unknown_split_is_refused_with_the_splits_there_are(folder: Path) -> 
 
 
 def test_shards_under_data_are_one_split_in_order(tmp_path: Path, pairs: Path) -> None:
-    (tmp_path / "shards" / "data").mkdir(parents=True)
-    for i, rows in enumerate((PAIRS[:3], PAIRS[3:])):
-        shard = tmp_path / "shards" / "data" / f"test-0000{i}-of-00002.parquet"
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), shard)
+    write_parquet(tmp_path / "shards" / "data" / "test-00000-of-00002.parquet", PAIRS[:3])
+    write_parquet(tmp_path / "shards" / "data" / "test-00001-of-00002.parquet", PAIRS[3:])
     assert load(tmp_path / "shards").ids == ("a", "b", "c", "d", "e")
     assert load(tmp_path / "shards", split="test").fingerprint == load(pairs).fingerprint
 
 
 def test_a_folder_with_one_split_needs_no_name_for_it(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    write_jsonl(tmp_path / "one" / "validation.jsonl", PAIRS)
-    assert len(load(tmp_path / "one")) == 5
+    text(tmp_path / "one" / "validation.jsonl", LINES)
+    assert load(tmp_path / "one").ids == ("1", "2", "3")
 
 
 def test_a_split_in_two_formats_is_not_read_twice(folder: Path) -> None:
@@ -182,54 +162,43 @@ def test_a_split_in_two_formats_is_not_read_twice(folder: Path) -> None:
         load(folder, columns={"id_column": ""})
 
 
-def test_the_hubs_flags_are_refused_for_a_file(pairs: Path) -> None:
-    with pytest.raises(RequestError, match="are for the hub"):
+def test_what_a_file_or_the_task_does_not_have_is_refused(pairs: Path) -> None:
+    with pytest.raises(RequestError, match="--dataset-name and --revision are for the hub"):
         load(pairs, name="en")
-
-
-# --- columns, ids, fingerprint, blanks -------------------------------------------------------------------------
+    with pytest.raises(RequestError, match="label=… is not a column of this task: it has input_column_1"):
+        load(pairs, columns={"label": "score"})
 
 
 def test_columns_may_have_other_names_and_the_fingerprint_stays(tmp_path: Path, pairs: Path) -> None:
     other = [{"key": r["id"], "a": r["sentence1"], "b": r["sentence2"], "y": r["score"], "x": 1} for r in PAIRS]
     named = {"input_column_1": "a", "input_column_2": "b", "score_column": "y", "id_column": "key"}
-    (tmp_path / "elsewhere").mkdir()
-    found = load(write_jsonl(tmp_path / "elsewhere" / "other.ndjson", other), columns=named)
+    found = load(write_jsonl(tmp_path / "other.ndjson", other), columns=named)
     assert found.ids == ("a", "b", "c", "d", "e")
     assert found.source.columns_mapping == named
     assert found.fingerprint == load(pairs).fingerprint == PAIRS_FINGERPRINT
 
 
-def test_an_unknown_column_key_is_refused_with_those_there_are(pairs: Path) -> None:
-    with pytest.raises(RequestError, match="label=… is not a column of this task: it has input_column_1"):
-        load(pairs, columns={"label": "score"})
+IDS = {
+    "id": ({"id": "x{}"}, None, ("x0", "x1")),
+    "_id": ({"_id": "y{}"}, None, ("y0", "y1")),
+    "id before _id": ({"_id": "y{}", "id": "x{}"}, None, ("x0", "x1")),
+    "another column": ({"id": "x{}", "key": "z{}"}, "key", ("z0", "z1")),
+    "the row number where there is none": ({}, None, ("0", "1")),
+    "the row number on demand": ({"id": "same"}, "", ("0", "1")),
+}
 
 
-@pytest.mark.parametrize(
-    ("extra", "wish", "expected"),
-    [
-        pytest.param({"id": "x{}"}, None, ("x0", "x1"), id="id"),
-        pytest.param({"_id": "y{}"}, None, ("y0", "y1"), id="_id"),
-        pytest.param({"id": "x{}", "_id": "y{}"}, None, ("x0", "x1"), id="id before _id"),
-        pytest.param({"id": "x{}", "key": "z{}"}, "key", ("z0", "z1"), id="another column"),
-        pytest.param({}, None, ("0", "1"), id="no id column"),
-        pytest.param({"id": "same"}, "", ("0", "1"), id="numbered on demand"),
-    ],
-)
-def test_ids_come_from(extra: dict[str, str], wish: str | None, expected: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", IDS)
+def test_ids_come_from(name: str, tmp_path: Path) -> None:
+    extra, wish, expected = IDS[name]
     bare = [{k: v for k, v in row.items() if k != "id"} for row in PAIRS[:2]]
     rows = [row | {key: value.format(i) for key, value in extra.items()} for i, row in enumerate(bare)]
     columns = {} if wish is None else {"id_column": wish}
     assert load(write_jsonl(tmp_path / "ids.jsonl", rows), columns=columns).ids == expected
 
 
-def test_a_repeated_id_is_refused_with_both_places(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"line 6, column 'id': the id 'a' stands already at ids\.jsonl, line 1"):
-        load(write_jsonl(tmp_path / "ids.jsonl", [*PAIRS, PAIRS[0]]))
-
-
 def test_an_id_column_that_is_not_there_is_refused_with_the_columns_there_are(pairs: Path) -> None:
-    with pytest.raises(DataError, match="'uuid'.*sentence1, sentence2, score"):
+    with pytest.raises(DataError, match=r"'uuid'.*sentence1, sentence2, score"):
         load(pairs, columns={"id_column": "uuid"})
 
 
@@ -262,11 +231,6 @@ def test_a_row_without_anything_is_a_blank_row(tmp_path: Path) -> None:
     assert found.source.rows_blank == 1
 
 
-def test_data_with_blank_rows_only_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no row to measure: all 2 rows have a blank text"):
-        load(write_jsonl(tmp_path / "blank.jsonl", [row | {"sentence1": ""} for row in PAIRS[:2]]))
-
-
 @pytest.mark.parametrize(("name", "count"), [("english", 120), ("japanese", 40)])
 def test_the_sample_data_that_the_package_carries_is_sound(name: str, count: int) -> None:
     found = load(data.sample(name))
@@ -274,3 +238,62 @@ def test_the_sample_data_that_the_package_carries_is_sound(name: str, count: int
     assert all(0 <= score <= 5 for score in found.columns["score_column"])
     assert len(set(zip(found.columns["input_column_1"], found.columns["input_column_2"], strict=True))) == count
     assert all(any(ord(c) > 0x3000 for c in t) == (name == "japanese") for t in found.columns["input_column_1"])
+
+
+# The hub, through the real `datasets`: a folder laid out like a repository there.
+HUB_ROWS = {("en", None): PAIRS, ("en", "train"): PAIRS[:2], ("ja", "test"): PAIRS[::-1]}
+README = """---
+configs:
+- {config_name: en, data_files: [{split: test, path: data/test-*}, {split: train, path: data/train-*}]}
+- {config_name: ja, data_files: [{split: test, path: ja/test-*}]}
+---
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    config = pytest.importorskip("datasets", reason="the package datasets is not installed").config
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "repository"
+    write_parquet(place / "data" / "test-00000-of-00001.parquet", PAIRS)
+    write_parquet(place / "data" / "train-00000-of-00001.parquet", PAIRS[:2])
+    write_parquet(place / "ja" / "test-00000-of-00001.parquet", PAIRS[::-1])
+    return text(place / "README.md", README).parent
+
+
+streamed = pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
+
+
+@streamed
+@pytest.mark.parametrize(("name", "split"), HUB_ROWS)
+def test_a_hub_dataset_has_the_same_rows_and_fingerprint_as_a_file(
+    name: str, split: str | None, streaming: bool, repository: Path, tmp_path: Path
+) -> None:
+    found = load(f"hub:{repository}", name=name, split=split, streaming=streaming)
+    same = load(write_jsonl(tmp_path / "same.jsonl", HUB_ROWS[name, split]))
+    assert (found.ids, found.columns, found.fingerprint) == (same.ids, same.columns, same.fingerprint)
+    assert found.source.split == (split or "test")
+
+
+HUB_REFUSED = {
+    "unknown split": ({"name": "en", "split": "dev"}, ("dev", "test", "train")),
+    "unknown configuration": ({"name": "fr"}, ("fr", "en", "ja")),
+    "configuration left out": ({}, ("en", "ja")),
+}
+
+
+@streamed
+@pytest.mark.parametrize("name", HUB_REFUSED)
+def test_a_hub_dataset_is_refused_with_the_choices_there_are(name: str, streaming: bool, repository: Path) -> None:
+    options, expected = HUB_REFUSED[name]
+    with pytest.raises(DataError) as caught:
+        load(f"hub:{repository}", streaming=streaming, **options)
+    assert "\n" not in str(caught.value)
+    assert all(re.search(rf"\b{name}\b", str(caught.value)) for name in expected)
+
+
+@streamed
+def test_a_hub_dataset_that_breaks_on_the_way_says_why(streaming: bool, repository: Path, tmp_path: Path) -> None:
+    text(tmp_path / "broken" / "test.jsonl", json.dumps(PAIRS[0]) + '\n{"id":\n')
+    with pytest.raises(DataError, match="JSON parse error"):
+        load(f"hub:{tmp_path / 'broken'}", streaming=streaming)

@@ -161,7 +161,7 @@ def test_prompts_length_and_case_come_from_the_models_files(copy: Path, torch_mi
     wanted = torch_minilm.encode(["query: fresh bread"])
     np.testing.assert_allclose(found.encode(["Fresh BREAD from the bakery"]), wanted, atol=1e-6)
     assert load(copy, prompt_name="passage").info.settings["prompt"] == "passage: "
-    with pytest.raises(RequestError, match="no prompt named 'title'.*passage, query"):
+    with pytest.raises(RequestError, match=r"no prompt named 'title'.*passage, query"):
         load(copy, prompt_name="title")
 
 

@@ -21,7 +21,18 @@ from typing import Any
 
 import calipers
 from calipers import data, models, tasks
-from calipers.core import SILENT, DataSource, Encoder, InferenceError, Outcomes, Progress, RequestError, Result, Task
+from calipers.core import (
+    SILENT,
+    DataSource,
+    Encoder,
+    InferenceError,
+    ModelInfo,
+    Outcomes,
+    Progress,
+    RequestError,
+    Result,
+    Task,
+)
 from calipers.data import DataOptions
 from calipers.metrics import bootstrap
 from calipers.models import ModelOptions
@@ -58,8 +69,10 @@ def evaluate(
 
     The data are read and checked before the model is loaded. Nothing is stored unless a store is given.
     """
-    if not 0 < confidence < 1 or resamples < 1:
-        raise RequestError(f"the confidence must lie between 0 and 1, found {confidence:g}, with at least one resample")
+    if not 0 < confidence < 1:
+        raise RequestError(f"--confidence must lie between 0 and 1, found {confidence:g}")
+    if resamples < 1:
+        raise RequestError(f"--resamples must be at least 1, found {resamples}")
     clock = _Clock()
     asked = tasks.find(task)
     wishes, rows_wanted = model_options or ModelOptions(), data_options or DataOptions()
@@ -95,7 +108,7 @@ def evaluate(
         fingerprint=rows.fingerprint,
         request=_request(
             {
-                "model": model if source else loaded.info.model_id,
+                "model": _named(model, loaded.info),
                 "task": task,
                 "dataset": dataset,
                 "columns": columns,
@@ -190,6 +203,13 @@ def _data_warnings(source: DataSource, rows: int) -> list[str]:
     if source.requested and rows < source.requested:
         return [f"{source.requested} samples were asked for and {rows} could be scored"]
     return []
+
+
+def _named(model: str | Encoder, info: ModelInfo) -> str | None:
+    """The model as it was asked for; an address without the password or key that it may hold."""
+    if not isinstance(model, str):
+        return info.model_id
+    return info.path if info.backend == "http" else model
 
 
 def _request(named: Mapping[str, Any], **records: Any) -> dict[str, Any]:

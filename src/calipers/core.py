@@ -227,7 +227,7 @@ class Task:
     default_data: DefaultData
     metrics: tuple[Metric, ...]
     check: Callable[[Dataset], None]  # refuse data that cannot give a number, before a model is loaded
-    text_ids: Callable[[Dataset], Mapping[str, str]]  # text → the id that precomputed vectors may be stored under
+    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
     run: Callable[[Any, Dataset, Progress], Outcomes]
 
 

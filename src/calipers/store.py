@@ -122,6 +122,8 @@ class Store:
         try:
             _migrate(database, self._database)
             yield database
+        except sqlite3.Error as error:
+            raise RequestError(f"{self._database} cannot be used as a store: {error}") from error
         finally:
             database.close()
 

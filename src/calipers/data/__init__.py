@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -88,7 +89,7 @@ def fingerprint(kept: Sequence[Record], columns: Sequence[Column]) -> str:
 def _is_on_hub(reference: str) -> bool:
     if reference.startswith("hub:"):
         return True
-    if Path(reference).expanduser().exists():
+    if os.path.exists(Path(reference).expanduser()):
         return False
     if readers.looks_like_a_path(reference):
         raise DataError(f"there is no dataset at {reference!r}: no such file or folder")

@@ -81,6 +81,10 @@ def _text(found: Any, row: Row, name: str) -> str:
         return ""  # a missing text is a blank one: skipped and counted
     if not isinstance(found, str):
         raise DataError(f"{row.where}, column {name!r}: expected a text, found {_show(found)}")
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{row.where}, column {name!r}: expected Unicode text, found half a surrogate pair") from None
     return found
 
 
@@ -89,7 +93,7 @@ def _number(found: Any, row: Row, name: str) -> float:
         if isinstance(found, bool):
             raise TypeError
         number = float(found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"{row.where}, column {name!r}: expected a number, found {_show(found)}") from None
     if not math.isfinite(number):
         raise DataError(f"{row.where}, column {name!r}: expected a finite number, found {_show(found)}")

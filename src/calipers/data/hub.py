@@ -28,4 +28,6 @@ def _open(datasets: Any, path: str, **options: Any) -> Any:
         return datasets.load_dataset(path, **options)
     except Exception as error:  # missing, offline, gated, bad split and bad config have no common base class
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DataError(f"the hub dataset {path!r} cannot be loaded: {reason}") from error
+        raise DataError(
+            f"{path!r} is neither a file or folder here nor a dataset that the hub gives us: {reason}"
+        ) from error

@@ -7,12 +7,16 @@ import gzip
 import json
 import re
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from calipers.core import DataError
+
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
         for number, line in enumerate(_lines(file, path), start=1):
             if line.strip():
                 where = f"{path.name}, line {number}"
-                yield Row(where, _object(_parse(line, where), where))
+                yield Row(where, _object(_parse(line.strip(), where), where))
 
 
 def _json(path: Path) -> Iterator[Row]:
@@ -85,18 +89,18 @@ def _csv(path: Path) -> Iterator[Row]:
         lines = _lines(file, path)
         first = next(lines, "")
         delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
-        header = next(csv.reader([first], delimiter=delimiter), [])
-        rows = csv.reader(lines, delimiter=delimiter)
+        rows = csv.reader(chain([first], lines), delimiter=delimiter)
         try:
+            header = next(rows, [])
             for cells in rows:
-                where = f"{path.name}, line {rows.line_num + 1}"
+                where = f"{path.name}, line {rows.line_num}"
                 if not cells:
                     continue
                 if len(cells) != len(header):
                     raise DataError(f"{where}: expected {len(header)} fields as in the header, found {len(cells)}")
                 yield Row(where, dict(zip(header, cells, strict=True)))
         except csv.Error as error:
-            raise DataError(f"{path.name}, line {rows.line_num + 1}: not valid CSV: {error}") from error
+            raise DataError(f"{path.name}, line {rows.line_num}: not valid CSV: {error}") from error
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -144,10 +148,11 @@ def _stem(path: Path) -> str:
 
 
 def _open(path: Path) -> IO[str]:
+    """Bytes that are not UTF-8 come through as surrogates, so that `_lines` can name the line that holds them."""
     try:
         if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-        return path.open(encoding="utf-8-sig", newline="")
+            return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
+        return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -157,19 +162,21 @@ def _lines(file: IO[str], path: Path) -> Iterator[str]:
     try:
         for line in file:
             number += 1
+            if not line.isascii() and (bad := _NOT_UTF8.search(line)):
+                byte = ord(bad[0]) - 0xDC00
+                raise DataError(f"{path.name}, line {number}: expected UTF-8, found the byte {byte:#x}")
             yield line
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path.name}, after line {number}: expected UTF-8, found the byte {error.object[error.start]:#x}"
-        ) from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path.name}, after line {number}: {error}") from error
 
 
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+        raise DataError(f"{where}: not valid JSON: {error.msg} at {place}") from error
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON: {error}") from error
 
 

@@ -5,6 +5,7 @@ The key comes from CALIPERS_API_KEY (or OPENAI_API_KEY, for OpenAI's own host on
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
 from calipers.models.options import ModelOptions
+from calipers.models.pooling import unit
 from calipers.models.source import Source
 from calipers.models.tokenizer import first_line
 
@@ -43,10 +45,21 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
-    url = source.reference.rstrip("/")
-    if not urllib.parse.urlsplit(url).hostname:
-        raise ModelError(f"{source.reference!r} is no address: expected http://host:port/…")
-    return HttpEncoder(_settle_protocol(url, options), options)
+    options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout")
+    _check_address(source.reference)
+    _key()
+    return HttpEncoder(_settle_protocol(source.reference, options), options)
+
+
+def _check_address(url: str) -> None:
+    """Refuse what urllib would trip over. The address itself is not repeated: it may hold a password."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        whole = False
+    if not whole or not url.isascii() or not url.isprintable() or " " in url:
+        raise ModelError("the address of the endpoint cannot be read: expected http://host:port/…, percent-encoded")
 
 
 class HttpEncoder:
@@ -61,7 +74,7 @@ class HttpEncoder:
             device="endpoint",
             fingerprint=f"url:{_without_secrets(url)}#{options.model_id or ''}",
             settings={
-                "protocol": "tei" if url.endswith("/embed") else "openai",
+                "protocol": "tei" if _is_tei(url) else "openai",
                 "prompt": options.prompt or "",
                 "normalize": options.normalize,
                 "batching": f"{self._rows} texts a request",
@@ -84,18 +97,22 @@ class HttpEncoder:
         if len({part.shape[1] for part in parts}) != 1:
             raise InferenceError(f"{self.info.path} answered with vectors of different lengths, or none")
         position = {text: i for i, text in enumerate(distinct)}
-        return np.concatenate(parts)[[position[text] for text in texts]]
+        vectors = np.concatenate(parts)
+        # OpenAI's protocol has no word for it, so it is done here; for TEI it changes nothing.
+        return (unit(vectors) if self._options.normalize else vectors)[[position[text] for text in texts]]
 
 
 def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float32]:
     """One request: float32[len(texts), d]."""
-    if url.endswith("/embed"):
+    if _is_tei(url):
         wish = {} if options.normalize is None else {"normalize": options.normalize}
         found = post(url, {"inputs": texts, "truncate": True, **wish}, options)
     else:
         body = {"input": texts, "model": options.model_id or "default", "encoding_format": "float"}
-        found = _openai_vectors(post(url, body, options), url)
+        found = _openai_vectors(post(url, body, options), len(texts), url)
     try:
+        if len({len(row) for row in found}) > 1:
+            raise InferenceError(f"{_without_secrets(url)} answered with vectors of different lengths")
         vectors = np.array([[np.nan if x is None else x for x in row] for row in found], dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InferenceError(f"{_without_secrets(url)} answered with something else than vectors") from error
@@ -108,14 +125,15 @@ def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float
 
 def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
     """POST as JSON. Busy and broken answers, and connections that fail, are tried again with growing pauses."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), _headers(url), method="POST")
+    request = urllib.request.Request(_without_login(url), json.dumps(body).encode(), _headers(url), method="POST")
     for attempt in range(_TRIES):
         try:
             with _OPENER.open(request, timeout=options.timeout) as answer:
                 return _read(answer, url)
         except urllib.error.HTTPError as error:
-            if error.code not in (408, 409, 425, 429) and error.code < 500:
-                raise _refusal(error, url) from error
+            with error:
+                if error.code not in (408, 409, 425, 429) and error.code < 500:
+                    raise _refusal(error, url) from error
             failure, wish = f"status {error.code}", error.headers.get("Retry-After")
         except (OSError, http.client.HTTPException) as error:
             failure, wish = first_line(getattr(error, "reason", None) or error), None
@@ -126,6 +144,8 @@ def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
 
 def _read(answer: Any, url: str) -> Any:
     content = answer.read(_LARGEST_ANSWER + 1)
+    if answer.length and len(content) <= _LARGEST_ANSWER:  # read(n) is silent about an answer that is cut off
+        raise http.client.IncompleteRead(content, answer.length)
     if len(content) > _LARGEST_ANSWER:
         raise InferenceError(f"{_without_secrets(url)} answered with more than {_LARGEST_ANSWER >> 20} MiB")
     try:
@@ -136,22 +156,28 @@ def _read(answer: Any, url: str) -> Any:
 
 def _settle_protocol(url: str, options: ModelOptions) -> str:
     """An address that ends in /embeddings or /embed is taken as it is; else both are tried on one text."""
-    if url.endswith(("/embeddings", "/embed")):
-        candidates = [url]
-    elif url.endswith("/v1"):
-        candidates = [f"{url}/embeddings"]
+    parts = urllib.parse.urlsplit(url)
+    path = parts.path.rstrip("/")
+    if path.endswith(("/embeddings", "/embed")):
+        paths = [path]
+    elif path.endswith("/v1"):
+        paths = [f"{path}/embeddings"]
     else:
-        candidates = [f"{url}/v1/embeddings", f"{url}/embed"]
-    failure = None
-    for candidate in candidates:
+        paths = [f"{path}/v1/embeddings", f"{path}/embed"]
+    failures: list[InferenceError] = []
+    for candidate in (parts._replace(path=path).geturl() for path in paths):
         try:
             embed(candidate, ["test"], options)
             return candidate
         except InferenceError as error:
-            failure = error
+            failures.append(error)
             if not isinstance(error, _NotThere):
                 break
-    raise ModelError(f"the endpoint cannot be used: {failure}") from failure
+    raise ModelError(f"the endpoint cannot be used: {'; '.join(map(str, failures))}") from failures[-1]
+
+
+def _is_tei(url: str) -> bool:
+    return urllib.parse.urlsplit(url).path.endswith("/embed")
 
 
 class _NotThere(InferenceError):
@@ -161,28 +187,54 @@ class _NotThere(InferenceError):
 def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
     hint = " (set CALIPERS_API_KEY)" if error.code in (401, 403) else ""
     text = " ".join(error.read(500).decode("utf-8", "replace").split())
+    if key := _key("OPENAI_API_KEY"):
+        text = text.replace(key, "…")  # some servers repeat it
     kind = _NotThere if error.code in (404, 405) else InferenceError
     return kind(f"{_without_secrets(url)} answered with status {error.code}{hint}: {text[:200] or error.reason}")
 
 
-def _openai_vectors(found: Any, url: str) -> list[Any]:
+def _openai_vectors(found: Any, texts: int, url: str) -> list[Any]:
     try:
-        return [row["embedding"] for row in sorted(found["data"], key=lambda row: row["index"])]
+        rows = sorted(found["data"], key=lambda row: row["index"])
+        vectors = [row["embedding"] for row in rows]
     except (TypeError, KeyError) as error:
         raise InferenceError(f"{_without_secrets(url)} did not answer in the form of /v1/embeddings") from error
+    if len(rows) == texts and [row["index"] for row in rows] != list(range(texts)):
+        raise InferenceError(f"{_without_secrets(url)} answered with an index that names no text, or one twice")
+    return vectors
 
 
 def _headers(url: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "calipers"}
-    key = os.environ.get("CALIPERS_API_KEY")
-    if not key and urllib.parse.urlsplit(url).hostname == "api.openai.com":
-        key = os.environ.get("OPENAI_API_KEY")
-    return {**headers, "Authorization": f"Bearer {key}"} if key else headers
+    parts = urllib.parse.urlsplit(url)
+    key = _key("OPENAI_API_KEY" if parts.hostname == "api.openai.com" else None)
+    if key:
+        return {**headers, "Authorization": f"Bearer {key}"}
+    if parts.username is not None:
+        login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode()
+        return {**headers, "Authorization": f"Basic {base64.b64encode(login).decode()}"}
+    return headers
+
+
+def _key(other: str | None = None) -> str:
+    """ "" where there is none."""
+    for name in ("CALIPERS_API_KEY", other):
+        key = os.environ.get(name, "").strip() if name else ""
+        if key and not (key.isascii() and key.isprintable()):
+            raise ModelError(f"{name} holds characters that no key has: expected one line of ASCII")
+        if key:
+            return key
+    return ""
 
 
 def _pause(attempt: int, wish: str | None) -> float:
     asked = float(wish) if wish and wish.isdigit() else 0.0
     return float(min(_LONGEST_PAUSE, max(asked, _FIRST_PAUSE * 2**attempt)))
+
+
+def _without_login(url: str) -> str:
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _without_secrets(url: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ _PARTS = (
 
 
 def load(source: Source, options: ModelOptions) -> OnnxEncoder:
+    used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider")
+    options.refuse_others("an ONNX graph", *used, "output", "batch_tokens", "batch_size")
     provider = choose_provider(options)
     file = _graph_file(source, options)
     folder = _settings_folder(file, options)
@@ -74,7 +76,7 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     session = open_session(file, provider)
     graph = read_graph(session, file, read_json(layout.transformer / "config.json"))
     if graph.length and (settings.max_length is None or settings.max_length > graph.length):
-        settings = EncoderSettings(**{**vars(settings), "max_length": graph.length})
+        settings = replace(settings, max_length=graph.length)
     tokenizer = open_tokenizer(layout.transformer, max_length=settings.max_length, lower_case=settings.lower_case)
     size = choose_batching(file, graph, options)
     output = _choose_output(session, graph, tokenizer, size, options)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from calipers.core import RequestError
 
 POOLINGS = ("mean", "cls", "max", "last")
+# Where the flag is not called like the field.
+_FLAGS = {"revision": "--model-revision", "provider": "--ep"}
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -46,8 +49,16 @@ class ModelOptions:
             raise RequestError("--batch-tokens and --batch-size exclude each other: give one of them")
         if self.prompt is not None and self.prompt_name is not None:
             raise RequestError("--prompt and --prompt-name exclude each other: give one of them")
-        if self.timeout <= 0:
+        if not 0 < self.timeout < math.inf:
             raise RequestError(f"--timeout must be above 0 seconds, found {self.timeout:g}")
+
+    def refuse_others(self, who: str, *used: str) -> None:
+        """A flag that a backend would ignore is an error: the user must not believe that it did something."""
+        for field in fields(self):
+            if field.name not in (*used, "threads") and getattr(self, field.name) != field.default:
+                raise RequestError(
+                    f"{_FLAGS.get(field.name, '--' + field.name.replace('_', '-'))} does not apply to {who}"
+                )
 
     @property
     def workers(self) -> int:

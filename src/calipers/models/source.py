@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ def find(reference: str) -> Source:
     if backend == "http":
         raise RequestError(f"an endpoint is written http://… or https://…, found {reference!r}")
     path = Path(place).expanduser()
-    if path.exists():
+    if os.path.exists(path):
         return Source(backend or _guess(path), place, path)
     if backend == "vectors" or not _HUB_ID.fullmatch(place) or place.endswith((".npy", ".parquet")):
         raise ModelError(f"there is no model at {place!r}: no such file or folder")

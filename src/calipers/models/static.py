@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.core import SILENT, ModelError, ModelInfo, Progress
 from calipers.models import hub
 from calipers.models.layout import read_layout, settle
 from calipers.models.options import ModelOptions
@@ -27,8 +27,7 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     file = folder / "model.safetensors"
     if not file.exists() or not (folder / "tokenizer.json").exists():
         raise ModelError(f"{folder} is no model2vec model: expected model.safetensors and tokenizer.json")
-    if options.pooling not in (None, "mean") or options.device != "cpu":
-        raise RequestError("a static model pools by mean, on the cpu: --pooling and --device do not apply")
+    options.refuse_others("a static model", "model_id", "revision", "normalize", "prompt", "prompt_name", "max_length")
     settings = settle(read_layout(folder), options)
     config = read_json(folder / "config.json")
     normalize = settings.normalize or bool(config.get("normalize")) if options.normalize is None else options.normalize

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import ModelError
+from calipers.core import ModelError, RequestError
 
 # What transformers writes for "no limit" is 1e30; anything above this is not a limit.
 _NO_LIMIT = 1_000_000
-_USUAL_LIMIT = 512  # where neither the model's files nor the user say anything
+USUAL_LIMIT = 512  # where neither the model's files nor the user say anything
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,10 @@ class Tokenizer:
     def __init__(self, backend: Any, *, max_length: int | None, pad_id: int, lower_case: bool = False) -> None:
         # A tokenizer.json may ask for padding (all-MiniLM-L6-v2's says 128 tokens, always) or its own truncation.
         if max_length is None:
-            max_length = (backend.truncation or {}).get("max_length", _USUAL_LIMIT)
+            max_length = (backend.truncation or {}).get("max_length", USUAL_LIMIT)
+        least = backend.num_special_tokens_to_add(False) + 1
+        if max_length < least:  # the library would silently not truncate at all
+            raise RequestError(f"--max-length must be at least {least} for this tokenizer, found {max_length}")
         backend.no_padding()
         backend.enable_truncation(max_length)
         self._backend = backend
@@ -60,6 +63,8 @@ def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tu
     """The tokenizer that transformers makes of a folder, and its fast backend."""
     from transformers import AutoTokenizer
 
+    if (folder / "tokenizer.json").exists():
+        load_backend(folder)  # a broken file is named by us; transformers would only say what is wrong in it
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
-from calipers.models.tokenizer import Tokenizer, first_line, pad_id, read_json, transformers_backend
+from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, read_json, transformers_backend
 
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*/*.safetensors")
 _PICKLED = ("*.bin", "*.bin.index.json", "*/*.bin")
@@ -25,7 +25,8 @@ _BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores
 
 
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
-    _import_torch()
+    used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "dtype", "device")
+    options.refuse_others("PyTorch", *used, "batch_tokens", "batch_size", "allow_pickle", "trust_remote_code")
     folder = source.path or hub.fetch(
         source.reference,
         revision=options.revision,
@@ -34,9 +35,13 @@ def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder
     if not folder.is_dir():
         raise ModelError(f"a PyTorch model is a folder or a hub id, found the file {folder}")
     layout = read_layout(folder)
-    _refuse_pickle(layout.transformer, options)
+    for part in {layout.transformer, *(p.parent for p in folder.glob("*/*.bin"))}:
+        _refuse_pickle(part, options)
     _refuse_remote_code(source, layout.transformer, options)
+    _import_torch()
     settings = settle(layout, options)
+    if settings.max_length is None:
+        settings = replace(settings, max_length=USUAL_LIMIT)
     info = _info(source, folder, layout, settings, options)
     make = ModulesEncoder if layout.further else TorchEncoder
     return make(folder, layout, settings, options, info)

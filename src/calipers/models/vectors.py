@@ -10,7 +10,6 @@ The id of a text is given by the task (see `calipers tasks`): for pairs it is th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from calipers.models.tokenizer import first_line
 
 
 def load(source: Source, options: ModelOptions) -> VectorsEncoder:
+    options.refuse_others("vectors that are already computed", "model_id")
     file = source.path
     if file is None or file.suffix not in (".npy", ".parquet"):
         raise ModelError(f"vectors come from an .npy or .parquet file, found {source.reference!r}")
@@ -38,7 +38,7 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
         model_id=options.model_id or file.stem,
         path=str(file),
         device="none",
-        fingerprint=hub.fingerprint(p for p in file.parent.glob(f"{file.stem}.*") if p.is_file()),
+        fingerprint=hub.fingerprint([file] if file.suffix == ".parquet" else [file, file.with_suffix(_KEYS[by])]),
         settings={"by": by, "vectors": len(keys), "dimensions": int(table.shape[1])},
     )
     return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, info)
@@ -51,7 +51,7 @@ class VectorsEncoder:
         rows: Mapping[str, int],
         by: str,
         info: ModelInfo,
-        ids: Mapping[str, str] | None = None,
+        ids: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.info = info
         self._table = table
@@ -59,9 +59,9 @@ class VectorsEncoder:
         self._by = by
         self._ids = ids
 
-    def bind(self, ids: Mapping[str, str]) -> VectorsEncoder:
-        """The same vectors, told which text has which id."""
-        return VectorsEncoder(self._table, self._rows, self._by, replace(self.info), ids)
+    def bind(self, ids: Mapping[str, Sequence[str]]) -> VectorsEncoder:
+        """The same vectors, told which text has which ids."""
+        return VectorsEncoder(self._table, self._rows, self._by, self.info, ids)
 
     def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         keys = [self._key(text) for text in texts]
@@ -74,7 +74,30 @@ class VectorsEncoder:
         return np.asarray(self._table[[self._rows[key] for key in keys]], dtype=np.float32)
 
     def _key(self, text: str) -> str:
-        return text if self._by == "text" else (self._ids or {}).get(text, text)
+        if self._by == "text" or self._ids is None:
+            return text
+        stored = [id for id in self._ids.get(text, (text,)) if id in self._rows]
+        if not stored:
+            return self._ids.get(text, (text,))[0]
+        vectors = np.asarray(self._table[[self._rows[id] for id in stored]])
+        if not np.array_equal(vectors, np.broadcast_to(vectors[0], vectors.shape), equal_nan=True):
+            raise InferenceError(
+                f"{self.info.path} has different vectors for the same text under the ids {name_some(stored)}: "
+                "a text has one vector here"
+            )
+        return stored[0]
+
+
+_KEYS = {"text": ".txt", "id": ".ids"}
+
+
+def _lines(file: Path) -> list[str]:
+    """Not splitlines(), which also splits at separators that a text may hold, such as U+2028."""
+    try:
+        content = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{file} cannot be read as UTF-8 text: {first_line(error)}") from error
+    return content.removesuffix("\n").split("\n") if content else []
 
 
 def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
@@ -90,8 +113,15 @@ def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
         raise ModelError(
             f"{file} needs a column 'vector' and a column 'text' or 'id': it has {', '.join(table.column_names)}"
         )
+    if table[key].null_count:
+        raise ModelError(f"{file}: {table[key].null_count} rows have nothing in column {key!r}")
     try:
-        vectors = np.array(table[value].to_pylist(), dtype=np.float32)
+        vectors = np.array(table[value].to_pylist())
+        if np.issubdtype(vectors.dtype, np.integer):
+            raise ModelError(f"{file} holds {vectors.dtype} in column {value!r}, expected floating point vectors")
+        if vectors.dtype.kind == "U":
+            raise TypeError("texts")
+        vectors = vectors.astype(np.float32)
     except (ValueError, TypeError) as error:
         raise ModelError(f"{file}: the vectors in column {value!r} are not lists of numbers of one length") from error
     return [str(k) for k in table[key].to_pylist()], key, vectors
@@ -100,14 +130,17 @@ def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
 def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
     try:
         table = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, EOFError) as error:
         raise ModelError(f"{file} cannot be read as an array: {first_line(error)}") from error
+    if not isinstance(table, np.ndarray):
+        table.close()
+        raise ModelError(f"{file} cannot be read as an array: it is an .npz archive of several")
     if not np.issubdtype(table.dtype, np.floating):
         raise ModelError(f"{file} holds {table.dtype}, expected floating point vectors")
-    for suffix, by in ((".txt", "text"), (".ids", "id")):
+    for by, suffix in _KEYS.items():
         beside = file.with_suffix(suffix)
         if beside.exists():
-            return beside.read_text(encoding="utf-8").splitlines(), by, table
+            return _lines(beside), by, table
     raise ModelError(
         f"{file} needs a file beside it that says whose vectors they are: "
         f"{file.stem}.txt with one text per line, or {file.stem}.ids with one id per line"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +43,12 @@ def check(dataset: Dataset) -> None:
         )
 
 
-def text_ids(dataset: Dataset) -> Mapping[str, str]:
-    first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
-    ids = {text: f"{id}/2" for id, text in zip(dataset.ids, second, strict=True)}
-    return ids | {text: f"{id}/1" for id, text in zip(dataset.ids, first, strict=True)}
+def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+    ids: dict[str, list[str]] = {}
+    for side in (1, 2):
+        for id, text in zip(dataset.ids, dataset.columns[f"input_column_{side}"], strict=True):
+            ids.setdefault(text, []).append(f"{id}/{side}")
+    return ids
 
 
 def run(model: Encoder, dataset: Dataset, progress: Progress) -> Outcomes:
