@@ -63,6 +63,15 @@ def name_some(names: Sequence[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+def printable(text: str) -> str:
+    """One line, without the control characters that names and texts may hold and a terminal would obey.
+
+    >>> printable("a\\x1b[2J\\nb")
+    'a�[2J b'
+    """
+    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+
+
 # --- progress --------------------------------------------------------------------------------------------------
 
 

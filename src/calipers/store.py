@@ -1,7 +1,7 @@
 """Results kept on disk: one SQLite file for the facts, one parquet file beside it for each run's outcomes.
 
-A run's outcomes are written first, to a temporary name, and moved in place; the row that makes the run exist comes
-last, in one transaction. A process killed at any moment leaves a whole store. SQLite's rollback journal is used:
+A run's outcomes are written to a temporary name and moved in place inside the transaction whose commit makes the run
+exist. A process killed at any moment leaves a whole store. SQLite's rollback journal is used:
 its write-ahead log needs a newer SQLite than many machines have to be safe with several writers.
 """
 
@@ -46,7 +46,6 @@ class Store:
     def save(self, result: Result) -> None:
         with self._open(create=True) as database:
             try:
-                _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
                 metric, value = next(iter(result.metrics.items()))
                 with database:
                     database.execute(
@@ -63,7 +62,9 @@ class Store:
                             json.dumps(_facts(result), allow_nan=False),
                         ),
                     )
-            except (OSError, sqlite3.Error) as error:
+                    # Inside the transaction: a repeated id is refused before its file is touched.
+                    _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
+            except (OSError, sqlite3.Error, ValueError, TypeError) as error:
                 raise RequestError(f"the run could not be stored in {self.folder}: {error}") from error
 
     def list(self) -> list[RunLine]:
@@ -80,8 +81,10 @@ class Store:
     def load(self, name: str) -> Result:
         run_id = self.resolve(name)
         with self._open() as database:
-            (facts,) = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        return _result(json.loads(facts), _read_outcomes(self._outcomes_file(run_id)))
+            found = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if found is None:
+            raise RequestError(f"the run {run_id} was removed by another process")
+        return _result(json.loads(found[0]), _read_outcomes(self._outcomes_file(run_id)))
 
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)

@@ -95,10 +95,9 @@ def _fail(message: str, code: int, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    one_line = " ".join(message.split())
-    # Names from data and models may hold control characters, which a terminal would obey.
-    shown = "".join(c if c.isprintable() else "�" for c in one_line)
-    click.echo(f"calipers: {shown}", err=True)
+    from calipers.core import printable
+
+    click.echo(f"calipers: {printable(message)}", err=True)
     return code
 
 

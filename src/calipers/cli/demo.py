@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from calipers.demo import Step
 
 
-@click.command()
+@click.command(short_help="The main jobs on the bundled sample, with a real model.")
 @options.apply(click.option("--no-store", is_flag=True, help="Keep nothing."))
 def demo(no_store: bool) -> None:
     """Show Calipers at work on the sample data that it carries, with the real all-MiniLM-L6-v2."""

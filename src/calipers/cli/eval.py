@@ -9,7 +9,7 @@ import click
 from calipers.cli import options
 
 
-@click.command("eval", cls=options.GroupedCommand)
+@click.command("eval", cls=options.GroupedCommand, short_help="How good is a model? Metrics with intervals.")
 @options.option(
     "Model",
     "-m",

@@ -7,7 +7,7 @@ import click
 from calipers.cli import options
 
 
-@click.command()
+@click.command(short_help="What can be measured, with which columns and metrics.")
 @click.argument("task", required=False)
 def tasks(task: str | None) -> None:
     """What can be measured: the tasks, or the columns, default data, metrics and thresholds of one TASK."""
@@ -21,7 +21,7 @@ def tasks(task: str | None) -> None:
         text.show_task(out, known.find(task))
 
 
-@click.command()
+@click.command(short_help="Versions, providers, cores, store and caches.")
 def doctor() -> None:
     """What this machine offers: versions, execution providers, cores, where the store and the caches are."""
     import os

@@ -72,6 +72,6 @@ def rm(run: tuple[str, ...], store: Path | None) -> None:
     from calipers.store import Store
 
     place = Store(store)
-    for run_id in [place.resolve(name) for name in run]:
+    for run_id in dict.fromkeys([place.resolve(name) for name in run]):
         place.remove(run_id)
         click.echo(f"removed {run_id}")

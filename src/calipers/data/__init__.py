@@ -89,7 +89,7 @@ def fingerprint(kept: Sequence[Record], columns: Sequence[Column]) -> str:
 def _is_on_hub(reference: str) -> bool:
     if reference.startswith("hub:"):
         return True
-    if os.path.exists(Path(reference).expanduser()):
+    if os.path.exists(os.path.expanduser(reference)):
         return False
     if readers.looks_like_a_path(reference):
         raise DataError(f"there is no dataset at {reference!r}: no such file or folder")
@@ -107,7 +107,7 @@ def _rows(reference: str, options: DataOptions) -> Generator[readers.Row, None, 
         )
     if options.name or options.revision:
         raise RequestError(f"--dataset-name and --revision are for the hub, and {reference} is a file here")
-    return readers.read(Path(reference).expanduser(), options.split)
+    return readers.read(Path(os.path.expanduser(reference)), options.split)
 
 
 def _refuse_repeated_ids(kept: Sequence[Record], named: Mapping[str, str]) -> None:

@@ -40,6 +40,9 @@ def records(rows: Iterator[Row], columns: Sequence[Column], named: Mapping[str, 
     for number, row in enumerate(rows):
         if number == 0:
             id_column = _find_id_column(row, named)
+        if row.values and all(value is None or value == "" for value in row.values.values()):
+            yield Record(id="", id_column=id_column or "", where=row.where, values={}, blank=True)
+            continue
         values = {column.key: _value(row, column, named[column.key]) for column in columns}
         yield Record(
             id=str(number) if id_column is None else _id(row, id_column),
@@ -62,6 +65,8 @@ def _find_id_column(row: Row, named: Mapping[str, str]) -> str | None:
 def _id(row: Row, name: str) -> str:
     found = row.values.get(name)
     if found is None or found == "":
+        if name not in row.values:
+            raise DataError(f"{row.where}: there is no column {name!r}; found {', '.join(map(str, row.values))}")
         raise DataError(f"{row.where}, column {name!r}: expected an id, found nothing")
     return str(found)
 
@@ -92,6 +97,8 @@ def _number(found: Any, row: Row, name: str) -> float:
     try:
         if isinstance(found, bool):
             raise TypeError
+        if isinstance(found, str) and "_" in found:
+            raise ValueError  # Python reads 1_0 as ten
         number = float(found)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"{row.where}, column {name!r}: expected a number, found {_show(found)}") from None

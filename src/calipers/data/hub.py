@@ -18,16 +18,17 @@ def read(
     except ImportError as error:
         raise RequestError(f"the dataset {path!r} comes from the hub: pip install 'calipers[hub]'") from error
     datasets.disable_progress_bars()
-    rows = _open(datasets, path, name=name, split=split, revision=revision, streaming=streaming)
-    for number, values in enumerate(rows):
-        yield Row(f"{path} ({split}), row {number}", values)
-
-
-def _open(datasets: Any, path: str, **options: Any) -> Any:
-    try:
-        return datasets.load_dataset(path, **options)
+    try:  # streaming rows are read, and fail, while they are iterated
+        rows = datasets.load_dataset(path, name=name, split=split, revision=revision, streaming=streaming)
+        for number, values in enumerate(rows):
+            yield Row(f"{path} ({split}), row {number}", values)
     except Exception as error:  # missing, offline, gated, bad split and bad config have no common base class
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DataError(
-            f"{path!r} is neither a file or folder here nor a dataset that the hub gives us: {reason}"
+            f"{path!r} is no file here and cannot be read from the hub: {_reason(datasets, error)}"
         ) from error
+
+
+def _reason(datasets: Any, error: BaseException) -> str:
+    if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
+        error = error.__cause__  # the outer one only says that there was an error
+    return " ".join(str(error).strip().splitlines()[:2]) or type(error).__name__

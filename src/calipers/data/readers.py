@@ -36,7 +36,7 @@ def looks_like_a_path(reference: str) -> bool:
     return (
         reference.count("/") > 1
         or reference.startswith((".", "/", "~"))
-        or any(reference.endswith(ending) for ending in _READERS)
+        or any(reference.lower().endswith(ending) for ending in _READERS)
     )
 
 
@@ -51,6 +51,9 @@ def _files(folder: Path, split: str | None) -> list[Path]:
     found = [f for f in files if re.fullmatch(rf"{re.escape(wished)}([-_.]\d.*)?", _stem(f))]
     if not found:
         raise DataError(f"the folder {folder} has no split {wished!r}: it has {', '.join(_splits(files))} (--split)")
+    if len({(f.parent, _ending(f)) for f in found}) > 1:
+        names = ", ".join(str(f.relative_to(folder)) for f in found)
+        raise DataError(f"the folder {folder} has the split {wished!r} more than once: {names}; name one of the files")
     return found
 
 
@@ -89,9 +92,11 @@ def _csv(path: Path) -> Iterator[Row]:
         lines = _lines(file, path)
         first = next(lines, "")
         delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
-        rows = csv.reader(chain([first], lines), delimiter=delimiter)
+        rows = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
         try:
             header = next(rows, [])
+            if twice := [name for name in header if header.count(name) > 1]:
+                raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
             for cells in rows:
                 where = f"{path.name}, line {rows.line_num}"
                 if not cells:
@@ -150,7 +155,7 @@ def _stem(path: Path) -> str:
 def _open(path: Path) -> IO[str]:
     """Bytes that are not UTF-8 come through as surrogates, so that `_lines` can name the line that holds them."""
     try:
-        if path.suffix == ".gz":
+        if path.suffix.lower() == ".gz":
             return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
         return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
     except OSError as error:

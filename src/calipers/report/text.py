@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import Result, RunLine, Task
+from calipers.core import Result, RunLine, Task, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,6 +168,7 @@ def _facts(console: Console, title: str, facts: Sequence[tuple[str, str]]) -> No
     from rich.table import Table
     from rich.text import Text
 
+    facts = [(name, printable(value)) for name, value in facts]
     width = max(len(name) for name, _ in facts)
     if not console.is_terminal:
         console.print(Text(title), soft_wrap=True)
@@ -189,6 +190,7 @@ def _table(
     right: Sequence[int] = (),
 ) -> None:
     """On a terminal a table that fits its width; elsewhere aligned columns, one line a row."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     if not console.is_terminal:
         _plain_table(console, header, rows, right)
         return

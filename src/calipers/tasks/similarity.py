@@ -130,7 +130,7 @@ _CORRELATIONS = {"spearman": spearman_statistic, "pearson": pearson_statistic}
 METRICS = tuple(
     Metric(
         name=f"{similarity}_{correlation}",
-        about=f"{correlation.capitalize()} correlation of {similarity} similarity with gold, × 100",
+        about=f"{correlation.capitalize()} of {similarity} with gold, × 100",
         statistic=_points(statistic, similarity),
         thresholds=Thresholds(2.0, 4.0, relative=False)
         if similarity == "cosine" and correlation == "spearman"
