@@ -8,41 +8,51 @@ from pathlib import Path
 
 import onnx
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM
 
 
-class _TokenEmbeddings(torch.nn.Module):
-    def __init__(self, model: torch.nn.Module) -> None:
+class _First(torch.nn.Module):
+    """The first output of a model: token embeddings, or logits."""
+
+    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
         super().__init__()
         self.model = model
+        self.names = names
 
-    def forward(self, input_ids, attention_mask, token_type_ids):  # type: ignore[no-untyped-def]
-        return self.model(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).last_hidden_state
+    def forward(self, *tensors):  # type: ignore[no-untyped-def]
+        return self.model(**dict(zip(self.names, tensors, strict=True)))[0]
 
 
 def export(folder: Path, target: Path, *, attention: str = "eager") -> Path:
     """`target/model.onnx` with dynamic batch and length, the tokenizer and settings beside it."""
     model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    return _export(model, folder, target, ["input_ids", "attention_mask", "token_type_ids"], "last_hidden_state")
+
+
+def export_masked_lm(folder: Path, target: Path, *, attention: str = "eager") -> Path:
+    model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    return _export(model, folder, target, ["input_ids", "attention_mask"], "logits")
+
+
+def _export(model: torch.nn.Module, folder: Path, target: Path, names: list[str], output: str) -> Path:
     # The examples are ragged and padded: from a mask of ones the exporter would drop the mask.
-    tokens = AutoTokenizer.from_pretrained(folder)(
-        ["a short one", "a text that is quite a bit longer than the first", "two words"],
-        padding=True,
-        return_tensors="pt",
-    )
-    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
-    names = ["input_ids", "attention_mask", "token_type_ids"]
+    mask = torch.ones(3, 12, dtype=torch.long)
+    mask[0, 5:], mask[2, 9:] = 0, 0
+    ids = torch.randint(5, model.config.vocab_size, (3, 12), generator=torch.Generator().manual_seed(0))
+    pad = model.config.pad_token_id or 0
+    examples = {"input_ids": torch.where(mask > 0, ids, pad), "attention_mask": mask, "token_type_ids": 0 * mask}
+    longest = model.config.max_position_embeddings
+    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=longest)}
     target.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _TokenEmbeddings(model).eval(),
-            tuple(tokens[name] for name in names),
+            _First(model, names).eval(),
+            tuple(examples[name] for name in names),
             target / "model.onnx",
             input_names=names,
-            output_names=["last_hidden_state"],
-            dynamic_shapes=[shape] * 3,
+            output_names=[output],
+            dynamic_shapes=(tuple([shape] * len(names)),),
             dynamo=True,
             external_data=False,
             verbose=False,

@@ -23,9 +23,10 @@ import calipers
 from calipers import data, models, tasks
 from calipers.core import (
     SILENT,
+    Dataset,
     DataSource,
-    Encoder,
     InferenceError,
+    Model,
     ModelInfo,
     Outcomes,
     Progress,
@@ -53,9 +54,10 @@ _PACKAGES = (
 
 
 def evaluate(
-    model: str | Encoder,
+    model: str | Model,
     *,
     task: str = "sentence-similarity",
+    task_options: Mapping[str, Any] | None = None,
     dataset: str | None = None,
     columns: Mapping[str, str] | None = None,
     model_options: ModelOptions | None = None,
@@ -65,7 +67,7 @@ def evaluate(
     store: Store | None = None,
     progress: Progress = SILENT,
 ) -> Result:
-    """Measure a model on a dataset. `model` is a reference, or anything with `encode` and `info`.
+    """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
     The data are read and checked before the model is loaded. Nothing is stored unless a store is given.
     """
@@ -75,6 +77,7 @@ def evaluate(
         raise RequestError(f"--resamples must be at least 1, found {resamples}")
     clock = _Clock()
     asked = tasks.find(task)
+    options = _settle_options(asked, task_options or {})
     wishes, rows_wanted = model_options or ModelOptions(), data_options or DataOptions()
     source = models.find(model) if isinstance(model, str) else None
     if store:
@@ -83,12 +86,13 @@ def evaluate(
     rows = data.load(path, asked.columns, mapping=columns or {}, options=rows_wanted)
     asked.check(rows)
     clock.lap("data_seconds")
-    loaded = models.load(source, wishes) if source else model
+    loaded = models.load(source, wishes, asked.ability) if source else model
     assert not isinstance(loaded, str)
     if hasattr(loaded, "bind"):
         loaded = loaded.bind(asked.text_ids(rows))
     clock.lap("load_seconds")
-    outcomes = asked.run(loaded, rows, progress)
+    outcomes = asked.run(loaded, rows, options, progress)
+    rows = _scored_rows(rows, outcomes)
     clock.lap("inference_seconds")
     metrics, intervals, warnings = measure(
         asked,
@@ -103,6 +107,7 @@ def evaluate(
         run_id=f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         task=asked.name,
+        options=asdict(options),
         model=loaded.info,
         dataset=rows.source,
         fingerprint=rows.fingerprint,
@@ -110,6 +115,7 @@ def evaluate(
             {
                 "model": _named(model, loaded.info),
                 "task": task,
+                "task_options": task_options and {k: v for k, v in task_options.items() if v is not None},
                 "dataset": dataset,
                 "columns": columns,
             },
@@ -138,11 +144,12 @@ def measure(
     task: Task, outcomes: Outcomes, *, resamples: int, confidence: float, seed: int, threads: int = 1
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None], list[str]]:
     """Every metric of the task that is defined, its interval, and what to know about those that are not."""
-    values = {metric.name: metric.value(outcomes.columns) for metric in task.metrics}
+    metrics = [metric for metric in task.metrics if all(column in outcomes.columns for column in metric.needs)]
+    values = {metric.name: metric.value(outcomes.columns) for metric in metrics}
     unknown = [name for name, value in values.items() if not math.isfinite(value)]
     if task.metrics[0].name in unknown:
         raise InferenceError(f"INVALID: {task.metrics[0].name} is not defined on these {len(outcomes)} outcomes")
-    defined = [metric for metric in task.metrics if metric.name not in unknown]
+    defined = [metric for metric in metrics if metric.name not in unknown]
     drawn = bootstrap.distribution(
         [metric.statistic(outcomes.columns) for metric in defined],
         len(outcomes),
@@ -199,13 +206,30 @@ def _settle_data(task: Task, dataset: str | None, options: DataOptions) -> tuple
     return default.path, DataOptions(**chosen)
 
 
+def _settle_options(task: Task, wishes: Mapping[str, Any]) -> Any:
+    """The task's options record. A wish for an option that the task does not have is an error."""
+    known = [field.name for field in fields(task.options)]
+    for name, value in wishes.items():
+        if name not in known and value is not None:
+            raise RequestError(f"--{name.replace('_', '-')} is not an option of the task {task.name}")
+    return task.options(**{name: value for name, value in wishes.items() if name in known and value is not None})
+
+
+def _scored_rows(rows: Dataset, outcomes: Outcomes) -> Dataset:
+    """The rows that outcomes speak of: a task may have bounded its work, or found nothing to score in some."""
+    if outcomes.ids == rows.ids:
+        return rows
+    place = {id: i for i, id in enumerate(rows.ids)}
+    return rows.take([place[id] for id in outcomes.ids])
+
+
 def _data_warnings(source: DataSource, rows: int) -> list[str]:
     if source.requested and rows < source.requested:
         return [f"{source.requested} samples were asked for and {rows} could be scored"]
     return []
 
 
-def _named(model: str | Encoder, info: ModelInfo) -> str | None:
+def _named(model: str | Model, info: ModelInfo) -> str | None:
     """The model as it was asked for; an address without the password or key that it may hold."""
     if not isinstance(model, str):
         return info.model_id

@@ -5,6 +5,8 @@ Imports nothing of ours, so that every other module may import it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -108,6 +110,11 @@ class ModelInfo:
     settings: Mapping[str, Any] = field(default_factory=dict)  # pooling, normalisation, prompt, dtype, batching …
 
 
+class Model(Protocol):
+    @property
+    def info(self) -> ModelInfo: ...
+
+
 class Encoder(Protocol):
     """A model that turns texts into vectors."""
 
@@ -116,6 +123,49 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         """One row per text, in the order asked: float32[n, d]."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """A text as a masked language model sees it. `words[i]` is the word that token i belongs to, -1 for none."""
+
+    ids: NDArray[np.int32]
+    scored: NDArray[np.int32]  # positions of the real tokens, which are asked for one by one
+    words: NDArray[np.int32]
+    characters: int  # how much of the text the tokens cover
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class MaskedTokens:
+    """Questions to a masked language model: in text `texts[i]`, hide position `positions[i]` and, up to `until[i]`,
+    what follows it; how likely was the token that stood there?"""
+
+    texts: Sequence[NDArray[np.int32]]
+    text: NDArray[np.int32]
+    position: NDArray[np.int32]
+    until: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+class MaskedLM(Protocol):
+    """A model that says how likely a hidden token is."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]: ...
+
+    def log_probs(
+        self, questions: MaskedTokens, *, progress: Progress = SILENT
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """For each question the natural log of the probability, and the rank among the vocabulary (1 is best)."""
         ...
 
 
@@ -161,17 +211,37 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: Sequence[int]) -> Dataset:
+        """Some of the rows, in this order, with the fingerprint that they have alone."""
+        ids = tuple(self.ids[i] for i in rows)
+        columns = {key: [values[i] for i in rows] for key, values in self.columns.items()}
+        return Dataset(ids, columns, self.source, fingerprint(ids, columns))
+
+
+def fingerprint(ids: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
+    """SHA-256 over ids and values, row by row. Where the columns came from and what they were called do not matter."""
+    total = hashlib.sha256()
+    for row in zip(ids, *columns.values(), strict=True):
+        total.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
+    return f"sha256:{total.hexdigest()}"
+
 
 # --- outcomes and metrics --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What came out of each example. `columns` has one entry per example, the unit that a bootstrap resamples."""
+    """What came out of each example. `columns` has one entry per example, the unit that a bootstrap resamples.
+
+    `details` are tables of a finer grain (tokens of a text) whose column `example` points back to the example's row;
+    `counts` are facts about the run as a whole, such as how many texts were truncated.
+    """
 
     ids: tuple[str, ...]
     columns: Columns
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    details: Mapping[str, Columns] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -207,6 +277,8 @@ class Metric:
     statistic: Callable[[Columns], Statistic]
     higher_is_better: bool = True
     thresholds: Thresholds = Thresholds(0.05, 0.10)
+    digits: int = 2
+    needs: tuple[str, ...] = ()  # outcome columns that only some options give; without them the metric is left out
 
     def value(self, columns: Columns) -> float:
         """NaN where the metric is not defined."""
@@ -215,6 +287,11 @@ class Metric:
 
 
 # --- tasks and results -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a task that has none."""
 
 
 @dataclass(frozen=True)
@@ -231,13 +308,15 @@ class Task:
     name: str
     aliases: tuple[str, ...]
     about: str
+    ability: str  # what a model must be able to do: a key of `models.ABILITIES`
     unit: str  # what one example is called: "pair", "text", "query"
     columns: tuple[Column, ...]
     default_data: DefaultData
     metrics: tuple[Metric, ...]
     check: Callable[[Dataset], None]  # refuse data that cannot give a number, before a model is loaded
     text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
-    run: Callable[[Any, Dataset, Progress], Outcomes]
+    run: Callable[[Any, Dataset, Any, Progress], Outcomes]
+    options: type[Any] = NoOptions  # a frozen dataclass, every field with a default
 
 
 @dataclass(frozen=True)
@@ -247,6 +326,7 @@ class Result:
     run_id: str
     created: str
     task: str
+    options: Mapping[str, Any]  # the task's own
     model: ModelInfo
     dataset: DataSource
     fingerprint: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -84,13 +84,15 @@ class Store:
             found = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if found is None:
             raise RequestError(f"the run {run_id} was removed by another process")
-        return _result(json.loads(found[0]), _read_outcomes(self._outcomes_file(run_id)))
+        facts = json.loads(found[0])
+        return _result(facts, _read_outcomes(self._outcomes_file(run_id), facts.pop("counts", {})))
 
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)
         with self._open() as database, database:
             database.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
-        self._outcomes_file(run_id).unlink(missing_ok=True)
+        for file in self._outcomes_file(run_id).parent.glob(f"{run_id}.*"):
+            file.unlink(missing_ok=True)
         return run_id
 
     def resolve(self, name: str) -> str:
@@ -162,7 +164,8 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
 
 def _facts(result: Result) -> dict[str, Any]:
     facts = {key: value for key, value in vars(result).items() if key != "outcomes"}
-    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset)}
+    counts = dict(result.outcomes.counts)
+    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), "counts": counts}
 
 
 def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
@@ -177,15 +180,22 @@ def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
 
 
 def _write_outcomes(path: Path, outcomes: Outcomes) -> None:
+    """One file for the examples, and one for each table of details beside it."""
+    for name, columns in outcomes.details.items():
+        _write_table(path.with_suffix(f".{name}.parquet"), columns)
+    examples: dict[str, Any] = {"id": outcomes.ids}
+    examples |= {f"text:{name}": texts for name, texts in outcomes.texts.items()}
+    examples |= {f"value:{name}": values for name, values in outcomes.columns.items()}
+    _write_table(path, examples)
+
+
+def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    columns: dict[str, Any] = {"id": outcomes.ids}
-    columns |= {f"text:{name}": texts for name, texts in outcomes.texts.items()}
-    columns |= {f"value:{name}": values for name, values in outcomes.columns.items()}
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
-        pyarrow.parquet.write_table(pyarrow.table(columns), part, compression="zstd")
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part, compression="zstd")
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
@@ -193,7 +203,21 @@ def _write_outcomes(path: Path, outcomes: Outcomes) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read_outcomes(path: Path) -> Outcomes:
+def _read_outcomes(path: Path, counts: dict[str, int]) -> Outcomes:
+    named = _read_table(path)
+    details = {}
+    for file in path.parent.glob(f"{path.stem}.*.parquet"):
+        details[file.stem.removeprefix(f"{path.stem}.")] = {n: np.asarray(c) for n, c in _read_table(file).items()}
+    return Outcomes(
+        ids=tuple(named.pop("id").to_pylist()),
+        texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
+        columns={n.removeprefix("value:"): np.asarray(c) for n, c in named.items() if n.startswith("value:")},
+        details=details,
+        counts=counts,
+    )
+
+
+def _read_table(path: Path) -> dict[str, Any]:
     import pyarrow
     import pyarrow.parquet
 
@@ -201,9 +225,4 @@ def _read_outcomes(path: Path) -> Outcomes:
         table = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise RequestError(f"the outcomes in {path} cannot be read: {error}") from error
-    named = {name: table[name] for name in table.column_names}
-    return Outcomes(
-        ids=tuple(named.pop("id").to_pylist()),
-        texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
-        columns={n.removeprefix("value:"): np.asarray(c) for n, c in named.items() if n.startswith("value:")},
-    )
+    return {name: table[name] for name in table.column_names}

@@ -26,6 +26,7 @@ from calipers.cli import options
     show_default=True,
     help="What to measure; `calipers tasks` lists them.",
 )
+@options.TASK_FLAGS
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
@@ -40,6 +41,7 @@ def eval_(**flags: Any) -> None:
       calipers eval -m sentence-transformers/all-MiniLM-L6-v2
       calipers eval -m ./model.onnx --model-id intfloat/e5-small-v2 --prompt 'query: '
       calipers eval -m ./quantised --dataset pairs.csv --column input_column_1=a input_column_2=b score_column=label
+      calipers eval -m google-bert/bert-base-uncased --task fill-mask --samples 100
       calipers eval -m http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
     """
     options.check_output(flags["output"], flags["force"])
@@ -52,6 +54,7 @@ def eval_(**flags: Any) -> None:
         result = api.evaluate(
             flags["model"],
             task=flags["task"],
+            task_options=options.task_options(flags),
             dataset=flags["dataset"],
             columns=mapping,
             model_options=options.model_options(flags),

@@ -84,6 +84,18 @@ DATA_FLAGS = apply(
     ),
 )
 
+TASK_FLAGS = apply(
+    option("Task", "--tokens", type=int, metavar="N", help="fill-mask: score about N tokens instead of N texts."),
+    option("Task", "--window", is_flag=True, default=None, help="fill-mask: long texts in overlapping windows."),
+    option("Task", "--word-level", is_flag=True, default=None, help="fill-mask: also per word, for other tokenizers."),
+    option(
+        "Task",
+        "--pll",
+        type=click.Choice(["original", "word-l2r"]),
+        help="fill-mask: mask one token, or also the later sub-words of its word.",
+    ),
+)
+
 MODEL_FLAGS = apply(
     option(
         "Model",
@@ -211,6 +223,11 @@ def model_options(flags: Mapping[str, Any]) -> ModelOptions:
         trust_remote_code=flags["trust_remote_code"],
         timeout=flags["timeout"],
     )
+
+
+def task_options(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked of the task; the task knows which of it is its own."""
+    return {name: flags[name] for name in ("tokens", "window", "word_level", "pll")}
 
 
 def data_options(flags: Mapping[str, Any]) -> DataOptions:

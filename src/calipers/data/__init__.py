@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from calipers.core import Column, DataError, Dataset, DataSource, RequestError
+from calipers.core import Column, DataError, Dataset, DataSource, RequestError, fingerprint
 from calipers.data import hub, readers
 from calipers.data.choose import choose
 from calipers.data.columns import Record, map_columns, records
@@ -57,9 +54,11 @@ def load(reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str
         blank = f": all {chosen.seen} rows have a blank text" if chosen.seen else ""
         raise DataError(f"{reference} holds no row to measure{blank}")
     _refuse_repeated_ids(chosen.kept, named)
+    ids = tuple(record.id for record in chosen.kept)
+    values = {column.key: [record.values[column.key] for record in chosen.kept] for column in columns}
     return Dataset(
-        ids=tuple(record.id for record in chosen.kept),
-        columns={column.key: [record.values[column.key] for record in chosen.kept] for column in columns},
+        ids=ids,
+        columns=values,
         source=DataSource(
             path=reference,
             name=options.name,
@@ -73,17 +72,8 @@ def load(reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str
             rows_read=chosen.seen,
             rows_blank=chosen.blank,
         ),
-        fingerprint=fingerprint(chosen.kept, columns),
+        fingerprint=fingerprint(ids, values),
     )
-
-
-def fingerprint(kept: Sequence[Record], columns: Sequence[Column]) -> str:
-    """SHA-256 over ids and values, row by row. Column names and file format do not matter."""
-    total = hashlib.sha256()
-    for record in kept:
-        row: list[Any] = [record.id, *(record.values[column.key] for column in columns)]
-        total.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
-    return f"sha256:{total.hexdigest()}"
 
 
 def _is_on_hub(reference: str) -> bool:

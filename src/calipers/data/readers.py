@@ -108,6 +108,13 @@ def _csv(path: Path) -> Iterator[Row]:
             raise DataError(f"{path.name}, line {rows.line_num}: not valid CSV: {error}") from error
 
 
+def _text(path: Path) -> Iterator[Row]:
+    """One text per line, in a column called text."""
+    with _open(path) as file:
+        for number, line in enumerate(_lines(file, path), start=1):
+            yield Row(f"{path.name}, line {number}", {"text": line.rstrip("\r\n")})
+
+
 def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
@@ -130,6 +137,8 @@ _READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".csv": _csv,
     ".tsv": _csv,
     ".parquet": _parquet,
+    ".txt": _text,
+    ".raw": _text,
     ".jsonl.gz": _jsonl,
     ".csv.gz": _csv,
     ".tsv.gz": _csv,

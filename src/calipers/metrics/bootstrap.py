@@ -55,8 +55,8 @@ def percentile_interval(
     Resamples in which the statistic is undefined are left out; with more of them than `most_undefined` there is no
     interval to give.
 
-    >>> percentile_interval(np.arange(101.0), confidence=0.9)
-    (5.0, 95.0)
+    >>> percentile_interval(np.arange(101.0), confidence=0.5)
+    (25.0, 75.0)
     >>> percentile_interval(np.array([1.0, np.nan]), confidence=0.9) is None
     True
     """

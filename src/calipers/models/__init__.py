@@ -5,13 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from calipers.core import Encoder
+from calipers.core import Model, ModelError
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, find
 
-__all__ = ["BACKENDS", "ModelOptions", "Source", "find", "load"]
+__all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "load"]
+
+# What a task may ask of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
+ABILITIES = {
+    "encode": {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"},
+    "fill-mask": {"torch": "torch_masked", "onnx": "onnx_masked"},
+}
 
 
-def load(source: Source, options: ModelOptions) -> Encoder:
-    module = importlib.import_module(f"calipers.models.{source.backend}")
-    return cast(Encoder, module.load(source, options))
+def load(source: Source, options: ModelOptions, ability: str = "encode") -> Model:
+    able = ABILITIES[ability]
+    if source.backend not in able:
+        raise ModelError(f"{source.reference} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
+    module = importlib.import_module(f"calipers.models.{able[source.backend]}")
+    return cast(Model, module.load(source, options))

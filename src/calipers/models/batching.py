@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from calipers.models.tokenizer import Tokenizer, Tokens
 WINDOW = 65_536
 
 Ints = NDArray[np.int64]
+Answer = TypeVar("Answer")
 Forward = Callable[["Batch"], NDArray[np.float32]]
 
 
@@ -34,6 +36,7 @@ class Batching:
     why: str
     fixed_rows: int | None = None
     fixed_length: int | None = None
+    most_rows: int | None = None  # where each row costs memory of its own, such as a row of logits
 
     def __str__(self) -> str:
         if self.rows == 1:
@@ -48,7 +51,8 @@ class Batching:
         """How many rows of this many tokens make a batch."""
         if self.rows:
             return self.rows
-        return max(1, (self.tokens or 1) // (self.fixed_length or max(1, length)))
+        rows = max(1, (self.tokens or 1) // (self.fixed_length or max(1, length)))
+        return min(rows, self.most_rows) if self.most_rows else rows
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,9 @@ def encode(
     vectors: NDArray[np.float32] | None = None
     for start in range(0, len(distinct), WINDOW):
         tokens = tokenizer.encode(distinct[start : start + WINDOW])
-        for rows, answer in _answers(tokens, tokenizer.pad_id, forward, batching, workers):
+        lengths = np.array([len(row.ids) for row in tokens])
+        compute = _computation(tokens, tokenizer.pad_id, forward, batching)
+        for rows, answer in answers(lengths, compute, batching, workers):
             if vectors is None:
                 vectors = np.empty((len(distinct), answer.shape[1]), dtype=np.float32)
             vectors[start + rows] = answer
@@ -109,21 +115,33 @@ def pad(tokens: Sequence[Tokens], pad_id: int, batching: Batching) -> Batch:
     return Batch(ids, type_ids, mask, rows=len(tokens))
 
 
-def _answers(
-    tokens: Sequence[Tokens], pad_id: int, forward: Forward, batching: Batching, workers: int
-) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
-    """Run the batches on `workers` threads. Each batch is computed by one thread, so their number changes no bit."""
-
-    def run(rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
+def _computation(
+    tokens: Sequence[Tokens], pad_id: int, forward: Forward, batching: Batching
+) -> Callable[[Ints], NDArray[np.float32]]:
+    def compute(rows: Ints) -> NDArray[np.float32]:
         batch = pad([tokens[i] for i in rows], pad_id, batching)
-        return rows, forward(batch)[: batch.rows]
+        return forward(batch)[: batch.rows]
 
-    waiting = iter(plan(np.array([len(row.ids) for row in tokens]), batching))
+    return compute
+
+
+def answers(
+    lengths: Ints, compute: Callable[[Ints], Answer], batching: Batching, workers: int
+) -> Iterator[tuple[Ints, Answer]]:
+    """`compute(rows)` for every batch of rows, on `workers` threads, as they finish.
+
+    Each batch is computed by one thread, so their number changes no bit.
+    """
+    waiting = iter(plan(lengths, batching))
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        running: set[Future[tuple[Ints, NDArray[np.float32]]]] = set()
+        running: dict[Future[Answer], Ints] = {}
         try:
-            while running := running | {pool.submit(run, rows) for rows in islice(waiting, 2 * workers - len(running))}:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+            while True:
+                running |= {pool.submit(compute, rows): rows for rows in islice(waiting, 2 * workers - len(running))}
+                if not running:
+                    return
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield running.pop(future), future.result()
         finally:
             pool.shutdown(cancel_futures=True)

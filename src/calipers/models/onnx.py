@@ -69,8 +69,8 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider")
     options.refuse_others("an ONNX graph", *used, "output", "batch_tokens", "batch_size")
     provider = choose_provider(options)
-    file = _graph_file(source, options)
-    folder = _settings_folder(file, options)
+    file = graph_file(source, options)
+    folder = settings_folder(file, options)
     layout = read_layout(folder)
     settings = settle(layout, options)
     session = open_session(file, provider)
@@ -82,10 +82,10 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     output = _choose_output(session, graph, tokenizer, size, options)
     info = ModelInfo(
         backend="onnx",
-        model_id=options.model_id or (_folder_name(file) if source.path else source.reference),
+        model_id=options.model_id or (folder_name(file) if source.path else source.reference),
         path=str(file),
         device=f"{options.device} ({provider})",
-        fingerprint=hub.fingerprint(_content(file, layout.transformer)),
+        fingerprint=hub.fingerprint(content_files(file, layout.transformer)),
         settings={
             "provider": provider,
             "output": output.name,
@@ -170,9 +170,16 @@ class OnnxEncoder:
         return unit(vectors) if self._settings.normalize else vectors
 
 
-def run(session: Any, outputs: list[str], graph: Graph, batch: batching.Batch) -> list[NDArray[Any]]:
+def run(
+    session: Any,
+    outputs: list[str],
+    graph: Graph,
+    batch: batching.Batch,
+    more: dict[str, NDArray[Any]] | None = None,
+) -> list[NDArray[Any]]:
+    """The named outputs; `more` are inputs that are not made from the batch."""
     try:
-        found: list[NDArray[Any]] = session.run(outputs, graph.feeds(batch))
+        found: list[NDArray[Any]] = session.run(outputs, graph.feeds(batch) | (more or {}))
     except Exception as error:  # onnxruntime's errors have no common base class
         raise InferenceError(f"ONNX Runtime failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
     return found
@@ -201,16 +208,21 @@ def available_providers() -> list[str]:
     return [str(name) for name in onnxruntime.get_available_providers()]
 
 
-def open_session(file: Path, provider: str) -> Any:
-    """A session whose calls run on the calling thread: the workers of `batching.encode` are the parallelism."""
+def open_session(file: Path, provider: str, *, content: bytes | None = None) -> Any:
+    """A session whose calls run on the calling thread: the workers of `batching.encode` are the parallelism.
+
+    `content` is a graph made from the file: its external weights still lie beside the file.
+    """
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
+    if content is not None:
+        settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
     try:
-        session = onnxruntime.InferenceSession(str(file), settings, providers=[provider])
+        session = onnxruntime.InferenceSession(content or str(file), settings, providers=[provider])
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot load {file}: {first_line(error)}") from error
     if session.get_providers()[0] != provider:
@@ -298,7 +310,7 @@ def _choose_output(
     )
 
 
-def _graph_file(source: Source, options: ModelOptions) -> Path:
+def graph_file(source: Source, options: ModelOptions) -> Path:
     if source.path is None:
         repository = "/".join(source.reference.split("/")[:2])
         inside = source.reference[len(repository) + 1 :]
@@ -317,7 +329,7 @@ def _graph_file(source: Source, options: ModelOptions) -> Path:
     raise ModelError(f"{place} holds several graphs, name one: {', '.join(f.name for f in files)}")
 
 
-def _settings_folder(file: Path, options: ModelOptions) -> Path:
+def settings_folder(file: Path, options: ModelOptions) -> Path:
     """Where tokenizer and settings are: --model-id, beside the graph, or one folder up as on the hub."""
     if options.model_id:
         folder = Path(options.model_id).expanduser()
@@ -332,12 +344,12 @@ def _settings_folder(file: Path, options: ModelOptions) -> Path:
     )
 
 
-def _content(file: Path, folder: Path) -> list[Path]:
+def content_files(file: Path, folder: Path) -> list[Path]:
     """The files that decide what comes out: graph, external weights, tokenizer."""
     weights = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]
     weights += [p for p in file.parent.glob(f"{file.stem}*.data") if p not in weights]
     return [*weights, *(p for p in [folder / "tokenizer.json"] if p.exists())]
 
 
-def _folder_name(file: Path) -> str:
+def folder_name(file: Path) -> str:
     return f"{(file.parent.parent if file.parent.name == 'onnx' else file.parent).resolve().name}/{file.name}"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from calipers.core import ModelError, RequestError
 
-# Each backend is a module of this package with `load(source, options) -> Encoder`.
 BACKENDS = {
     "torch": "a hub id or a folder with PyTorch weights",
     "onnx": "an .onnx file, or a folder or hub id that holds one",

@@ -79,16 +79,19 @@ def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tu
 
 
 def open_tokenizer(folder: Path, *, max_length: int | None, lower_case: bool) -> Tokenizer:
+    backend = fast_backend(folder)
+    return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case)
+
+
+def fast_backend(folder: Path) -> Any:
     """The tokenizer of a folder, without transformers where tokenizer.json says it all."""
     settings = read_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").exists() and not _completed_by_transformers(settings):
-        backend = load_backend(folder)
-    else:
-        try:
-            _, backend = transformers_backend(folder)
-        except ImportError as error:
-            raise ModelError(f"the tokenizer in {folder} needs transformers: pip install 'calipers[torch]'") from error
-    return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case)
+        return load_backend(folder)
+    try:
+        return transformers_backend(folder)[1]
+    except ImportError as error:
+        raise ModelError(f"the tokenizer in {folder} needs transformers: pip install 'calipers[torch]'") from error
 
 
 def _completed_by_transformers(settings: dict[str, Any]) -> bool:

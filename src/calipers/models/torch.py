@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,48 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError
-from calipers.models import batching, hub
+from calipers.models import batching
 from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, read_json, transformers_backend
-
-_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*/*.safetensors")
-_PICKLED = ("*.bin", "*.bin.index.json", "*/*.bin")
-_BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores (bench/similarity.py)
+from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, transformers_backend
+from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
 
 
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
     used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "dtype", "device")
     options.refuse_others("PyTorch", *used, "batch_tokens", "batch_size", "allow_pickle", "trust_remote_code")
-    folder = source.path or hub.fetch(
-        source.reference,
-        revision=options.revision,
-        patterns=[*hub.SETTINGS, *_WEIGHTS, "*.py", *(_PICKLED if options.allow_pickle else ())],
-    )
-    if not folder.is_dir():
-        raise ModelError(f"a PyTorch model is a folder or a hub id, found the file {folder}")
+    folder = fetch_folder(source, options)
     layout = read_layout(folder)
-    for part in {layout.transformer, *(p.parent for p in folder.glob("*/*.bin"))}:
-        _refuse_pickle(part, options)
-    _refuse_remote_code(source, layout.transformer, options)
-    _import_torch()
     settings = settle(layout, options)
     if settings.max_length is None:
         settings = replace(settings, max_length=USUAL_LIMIT)
-    info = _info(source, folder, layout, settings, options)
+    info = _info(model_info(source, folder, options), layout, settings, options)
     make = ModulesEncoder if layout.further else TorchEncoder
     return make(folder, layout, settings, options, info)
-
-
-@dataclass(frozen=True)
-class Work:
-    """How the rows are batched and on what they run."""
-
-    batching: batching.Batching
-    workers: int
-    device: str
 
 
 class TorchEncoder:
@@ -64,8 +41,8 @@ class TorchEncoder:
     ) -> None:
         self.info = info
         self._settings = settings
-        self._work = _work(options)
-        self._model = _load_automodel(layout.transformer, options)
+        self._work = work(options)
+        self._model = load_weights("AutoModel", layout.transformer, options)
         _, backend = transformers_backend(layout.transformer, trust_remote_code=options.trust_remote_code)
         self._tokenizer = Tokenizer(
             backend,
@@ -75,7 +52,7 @@ class TorchEncoder:
         )
 
     def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
-        with _SingleThreaded(self._work):
+        with SingleThreaded(self._work):
             return batching.encode(
                 [self._settings.prompt + text for text in texts],
                 tokenizer=self._tokenizer,
@@ -141,96 +118,16 @@ class ModulesEncoder:
         return np.asarray(vectors, dtype=np.float32)
 
 
-class _SingleThreaded:
-    """Each worker computes its batch on one core: less waiting than one batch on all of them.
-
-    The setting is the process's own, so it is put back afterwards. On a GPU nothing is changed.
-    """
-
-    def __init__(self, work: Work) -> None:
-        self._on = work.device == "cpu"
-
-    def __enter__(self) -> None:
-        import torch
-
-        self._before = torch.get_num_threads()
-        if self._on:
-            torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        import torch
-
-        torch.set_num_threads(self._before)
-
-
-def _import_torch() -> None:
-    try:
-        import torch  # noqa: F401
-        import transformers
-    except ImportError as error:
-        raise ModelError(f"PyTorch models need {error.name}: pip install 'calipers[torch]'") from error
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-
-
-def _work(options: ModelOptions) -> Work:
-    import torch
-
-    try:
-        torch.empty(1, device=options.device)
-    except Exception as error:
-        raise RequestError(f"PyTorch cannot use the device {options.device!r} here: {first_line(error)}") from error
-    size = batching.Batching(
-        tokens=None if options.batch_size else options.batch_tokens or _BATCH_TOKENS,
-        rows=options.batch_size,
-        why="as asked" if options.batch_size or options.batch_tokens else "",
-    )
-    return Work(size, options.workers if options.device == "cpu" else 1, options.device)
-
-
-def _info(source: Source, folder: Path, layout: Layout, settings: EncoderSettings, options: ModelOptions) -> ModelInfo:
-    files = [p for pattern in (*_WEIGHTS, *_PICKLED, "tokenizer.json", "*.model") for p in folder.glob(pattern)]
-    through = "sentence-transformers" if layout.further else "transformers"
-    return ModelInfo(
-        backend="torch",
-        model_id=options.model_id or (folder.name if source.path else source.reference),
-        path=str(folder),
-        device=options.device,
-        fingerprint=hub.fingerprint(f for f in files if f.is_file()),
-        settings={
-            "through": through,
-            "pooling": "+".join(layout.further) if layout.further else settings.pooling,
-            "normalize": settings.normalize,
-            "prompt": settings.prompt,
-            "max_length": settings.max_length,
-            "dtype": options.dtype,
-            "revision": options.revision,
-            "batching": f"{options.batch_size or 32} rows a batch" if layout.further else str(_work(options).batching),
-        },
-    )
-
-
-def _load_automodel(folder: Path, options: ModelOptions) -> Any:
-    import torch
-    from transformers import AutoModel
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model, report = AutoModel.from_pretrained(
-                str(folder),
-                dtype=getattr(torch, options.dtype),
-                use_safetensors=None if options.allow_pickle else True,
-                trust_remote_code=options.trust_remote_code,
-                output_loading_info=True,
-            )
-    except Exception as error:
-        raise ModelError(f"PyTorch cannot load {folder}: {first_line(error)}") from error
-    # A pooler is not used here; anything else that the weights lack would be random numbers.
-    missing = [key for key in report["missing_keys"] if "pooler" not in key]
-    if missing:
-        raise ModelError(f"the weights in {folder} lack {len(missing)} tensors, {missing[0]!r} among them")
-    return model.to(options.device).eval()
+def _info(info: ModelInfo, layout: Layout, settings: EncoderSettings, options: ModelOptions) -> ModelInfo:
+    told = {
+        "through": "sentence-transformers" if layout.further else "transformers",
+        "pooling": "+".join(layout.further) if layout.further else settings.pooling,
+        "normalize": settings.normalize,
+        "prompt": settings.prompt,
+        "max_length": settings.max_length,
+        "batching": f"{options.batch_size or 32} rows a batch" if layout.further else str(work(options).batching),
+    }
+    return replace(info, settings={**info.settings, **told})
 
 
 def _load_sentence_transformer(folder: Path, settings: EncoderSettings, options: ModelOptions) -> Any:
@@ -257,32 +154,3 @@ def _load_sentence_transformer(folder: Path, settings: EncoderSettings, options:
     if settings.max_length:
         model.max_seq_length = settings.max_length
     return model.eval()
-
-
-def _refuse_pickle(folder: Path, options: ModelOptions) -> None:
-    if options.allow_pickle or any(folder.glob("*.safetensors")):
-        return
-    pickled = [p.name for pattern in ("*.bin", "*.pt", "*.pth") for p in folder.glob(pattern)]
-    if pickled:
-        raise ModelError(
-            f"the weights in {folder} are pickled ({pickled[0]}), and unpickling can run code: "
-            "convert them to safetensors, or pass --allow-pickle if you trust them"
-        )
-    raise ModelError(f"there are no weights in {folder}: expected model.safetensors")
-
-
-def _refuse_remote_code(source: Source, folder: Path, options: ModelOptions) -> None:
-    config = read_json(folder / "config.json")
-    if "auto_map" not in config:
-        return
-    if not options.trust_remote_code:
-        raise ModelError(
-            f"{source.reference} brings its own Python code: read it, then pass --trust-remote-code"
-            + ("" if source.path else " with --model-revision COMMIT")
-        )
-    elsewhere = any("--" in str(target) for target in config["auto_map"].values())
-    if (source.path is None or elsewhere) and not hub.is_commit(options.revision):
-        raise ModelError(
-            f"{source.reference} brings its own Python code from the hub: "
-            "pin it with --model-revision and a full commit hash of 40 digits"
-        )

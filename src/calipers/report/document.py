@@ -37,6 +37,8 @@ def document(result: Result) -> dict[str, Any]:
             "rows_blank": source.rows_blank,
             "fingerprint": result.fingerprint,
         },
+        "scored": result.outcomes.counts,
+        "options": result.options,
         "metrics": result.metrics,
         "intervals": result.intervals,
         "bootstrap": result.bootstrap,

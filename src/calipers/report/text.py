@@ -23,16 +23,19 @@ def show_result(console: Console, result: Result, task: Task) -> None:
         ("Data", _data(result)),
         (f"{task.unit.capitalize()}s", _counts(result, task)),
     ]
-    if batching := result.model.settings.get("batching"):
-        facts.append(("Batches", str(batching)))
+    for name, key in (("Batches", "batching"), ("Short cut", "short_cut")):
+        if told := result.model.settings.get(key):
+            facts.append((name, str(told)))
+    if said := [f"{k}={v}" for k, v in result.options.items() if v]:
+        facts.append(("Options", ", ".join(said)))
     facts.append(("Time", _times(result)))
     _facts(console, f"{result.task}  ·  run {result.run_id}", facts)
     confidence = f"{result.bootstrap['confidence']:.0%} interval"
     rows = [
         (
             metric.name,
-            f"{result.metrics[metric.name]:.2f}",
-            _interval(result.intervals[metric.name]),
+            _number(result.metrics[metric.name], metric.digits),
+            _interval(result.intervals[metric.name], metric.digits),
             metric.about,
         )
         for metric in task.metrics
@@ -77,7 +80,7 @@ def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
             x.model_id,
             x.dataset,
             str(x.examples),
-            f"{x.metric} {x.value:.2f}",
+            f"{x.metric} {x.value:.6g}",
         )
         for x in lines
     ]
@@ -148,7 +151,10 @@ def _counts(result: Result, task: Task) -> str:
     how = f"random, seed {source.seed}" if source.shuffle else "the first ones"
     asked = f" of {source.requested} asked for ({how})" if source.requested else ""
     blank = f", {source.rows_blank} blank left out" if source.rows_blank else ""
-    return f"{len(result.outcomes)} scored{asked}{blank}"
+    counts = result.outcomes.counts
+    more = f", {counts['tokens']:,} tokens" if "tokens" in counts else ""
+    more += f", {counts['truncated']} truncated" if counts.get("truncated") else ""
+    return f"{len(result.outcomes):,} scored{asked}{blank}{more}"
 
 
 def _times(result: Result) -> str:
@@ -159,8 +165,12 @@ def _times(result: Result) -> str:
     )
 
 
-def _interval(ends: tuple[float, float] | None) -> str:
-    return f"{ends[0]:.2f} – {ends[1]:.2f}" if ends else "none"
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
+def _interval(ends: tuple[float, float] | None, digits: int) -> str:
+    return f"{_number(ends[0], digits)} – {_number(ends[1], digits)}" if ends else "none"
 
 
 def _facts(console: Console, title: str, facts: Sequence[tuple[str, str]]) -> None:

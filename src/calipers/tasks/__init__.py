@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from calipers.core import RequestError, Task
-from calipers.tasks import similarity
+from calipers.tasks import fill_mask, similarity
 
-TASKS: tuple[Task, ...] = (similarity.TASK,)
+TASKS: tuple[Task, ...] = (similarity.TASK, fill_mask.TASK)
 
 
 def find(name: str) -> Task:

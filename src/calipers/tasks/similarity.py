@@ -16,6 +16,7 @@ from calipers.core import (
     Encoder,
     InvalidOutput,
     Metric,
+    NoOptions,
     Outcomes,
     Progress,
     Statistic,
@@ -51,7 +52,7 @@ def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
     return ids
 
 
-def run(model: Encoder, dataset: Dataset, progress: Progress) -> Outcomes:
+def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
     """Outcomes: `gold` and, for each way of comparing vectors, the predicted similarity (higher is closer)."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
     vectors = model.encode([*first, *second], progress=progress)
@@ -144,6 +145,7 @@ TASK = Task(
     name="sentence-similarity",
     aliases=("feature-extraction",),
     about="agreement of vector similarity with people's scores of sentence pairs",
+    ability="encode",
     unit="pair",
     columns=(
         Column("input_column_1", "sentence1", "text", "the first text"),

@@ -1,0 +1,160 @@
+"""What every masked language model backend shares: tokens with a mask among them, batches of questions, answers.
+
+A question hides one token of a text and asks how likely it was. Questions of all texts go through the model together,
+sorted by length and batched by a token budget; the logits of one position are all that is ever kept of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import MaskedTokens, ModelError, Progress, TokenizedText
+from calipers.models.batching import Batch, Batching, answers
+from calipers.models.tokenizer import pad_id, read_json
+
+Ints = NDArray[np.int64]
+Logits = NDArray[np.float32]
+Forward = Callable[[Batch, Ints], Logits]  # a batch and one position per row, to float32[rows, vocabulary]
+
+EXACT = 1e-4  # a short cut whose logits differ by more than this is not taken
+_CELLS = 1 << 24  # logits in hand at a time and thread: 64 MB
+
+
+class MaskTokenizer:
+    """A tokenizer of the `tokenizers` library that knows its mask and which tokens are the text's own."""
+
+    def __init__(self, backend: Any, folder: Path, *, max_length: int) -> None:
+        backend.no_padding()
+        self._backend = backend
+        self.pad_id = pad_id(folder, backend)
+        self.mask_id = find_mask(folder, backend)
+        self.max_length = max_length
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
+        if truncate:
+            self._backend.enable_truncation(self.max_length)
+        else:
+            self._backend.no_truncation()
+        return [_tokenized(encoding) for encoding in self._backend.encode_batch(list(texts))]
+
+
+def _tokenized(encoding: Any) -> TokenizedText:
+    scored = np.flatnonzero(np.array(encoding.special_tokens_mask, np.int8) == 0).astype(np.int32)
+    return TokenizedText(
+        ids=np.array(encoding.ids, np.int32),
+        scored=scored,
+        words=np.array([-1 if word is None else word for word in encoding.word_ids], np.int32),
+        characters=max((encoding.offsets[i][1] for i in scored), default=0),
+        truncated=bool(encoding.overflowing),
+    )
+
+
+def find_mask(folder: Path, backend: Any) -> int:
+    """The id of the mask token, from the tokenizer's settings or by the names in use."""
+    names: list[Any] = []
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        token = read_json(folder / file).get("mask_token")
+        names.append(token.get("content") if isinstance(token, dict) else token)
+    for name in (*names, "[MASK]", "<mask>"):
+        found = backend.token_to_id(name) if isinstance(name, str) else None
+        if isinstance(found, int):
+            return found
+    raise ModelError(f"the tokenizer of {folder} has no mask token: this is no masked language model")
+
+
+def refuse_misfit(tokenizer: MaskTokenizer, vocabulary: int, folder: Path) -> None:
+    if tokenizer.vocab_size > vocabulary:
+        raise ModelError(
+            f"the tokenizer of {folder} does not fit the model: it knows {tokenizer.vocab_size} tokens "
+            f"and the model gives {vocabulary} logits"
+        )
+
+
+def ask(
+    questions: MaskedTokens,
+    *,
+    forward: Forward,
+    tokenizer: MaskTokenizer,
+    batching: Batching,
+    workers: int,
+    progress: Progress,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Log-probability and rank of every hidden token. Equal logits share the middle of their ranks."""
+    log_probs, ranks = np.empty(len(questions), np.float32), np.empty(len(questions), np.float32)
+    progress.start("Masking", len(questions))
+
+    def compute(rows: Ints) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        batch, positions, targets = hide(questions, rows, tokenizer, batching)
+        return likelihood(forward(batch, positions)[: batch.rows], targets)
+
+    lengths = np.array([len(ids) for ids in questions.texts])[questions.text]
+    for rows, (log_prob, rank) in answers(lengths, compute, batching, workers):
+        log_probs[rows], ranks[rows] = log_prob, rank
+        progress.advance(len(rows))
+    return log_probs, ranks
+
+
+def hide(questions: MaskedTokens, rows: Ints, tokenizer: MaskTokenizer, batching: Batching) -> tuple[Batch, Ints, Ints]:
+    """The batch with its masks in place, the position to read in each row, and what stood there."""
+    texts = [questions.texts[i] for i in questions.text[rows]]
+    shape = (batching.fixed_rows or len(rows), batching.fixed_length or max(map(len, texts)))
+    ids, mask = np.full(shape, tokenizer.pad_id), np.zeros(shape, np.int64)
+    positions = np.zeros(shape[0], np.int64)
+    positions[: len(rows)] = questions.position[rows]
+    for i, (text, start, stop) in enumerate(zip(texts, positions, questions.until[rows], strict=False)):
+        ids[i, : len(text)], mask[i, : len(text)] = text, 1
+        ids[i, start:stop] = tokenizer.mask_id
+    ids[len(rows) :], mask[len(rows) :] = ids[0], mask[0]  # what fills a fixed shape must not be all padding
+    targets = np.array([text[p] for text, p in zip(texts, positions, strict=False)], np.int64)
+    return Batch(ids, np.zeros(shape, np.int64), mask, rows=len(rows)), positions, targets
+
+
+def likelihood(logits: Logits, targets: Ints) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Log-softmax at the target, and its rank: 1 is best, ties share the middle.
+
+    >>> log_prob, rank = likelihood(np.log(np.array([[1, 6, 1, 2]], np.float32)), np.array([3]))
+    >>> np.exp(log_prob).round(4), rank
+    (array([0.2], dtype=float32), array([2.], dtype=float32))
+    """
+    own = logits[np.arange(len(logits)), targets][:, None]
+    highest = logits.max(axis=1, keepdims=True)
+    total = np.exp(logits - highest).sum(axis=1, dtype=np.float64)
+    above = (logits > own).sum(axis=1)
+    equal = (logits == own).sum(axis=1)
+    log_prob = own[:, 0] - highest[:, 0] - np.log(total)
+    return log_prob.astype(np.float32), (above + (equal + 1) / 2).astype(np.float32)
+
+
+def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) -> Batching:
+    """Fewer rows where their logits would take more than 64 MB: one position is kept of a row, or all of them."""
+    rows = max(1, _CELLS // (vocabulary * positions_kept))
+    if batching.rows:
+        return batching if batching.fixed_rows else replace(batching, rows=min(batching.rows, rows))
+    return replace(batching, most_rows=rows)
+
+
+def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, batching: Batching) -> float:
+    """The largest difference of two ways to the logits, on ragged rows of random tokens with one or two masks."""
+    rng = np.random.default_rng(0)
+    longest = min(tokenizer.max_length, batching.fixed_length or 24)
+    lengths = sorted({longest, max(2, longest // 2), 2}, reverse=True)
+    texts = [rng.integers(0, min(vocabulary, tokenizer.vocab_size), n).astype(np.int32) for n in lengths]
+    row = np.repeat(np.arange(len(texts), dtype=np.int32), 2)
+    position = np.array([p for n in lengths for p in (0, n - 1)], np.int32)
+    questions = MaskedTokens(texts, row, position, position + 1)
+    size = batching.fixed_rows or batching.rows or len(row)
+    worst = 0.0
+    for start in range(0, len(row), size):
+        batch, positions, _ = hide(questions, np.arange(start, min(start + size, len(row))), tokenizer, batching)
+        a, b = one(batch, positions)[: batch.rows], other(batch, positions)[: batch.rows]
+        if a.shape != b.shape or not np.isfinite(b).all():
+            return float("inf")
+        worst = max(worst, float(np.abs(a - b).max()))
+    return worst

@@ -1,0 +1,165 @@
+"""Masked language models in PyTorch. The vocabulary projection runs at the masked position only.
+
+A hook gathers that position from the hidden states before the head, whatever the head looks like: first it is tried
+behind the attention of the last layer (so that the last feed-forward also runs at one position), then behind the
+encoder. What differs from the full pass is not used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import SILENT, InferenceError, MaskedTokens, ModelInfo, Progress, TokenizedText
+from calipers.models import masking
+from calipers.models.batching import Batch
+from calipers.models.options import ModelOptions
+from calipers.models.source import Source
+from calipers.models.tokenizer import USUAL_LIMIT, first_line, longest_input, transformers_backend
+from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
+
+
+def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
+    used = ("model_id", "revision", "max_length", "dtype", "device", "batch_tokens", "batch_size")
+    options.refuse_others("a masked language model in PyTorch", *used, "allow_pickle", "trust_remote_code")
+    folder = fetch_folder(source, options)
+    model = load_weights("AutoModelForMaskedLM", folder, options)
+    return TorchMaskedLM(model, folder, options, model_info(source, folder, options))
+
+
+class TorchMaskedLM:
+    def __init__(self, model: Any, folder: Path, options: ModelOptions, info: ModelInfo) -> None:
+        self._model = model
+        self._work = work(options)
+        _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
+        longest = longest_input(folder) or USUAL_LIMIT
+        self.max_length = min(options.max_length or longest, longest)
+        self._tokenizer = masking.MaskTokenizer(backend, folder, max_length=self.max_length)
+        self._gather = _Gather()
+        self._vocabulary = self._full(*_one_row(self._tokenizer)).shape[-1]
+        masking.refuse_misfit(self._tokenizer, self._vocabulary, folder)
+        short_cut = self._find_short_cut()
+        kept = 1 if short_cut.startswith("at the masked") else self.max_length
+        self._batching = masking.bound_memory(self._work.batching, self._vocabulary, positions_kept=kept)
+        settings = {"max_length": self.max_length, "short_cut": short_cut, "batching": str(self._batching)}
+        self.info = replace(info, settings={**info.settings, **settings})
+
+    def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
+        return self._tokenizer.encode(texts, truncate=truncate)
+
+    def log_probs(
+        self, questions: MaskedTokens, *, progress: Progress = SILENT
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        with SingleThreaded(self._work):
+            return masking.ask(
+                questions,
+                forward=self._full if self._gather.module is None else self._short,
+                tokenizer=self._tokenizer,
+                batching=self._batching,
+                workers=self._work.workers,
+                progress=progress,
+            )
+
+    def _find_short_cut(self) -> str:
+        """Hook the model where it is exact and saves most; say where."""
+        worst = 0.0
+        for name, module in _places(self._model):
+            self._gather.attach(module)
+            worst = masking.difference(self._full, self._short, self._tokenizer, self._vocabulary, self._work.batching)
+            if worst <= masking.EXACT:
+                return f"at the masked position from {name} on"
+            self._gather.detach()
+        return f"none: the full pass is used (the short cut differs by {worst:.1e})"
+
+    def _full(self, batch: Batch, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        logits = self._run(batch)
+        return np.asarray(logits[np.arange(len(logits)), positions])
+
+    def _short(self, batch: Batch, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        with self._gather.at(positions, self._work.device):
+            return np.asarray(self._run(batch)[:, 0])
+
+    def _run(self, batch: Batch) -> NDArray[np.float32]:
+        import torch
+
+        try:
+            with torch.inference_mode():
+                ids, mask = (torch.from_numpy(a).to(self._work.device) for a in (batch.ids, batch.mask))
+                logits = self._model(input_ids=ids, attention_mask=mask).logits
+        except Exception as error:
+            raise InferenceError(f"the model failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
+        return np.asarray(logits.float().cpu().numpy())
+
+
+class _Gather:
+    """A forward hook that keeps one position per row of what a module puts out. Each thread has its own positions."""
+
+    def __init__(self) -> None:
+        self.module: Any = None
+        self._handle: Any = None
+        self._local = threading.local()
+
+    def attach(self, module: Any) -> None:
+        self.module = module
+        self._handle = module.register_forward_hook(self._hook)
+
+    def detach(self) -> None:
+        self._handle.remove()
+        self.module = None
+
+    def at(self, positions: NDArray[np.int64], device: str) -> _Positions:
+        return _Positions(self._local, positions, device)
+
+    def _hook(self, module: Any, arguments: Any, output: Any) -> Any:
+        positions = getattr(self._local, "positions", None)
+        if positions is None:
+            return output
+        if hasattr(output, "last_hidden_state"):
+            output.last_hidden_state = _keep(output.last_hidden_state, positions)
+            return output
+        if isinstance(output, tuple):
+            return (_keep(output[0], positions), *output[1:])
+        return _keep(output, positions)
+
+
+class _Positions:
+    def __init__(self, local: threading.local, positions: NDArray[np.int64], device: str) -> None:
+        self._local, self._positions, self._device = local, positions, device
+
+    def __enter__(self) -> None:
+        import torch
+
+        self._local.positions = torch.from_numpy(self._positions).to(self._device)
+
+    def __exit__(self, *_: object) -> None:
+        self._local.positions = None
+
+
+def _keep(hidden: Any, positions: Any) -> Any:
+    """[b, s, d] to [b, 1, d]."""
+    import torch
+
+    return hidden[torch.arange(len(hidden), device=hidden.device), positions][:, None]
+
+
+def _places(model: Any) -> list[tuple[str, Any]]:
+    """Where the hook may go, the most saving place first.
+
+    The attention block of the last layer is the last module called `attention` of a layer that is used once; whether
+    the residual is inside it, so that gathering there is exact, the comparison will tell.
+    """
+    blocks = [module for name, module in model.named_modules() if name.endswith(".attention")]
+    layers = getattr(model.config, "num_hidden_layers", 0)
+    last = [("the last feed-forward", blocks[-1])] if blocks and len(blocks) == layers else []
+    return [*last, ("the head", model.base_model)]
+
+
+def _one_row(tokenizer: masking.MaskTokenizer) -> tuple[Batch, NDArray[np.int64]]:
+    ids = np.full((1, 2), tokenizer.mask_id)
+    return Batch(ids, np.zeros_like(ids), np.ones_like(ids), rows=1), np.zeros(1, np.int64)

@@ -1,0 +1,250 @@
+"""Fill-mask: how well a masked language model predicts each token of a text from all the others.
+
+Pseudo-perplexity after Salazar et al. 2020 (arXiv 1910.14659): every real token is masked alone, in its full context,
+and PPPL = exp(-Σ log P(token | the others) / N). `pll="word-l2r"` is the variant of Kauf and Ivanova 2023
+(arXiv 2305.10588): the later sub-words of the same word are masked too, so that they do not give it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import (
+    Column,
+    Columns,
+    DataError,
+    Dataset,
+    DefaultData,
+    InvalidOutput,
+    MaskedLM,
+    MaskedTokens,
+    Metric,
+    Outcomes,
+    Progress,
+    RequestError,
+    Statistic,
+    Task,
+    TokenizedText,
+    name_some,
+)
+from calipers.metrics.likelihood import perplexity_statistic, ratio_statistic
+
+PLL = ("original", "word-l2r")
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class FillMaskOptions:
+    tokens: int | None = None  # stop before more tokens than this are scored
+    window: bool = False  # long texts in overlapping windows instead of truncated
+    word_level: bool = False
+    pll: str = "original"
+
+    def __post_init__(self) -> None:
+        if self.pll not in PLL:
+            raise RequestError(f"--pll must be one of {', '.join(PLL)}, found {self.pll!r}")
+        if self.tokens is not None and self.tokens < 1:
+            raise RequestError(f"--tokens must be at least 1, found {self.tokens}")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A text or a window of one: the ids a model sees, and which positions of it are asked for."""
+
+    example: int
+    ids: Ints
+    positions: Ints
+    until: Ints
+
+
+def check(dataset: Dataset) -> None:
+    if len(dataset) == 0:
+        raise DataError(f"{dataset.source.path} gives no text")
+
+
+def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+    return {text: [id] for id, text in zip(dataset.ids, dataset.columns["input_column"], strict=True)}
+
+
+def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: Progress) -> Outcomes:
+    """Outcomes per text: `tokens`, `log_likelihood`, `correct`, `correct@5`; per token its log-probability and rank."""
+    tokenized = model.tokenize(dataset.columns["input_column"], truncate=not options.window)
+    rows = _choose(tokenized, dataset, options.tokens)
+    pieces = [p for i, row in enumerate(rows) for p in _pieces(i, tokenized[row], model.max_length, options)]
+    example, position, token, log_prob, rank = _ask(model, pieces, progress)
+    ids = tuple(dataset.ids[row] for row in rows)
+    _refuse_dead(log_prob, example, ids)
+    texts = tuple(dataset.columns["input_column"][row] for row in rows)
+    columns: dict[str, NDArray[Any]] = {
+        "tokens": np.bincount(example, minlength=len(rows)),
+        "log_likelihood": np.bincount(example, weights=log_prob, minlength=len(rows)),
+        "correct": np.bincount(example, weights=rank <= 1, minlength=len(rows)),
+        "correct@5": np.bincount(example, weights=rank <= 5, minlength=len(rows)),
+    }
+    if options.word_level:
+        columns["words"] = np.array([_words(texts[i], tokenized[row]) for i, row in enumerate(rows)])
+    return Outcomes(
+        ids=ids,
+        columns=columns,
+        texts={"text": texts},
+        details={
+            "tokens": {"example": example, "position": position, "token": token, "log_prob": log_prob, "rank": rank}
+        },
+        counts={
+            "texts": len(rows),
+            "tokens": len(log_prob),
+            "truncated": sum(tokenized[row].truncated for row in rows),
+            "without_tokens": sum(len(t.scored) == 0 for t in tokenized),
+        },
+    )
+
+
+def _choose(tokenized: Sequence[TokenizedText], dataset: Dataset, most: int | None) -> list[int]:
+    """Rows with something to score; with a bound on tokens, as many whole texts as it allows, and at least one.
+
+    Under the bound texts come in a random order, unless rows are not shuffled; they are returned in the data's order.
+    """
+    rows = [row for row, text in enumerate(tokenized) if len(text.scored)]
+    if not rows:
+        raise DataError(f"none of the {len(tokenized)} texts of {dataset.source.path} has a token to score")
+    if most is None:
+        return rows
+    if dataset.source.shuffle:
+        rows = list(np.random.default_rng(dataset.source.seed).permutation(rows))
+    totals = accumulate(len(tokenized[row].scored) for row in rows)
+    fitting = sum(total <= most for total in totals)
+    return sorted(int(row) for row in rows[: max(1, fitting)])
+
+
+def _pieces(example: int, text: TokenizedText, longest: int, options: FillMaskOptions) -> list[Piece]:
+    until = _word_ends(text) if options.pll == "word-l2r" else text.scored + 1
+    if len(text.ids) <= longest:
+        return [Piece(example, text.ids, text.scored, until)]
+    return _windows(example, text, until, longest)
+
+
+def _windows(example: int, text: TokenizedText, until: Ints, longest: int) -> list[Piece]:
+    """Windows that overlap by half, each with the special tokens of the whole; a token is scored where it is most
+    central, once."""
+    first, last = int(text.scored[0]), int(text.scored[-1]) + 1
+    before, after = text.ids[:first], text.ids[last:]
+    width = longest - len(before) - len(after)
+    if width < 2:
+        raise RequestError(f"--max-length {longest} leaves no room for a window")
+    starts = [*range(first, last - width, width // 2), last - width]
+    middles = np.array(starts) + width / 2
+    home = np.abs(text.scored[:, None] + 0.5 - middles[None, :]).argmin(axis=1)
+    pieces = []
+    for number, start in enumerate(starts):
+        mine = home == number
+        shift = len(before) - start
+        ids = np.concatenate([before, text.ids[start : start + width], after])
+        ends = np.minimum(until[mine], start + width)  # a word cut off by the window ends with it
+        if mine.any():
+            pieces.append(Piece(example, ids, text.scored[mine] + shift, ends + shift))
+    return pieces
+
+
+def _word_ends(text: TokenizedText) -> Ints:
+    """Behind the last token of the word that each scored token belongs to."""
+    change = np.flatnonzero(np.append(text.words[1:] != text.words[:-1], True)) + 1
+    ends = change[np.searchsorted(change, text.scored, side="right")]
+    alone = text.words[text.scored] < 0
+    return np.where(alone, text.scored + 1, ends).astype(np.int32)
+
+
+def _ask(model: MaskedLM, pieces: Sequence[Piece], progress: Progress) -> tuple[NDArray[Any], ...]:
+    """Example, position, token, log-probability and rank of every scored token. Equal pieces are asked once."""
+    keys = [tuple(a.tobytes() for a in (piece.ids, piece.positions, piece.until)) for piece in pieces]
+    once = dict(zip(reversed(keys), reversed(pieces), strict=True))
+    number, asked = {key: i for i, key in enumerate(once)}, list(once.values())
+    sizes = [len(piece.positions) for piece in asked]
+    questions = MaskedTokens(
+        texts=[piece.ids for piece in asked],
+        text=np.repeat(np.arange(len(asked), dtype=np.int32), sizes),
+        position=np.concatenate([piece.positions for piece in asked]).astype(np.int32),
+        until=np.concatenate([piece.until for piece in asked]).astype(np.int32),
+    )
+    log_prob, rank = model.log_probs(questions, progress=progress)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    where = np.concatenate([np.arange(starts[number[key]], starts[number[key] + 1]) for key in keys])
+    example = np.repeat([piece.example for piece in pieces], [len(piece.positions) for piece in pieces])
+    token = np.concatenate([piece.ids[piece.positions] for piece in pieces])
+    position = np.concatenate([piece.positions for piece in pieces])
+    return example.astype(np.int32), position, token, log_prob[where], rank[where]
+
+
+def _words(text: str, tokens: TokenizedText) -> int:
+    """Words, as whitespace separates them, of that part of the text which was scored: the same for every tokenizer."""
+    return len(text[: tokens.characters].split())
+
+
+def _refuse_dead(log_prob: NDArray[np.float32], example: Ints, ids: tuple[str, ...]) -> None:
+    dead = ~np.isfinite(log_prob)
+    if dead.any():
+        rows = [ids[i] for i in dict.fromkeys(example[dead].tolist())]
+        raise InvalidOutput(
+            f"INVALID: the model gives non-finite probabilities for {dead.sum()} of {len(dead)} tokens, "
+            f"in {len(rows)} texts (rows {name_some(rows)})",
+            rows,
+        )
+
+
+def _per_token(column: str, *, sign: float = 1.0) -> Callable[[Columns], Statistic]:
+    return lambda c: ratio_statistic(sign * c[column], c["tokens"])
+
+
+METRICS = (
+    Metric(
+        "pseudo_perplexity",
+        "exp of the mean negative log-likelihood per token",
+        lambda c: perplexity_statistic(c["log_likelihood"], c["tokens"]),
+        higher_is_better=False,
+        digits=4,
+    ),
+    Metric(
+        "nll",
+        "mean negative log-likelihood per token, in nats",
+        _per_token("log_likelihood", sign=-1.0),
+        higher_is_better=False,
+        digits=4,
+    ),
+    Metric(
+        "bits_per_token",
+        "the same in bits",
+        _per_token("log_likelihood", sign=-1.0 / np.log(2.0)),
+        higher_is_better=False,
+        digits=4,
+    ),
+    Metric("token_accuracy", "share of tokens that the model ranks first", _per_token("correct"), digits=4),
+    Metric("token_accuracy@5", "share of tokens among its first five", _per_token("correct@5"), digits=4),
+    Metric(
+        "word_pseudo_perplexity",
+        "the same per word: comparable between tokenizers",
+        lambda c: perplexity_statistic(c["log_likelihood"], c["words"]),
+        higher_is_better=False,
+        digits=4,
+        needs=("words",),
+    ),
+)
+
+TASK = Task(
+    name="fill-mask",
+    aliases=("masked-lm",),
+    about="how well a masked language model predicts each token from the others",
+    ability="fill-mask",
+    unit="text",
+    columns=(Column("input_column", "text", "text", "the text"),),
+    default_data=DefaultData("Salesforce/wikitext", "wikitext-2-raw-v1", "test"),
+    metrics=METRICS,
+    check=check,
+    text_ids=text_ids,
+    run=run,
+    options=FillMaskOptions,
+)
