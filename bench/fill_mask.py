@@ -1,0 +1,174 @@
+"""Pseudo-perplexity, the same weights and texts: one forward per token (padded to 512, unpadded), and ours.
+
+    python -m bench.fill_mask [--data wiki.test.raw] [--texts 6] [--loop 24] [--models 6x384 12x768 6x384-xlmr]
+
+Each contestant runs in a process of its own, so that its peak memory is its own: what it takes beyond what it had
+after loading. The loops score every n-th token of the same texts, ours all of them; seconds are per scored token.
+Weights are random: time does not depend on them. The share of sgemm counts the matrix products that are needed: all
+layers on the real tokens of a text (the last feed-forward and the head at one position), attention not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from calipers import demo, models, tasks
+from calipers.core import SILENT, Dataset
+from calipers.data import DataOptions
+from calipers.data import load as load_data
+from calipers.models import ModelOptions
+
+# name: layers, width, vocabulary
+MODELS = {"6x384": (6, 384, 30522), "12x768": (12, 768, 30522), "6x384-xlmr": (6, 384, 250002)}
+WAYS = {
+    "loop-512": "one forward per token, padded to 512",
+    "loop": "one forward per token, unpadded",
+    "torch": "calipers, torch",
+    "onnx": "calipers, onnx",
+}
+
+
+def make(name: str, folder: Path) -> None:
+    """A random BERT and its export, with the tokenizer of all-MiniLM-L6-v2."""
+    import torch
+    from tests.exporting import export_masked_lm
+    from transformers import BertConfig, BertForMaskedLM
+
+    layers, width, vocabulary = MODELS[name]
+    config = BertConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 32,
+        intermediate_size=4 * width, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    BertForMaskedLM(config).save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(demo.find_model()) / file, folder)
+    export_masked_lm(folder, folder / "onnx")
+
+
+def rows(data: Path, texts: int) -> Dataset:
+    task = tasks.find("fill-mask")
+    return load_data(str(data), task.columns, mapping={}, options=DataOptions(samples=texts))
+
+
+class Memory:
+    """GB that a process takes at its peak, beyond what it has when this is made. Linux keeps the mark."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
+        self._before = self._read("VmRSS")
+
+    def peak(self) -> float:
+        return self._read("VmHWM") - self._before
+
+    def _read(self, name: str) -> float:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1e6
+
+
+def run(way: str, folder: Path, data: Path, texts: int, loop: int) -> dict[str, float]:
+    """One contestant, in this process."""
+    dataset = rows(data, texts)
+    if way.startswith("loop"):
+        return run_loop(folder, dataset, loop, pad=512 if way == "loop-512" else None)
+    task = tasks.find("fill-mask")
+    reference = f"torch:{folder}" if way == "torch" else f"onnx:{folder / 'onnx' / 'model.onnx'}"
+    model = models.load(models.find(reference), ModelOptions(), "fill-mask")
+    task.run(model, dataset.take([0]), task.options(tokens=1), SILENT)
+    memory, start = Memory(), time.perf_counter()
+    outcomes = task.run(model, dataset, task.options(), SILENT)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "tokens": outcomes.counts["tokens"], "memory": memory.peak()}
+
+
+def run_loop(folder: Path, dataset: Dataset, most: int, pad: int | None) -> dict[str, float]:
+    """What the usual implementation does: a full forward pass for each masked token, logits everywhere."""
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    padding = {"padding": "max_length"} if pad else {}
+    encoded = [
+        tokenizer(t, truncation=True, max_length=512, return_tensors="pt", return_special_tokens_mask=True, **padding)
+        for t in dataset.columns["input_column"]
+    ]
+    masks = [e.pop("special_tokens_mask")[0].bool() | (e["attention_mask"][0] == 0) for e in encoded]
+    questions = [(t, int(p)) for t, mask in enumerate(masks) for p in torch.nonzero(~mask)[:, 0]]
+    questions = questions[:: max(1, len(questions) // most)]
+    memory, start = Memory(), time.perf_counter()
+    with torch.inference_mode():
+        for text, position in questions:
+            ids = encoded[text]["input_ids"].clone()
+            ids[0, position] = tokenizer.mask_token_id
+            logits = model(**{**encoded[text], "input_ids": ids}).logits
+            torch.log_softmax(logits[0, position], dim=-1)
+    return {"seconds": time.perf_counter() - start, "tokens": len(questions), "memory": memory.peak()}
+
+
+def needed_gflop(name: str, dataset: Dataset) -> float:
+    """Per scored token."""
+    import tokenizers
+
+    layers, width, vocabulary = MODELS[name]
+    tokenizer = tokenizers.Tokenizer.from_file(str(Path(demo.find_model()) / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(512)
+    lengths = np.array([len(e.ids) for e in tokenizer.encode_batch(list(dataset.columns["input_column"]))])
+    per_token = 2 * (4 * width**2 + 8 * width**2)
+    per_row = (layers - 1) * lengths * per_token + lengths * 2 * 3 * width**2
+    per_row = per_row + 2 * (width**2 + 8 * width**2) + 2 * (width**2 + width * vocabulary)
+    return float((per_row * (lengths - 2)).sum() / (lengths - 2).sum() / 1e9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    data = Path(os.environ.get("CALIPERS_DATA", "../shared/data")) / "wikitext2" / "wiki.test.raw"
+    parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--texts", type=int, default=6)
+    parser.add_argument("--loop", type=int, default=24)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.way:
+        print(json.dumps(run(asked.way, asked.folder, asked.data, asked.texts, asked.loop)))
+        return
+
+    from bench.similarity import sgemm_rate
+
+    dataset = rows(asked.data, asked.texts)
+    for name in asked.models:
+        with tempfile.TemporaryDirectory() as place:
+            make(name, Path(place))
+            rate, gflop = sgemm_rate(), needed_gflop(name, dataset)
+            print(f"\n{name}, vocabulary {MODELS[name][2]:,}: {gflop:.2f} GFLOP a token, sgemm {rate:.0f} GFLOP/s")
+            print(f"{'':40}{'tokens':>7}{'ms/token':>10}{'× (a)':>8}{'× (b)':>8}{'of sgemm':>10}{'memory GB':>11}")
+            each: dict[str, float] = {}
+            for way, title in WAYS.items():
+                command = [sys.executable, "-W", "ignore", "-m", "bench.fill_mask", "--way", way, "--folder", place]
+                command += ["--data", str(asked.data), "--texts", str(asked.texts), "--loop", str(asked.loop)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+                found = json.loads(done.stdout.splitlines()[-1])
+                each[way] = found["seconds"] / found["tokens"]
+                ratios = (each["loop-512"] / each[way], each.get("loop", np.nan) / each[way])
+                share = gflop / each[way] / rate
+                print(
+                    f"{title:40}{found['tokens']:7.0f}{1000 * each[way]:10.2f}{ratios[0]:8.2f}{ratios[1]:8.2f}"
+                    f"{share:10.0%}{found['memory']:11.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
