@@ -44,6 +44,7 @@ format: $(VENV)/.dev  ## put the code in its usual form
 
 bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA)
 	@$(BIN)/python -W ignore -m bench.similarity
+	@$(BIN)/python -W ignore -m bench.fill_mask
 
 docs: $(VENV)/.dev  ## write again what is generated: the CLI reference and the picture in the README
 	@$(BIN)/python docs/generate.py

@@ -208,7 +208,7 @@ CASES: list[tuple[str, Build, int, tuple[str, ...]]] = [
     ("broken tokenizer, onnx", model(graph(lookup(), tokenizer="{")), 3, ("tokenizer.json", "is not a tokenizer")),
     ("output of four dimensions", model(graph(lookup(shape="b1sd"))), 3,
      ("[batch, length, d] or [batch, d]", "found b1sd [1, 1, 7, 2]")),
-    ("unknown output", model(graph(lookup()), "--output vec"), 2, ("no output 'vec'", "it has bsd")),
+    ("unknown output", model(graph(lookup()), "--graph-output vec"), 2, ("no output 'vec'", "it has bsd")),
     ("too short", model(graph(lookup()), "--max-length 1"), 2, ("--max-length", "at least 3", "found 1")),
     # what it answers
     ("NaN for one row", model(graph(lookup(tulips=np.nan))), 4, ("INVALID", "NaN", "1 of 5 pairs", "(rows c)")),

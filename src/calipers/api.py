@@ -96,6 +96,7 @@ def evaluate(
     clock.lap("inference_seconds")
     metrics, intervals, warnings = measure(
         asked,
+        options,
         outcomes,
         resamples=resamples,
         confidence=confidence,
@@ -141,14 +142,15 @@ def evaluate(
 
 
 def measure(
-    task: Task, outcomes: Outcomes, *, resamples: int, confidence: float, seed: int, threads: int = 1
+    task: Task, options: Any, outcomes: Outcomes, *, resamples: int, confidence: float, seed: int, threads: int = 1
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None], list[str]]:
     """Every metric of the task that is defined, its interval, and what to know about those that are not."""
-    metrics = [metric for metric in task.metrics if all(column in outcomes.columns for column in metric.needs)]
+    known = task.measures(options)
+    metrics = [metric for metric in known if all(column in outcomes.columns for column in metric.needs)]
     values = {metric.name: metric.value(outcomes.columns) for metric in metrics}
     unknown = [name for name, value in values.items() if not math.isfinite(value)]
-    if task.metrics[0].name in unknown:
-        raise InferenceError(f"INVALID: {task.metrics[0].name} is not defined on these {len(outcomes)} outcomes")
+    if known[0].name in unknown:
+        raise InferenceError(f"INVALID: {known[0].name} is not defined on these {len(outcomes)} outcomes")
     defined = [metric for metric in metrics if metric.name not in unknown]
     drawn = bootstrap.distribution(
         [metric.statistic(outcomes.columns) for metric in defined],

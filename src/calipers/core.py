@@ -126,6 +126,17 @@ class Encoder(Protocol):
         ...
 
 
+class PairScorer(Protocol):
+    """A model that reads two texts together: a cross-encoder."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        """float32[n] for a model with one output, float32[n, labels] for one with several; in the order asked."""
+        ...
+
+
 @dataclass(frozen=True)
 class TokenizedText:
     """A text as a masked language model sees it. `words[i]` is the word that token i belongs to, -1 for none."""
@@ -178,8 +189,18 @@ class Column:
 
     key: str
     default: str
-    kind: Literal["text", "number"]
+    kind: Literal["text", "number", "label", "texts", "documents"]
     about: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text that may be ranked, and how relevant it is where the data say so."""
+
+    text: str
+    id: str | None = None
+    relevance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -201,12 +222,18 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows as named columns (by column key), an id for each, and a fingerprint of both."""
+    """Rows as named columns (by column key), an id for each, and a fingerprint of both.
+
+    `tables` are further rows that all of these refer to, such as the corpus of a search; the fingerprint covers them.
+    `counts` are facts about the reading, such as how many judgements name a document that is not there.
+    """
 
     ids: tuple[str, ...]
     columns: Mapping[str, Sequence[Any]]
     source: DataSource
     fingerprint: str
+    tables: Mapping[str, Dataset] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -215,14 +242,21 @@ class Dataset:
         """Some of the rows, in this order, with the fingerprint that they have alone."""
         ids = tuple(self.ids[i] for i in rows)
         columns = {key: [values[i] for i in rows] for key, values in self.columns.items()}
-        return Dataset(ids, columns, self.source, fingerprint(ids, columns))
+        return Dataset(ids, columns, self.source, fingerprint(ids, columns, self.tables), self.tables, self.counts)
 
 
-def fingerprint(ids: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
-    """SHA-256 over ids and values, row by row. Where the columns came from and what they were called do not matter."""
+def fingerprint(
+    ids: Sequence[str], columns: Mapping[str, Sequence[Any]], tables: Mapping[str, Dataset] | None = None
+) -> str:
+    """SHA-256 over ids and values, row by row, then over the fingerprints of the tables that the rows refer to.
+
+    Where the columns came from and what they were called do not matter.
+    """
     total = hashlib.sha256()
     for row in zip(ids, *columns.values(), strict=True):
-        total.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
+        total.update(json.dumps(row, ensure_ascii=True, sort_keys=True).encode() + b"\n")
+    for table in (tables or {}).values():
+        total.update(table.fingerprint.encode() + b"\n")
     return f"sha256:{total.hexdigest()}"
 
 
@@ -317,6 +351,11 @@ class Task:
     text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
     run: Callable[[Any, Dataset, Any, Progress], Outcomes]
     options: type[Any] = NoOptions  # a frozen dataclass, every field with a default
+    metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None  # where the options name the metrics: ndcg@k
+
+    def measures(self, options: Any) -> tuple[Metric, ...]:
+        """The metrics under these options, the primary one first."""
+        return self.metrics_for(options) if self.metrics_for else self.metrics
 
 
 @dataclass(frozen=True)

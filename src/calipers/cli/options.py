@@ -59,7 +59,7 @@ DATA_FLAGS = apply(
         "Data",
         "--dataset",
         metavar="D",
-        help="A file (jsonl, json, csv, tsv, parquet), a folder of them, or a hub id. Default: the task's own.",
+        help="A file (jsonl, json, csv, tsv, parquet, txt), a folder of them, or a hub id. Default: the task's own.",
     ),
     option("Data", "--dataset-name", metavar="CONFIG", help="The hub dataset's configuration."),
     option("Data", "--revision", metavar="R", help="The hub dataset's revision."),
@@ -136,8 +136,7 @@ MODEL_FLAGS = apply(
     ),
     option(
         "Model",
-        "--output",
-        "graph_output",
+        "--graph-output",
         metavar="NAME",
         help="The ONNX output to read, where its shape does not tell.",
     ),
@@ -182,8 +181,7 @@ OUTPUT_FLAGS = apply(
     option(
         "Output",
         "-o",
-        "--output-file",
-        "output",
+        "--output",
         metavar="FILE",
         type=click.Path(path_type=Path),
         help="Write the JSON document to a file.",

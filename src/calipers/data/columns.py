@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calipers.core import Column, DataError, RequestError
+from calipers.core import Column, DataError, Document, RequestError
 from calipers.data.readers import Row
 
 ID_COLUMN = "id_column"
-_USUAL_IDS = ("id", "_id")
+_USUAL_IDS = ("id", "_id", "query_id")
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,16 @@ def _id(row: Row, name: str) -> str:
     return str(found)
 
 
-def _value(row: Row, column: Column, name: str) -> str | float:
+def _value(row: Row, column: Column, name: str) -> Any:
     if name not in row.values:
+        if column.optional:
+            return None
         raise DataError(
             f"{row.where}: there is no column {name!r}; found {', '.join(map(str, row.values)) or 'none'} "
             f"(--column {column.key}=NAME says which to use)"
         )
     found = row.values[name]
-    return _text(found, row, name) if column.kind == "text" else _number(found, row, name)
+    return _READERS[column.kind](found, row, name)
 
 
 def _text(found: Any, row: Row, name: str) -> str:
@@ -105,6 +107,57 @@ def _number(found: Any, row: Row, name: str) -> float:
     if not math.isfinite(number):
         raise DataError(f"{row.where}, column {name!r}: expected a finite number, found {_show(found)}")
     return number
+
+
+def _label(found: Any, row: Row, name: str) -> str | int:
+    """A class: its name or its number."""
+    if isinstance(found, str) and found.strip():
+        return int(found) if found.strip().lstrip("-").isdigit() else found.strip()
+    if isinstance(found, (int, float)) and not isinstance(found, bool) and found == int(found):
+        return int(found)
+    raise DataError(f"{row.where}, column {name!r}: expected a label (a name or a whole number), found {_show(found)}")
+
+
+def _texts(found: Any, row: Row, name: str) -> list[str]:
+    """A list of texts; a single text is a list of one, nothing is an empty list."""
+    if found is None:
+        return []
+    items = [found] if isinstance(found, str) else found
+    if not isinstance(items, list):
+        raise DataError(f"{row.where}, column {name!r}: expected a text or a list of texts, found {_show(found)}")
+    return [_text(item, row, name) for item in items]
+
+
+def _documents(found: Any, row: Row, name: str) -> list[Document]:
+    """A list of texts, or of objects with `text` and, if known, `id` and `relevance`."""
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise DataError(f"{row.where}, column {name!r}: expected a list of documents, found {_show(found)}")
+    return [_document(item, row, f"{name}[{i}]") for i, item in enumerate(found)]
+
+
+def _document(found: Any, row: Row, name: str) -> Document:
+    if isinstance(found, str):
+        return Document(_text(found, row, name))
+    if not isinstance(found, dict) or "text" not in found:
+        raise DataError(f"{row.where}, column {name!r}: expected a text or an object with text, found {_show(found)}")
+    title, text = found.get("title"), _text(found["text"], row, name)
+    relevance = found.get("relevance")
+    return Document(
+        text=f"{title} {text}".strip() if title else text,
+        id=None if found.get("id") is None else str(found["id"]),
+        relevance=None if relevance is None else _number(relevance, row, f"{name}.relevance"),
+    )
+
+
+_READERS: dict[str, Callable[[Any, Row, str], Any]] = {
+    "text": _text,
+    "number": _number,
+    "label": _label,
+    "texts": _texts,
+    "documents": _documents,
+}
 
 
 def _show(found: Any) -> str:

@@ -14,6 +14,7 @@ __all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "load"]
 # What a task may ask of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
 ABILITIES = {
     "encode": {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"},
+    "score": {"torch": "torch_pairs", "onnx": "onnx_pairs", "http": "http_pairs"},
     "fill-mask": {"torch": "torch_masked", "onnx": "onnx_masked"},
 }
 

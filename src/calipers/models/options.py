@@ -10,7 +10,7 @@ from calipers.core import RequestError
 
 POOLINGS = ("mean", "cls", "max", "last")
 # Where the flag is not called like the field.
-_FLAGS = {"revision": "--model-revision", "provider": "--ep"}
+_FLAGS = {"revision": "--model-revision", "provider": "--ep", "output": "--graph-output"}
 DTYPES = ("float32", "float16", "bfloat16")
 
 

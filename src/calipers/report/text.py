@@ -38,7 +38,7 @@ def show_result(console: Console, result: Result, task: Task) -> None:
             _interval(result.intervals[metric.name], metric.digits),
             metric.about,
         )
-        for metric in task.metrics
+        for metric in task.measures(task.options(**result.options))
         if metric.name in result.metrics
     ]
     _table(console, ("metric", "value", confidence, "what it is"), rows, strong_first=True, right=(1, 2))
