@@ -52,7 +52,7 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[s
 def cli_reference() -> str:
     from calipers.cli import app
 
-    root = click.Context(app, info_name="calipers", terminal_width=100)
+    root = click.Context(app, info_name="calipers", terminal_width=100, help_option_names=["-h", "--help"])
     parts = [f"## {path}\n\n```\n{text.strip()}\n```\n" for path, text in commands(app, root)]
     return "\n".join([HEADER, *parts])
 

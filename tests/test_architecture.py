@@ -24,10 +24,11 @@ ARROWS: dict[str, set[str]] = {
     "tasks": {"core", "metrics"},
     "report": {"core"},
     "store": {"core"},
+    "interop": {"core", "metrics", "models", "tasks"},
     "api": {"core", "metrics", "models", "data", "tasks", "store"},
-    "demo": {"core", "api", "data", "tasks", "store"},
+    "demo": {"core", "api", "data", "models", "tasks", "store"},
     "cli": {"core", "api", "demo", "models", "data", "tasks", "report", "store"},
-    "__init__": {"api", "data", "models", "store"},
+    "__init__": {"api", "core", "data", "models", "store"},
     "__main__": {"cli"},
 }
 

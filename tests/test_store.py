@@ -31,6 +31,7 @@ BASE = Result(
     run_id="",
     created="",
     task="sentence-similarity",
+    options={},
     model=ModelInfo("vectors", "odd/ü\x00 name", None, "none", "sha256:1", {"pooling": None, "dimensions": 3}),
     dataset=DataSource("pairs.csv", requested=6, streaming=True, columns_mapping={"id_column": ""}, rows_read=7),
     fingerprint="sha256:2",

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["DataOptions", "ModelOptions", "Store", "evaluate"]
+__all__ = ["CalipersError", "DataOptions", "ModelOptions", "Result", "Store", "evaluate"]
 
 if TYPE_CHECKING:
     from calipers.api import evaluate
+    from calipers.core import CalipersError, Result
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
     from calipers.store import Store
 
 _HOMES = {
     "evaluate": "calipers.api",
+    "CalipersError": "calipers.core",
+    "Result": "calipers.core",
     "DataOptions": "calipers.data",
     "ModelOptions": "calipers.models",
     "Store": "calipers.store",
@@ -28,3 +31,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

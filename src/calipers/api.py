@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import platform
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import calipers
@@ -34,12 +36,14 @@ from calipers.core import (
     Result,
     Task,
 )
-from calipers.data import DataOptions
+from calipers.data import DataOptions, beir, trec
 from calipers.metrics import bootstrap
 from calipers.models import ModelOptions
 from calipers.models.options import available_cores
 from calipers.store import Store
+from calipers.tasks import retrieval
 
+TASK = "sentence-similarity"
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 _PACKAGES = (
@@ -56,7 +60,7 @@ _PACKAGES = (
 def evaluate(
     model: str | Model,
     *,
-    task: str = "sentence-similarity",
+    task: str = TASK,
     task_options: Mapping[str, Any] | None = None,
     dataset: str | None = None,
     columns: Mapping[str, str] | None = None,
@@ -66,10 +70,14 @@ def evaluate(
     confidence: float = CONFIDENCE,
     store: Store | None = None,
     progress: Progress = SILENT,
+    rerank: str | None = None,
+    run_out: Path | None = None,
 ) -> Result:
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
-    The data are read and checked before the model is loaded. Nothing is stored unless a store is given.
+    For retrieval, `rerank` is a cross-encoder for the second stage and `run_out` a file for the TREC run; as the model,
+    `run:FILE` measures a run that was made elsewhere. The data are read and checked before the model is loaded.
+    Nothing is stored unless a store is given.
     """
     if not 0 < confidence < 1:
         raise RequestError(f"--confidence must lie between 0 and 1, found {confidence:g}")
@@ -79,17 +87,23 @@ def evaluate(
     asked = tasks.find(task)
     options = _settle_options(asked, task_options or {})
     wishes, rows_wanted = model_options or ModelOptions(), data_options or DataOptions()
-    source = models.find(model) if isinstance(model, str) else None
+    given = _given_run(model, asked)
+    source = models.find(model) if isinstance(model, str) and given is None else None
+    second = _second_stage(rerank, run_out, asked)
     if store:
         store.check_writable()
     path, rows_wanted = _settle_data(asked, dataset, rows_wanted)
-    rows = data.load(path, asked.columns, mapping=columns or {}, options=rows_wanted)
+    rows = _load_rows(asked, path, columns or {}, rows_wanted)
     asked.check(rows)
     clock.lap("data_seconds")
-    loaded = models.load(source, wishes, asked.ability) if source else model
+    progress.start("Loading the model", 0)
+    loaded = models.load(source, wishes, asked.ability) if source else given or model
     assert not isinstance(loaded, str)
     if hasattr(loaded, "bind"):
         loaded = loaded.bind(asked.text_ids(rows))
+    if second:
+        scorer = models.load(second, ModelOptions(threads=wishes.threads), "score")
+        loaded = retrieval.TwoStage(loaded, scorer)  # type: ignore[arg-type]
     clock.lap("load_seconds")
     outcomes = asked.run(loaded, rows, options, progress)
     rows = _scored_rows(rows, outcomes)
@@ -131,11 +145,13 @@ def evaluate(
             "resamples": resamples,
             "seed": rows_wanted.seed,
         },
-        warnings=(*_data_warnings(rows.source, len(rows)), *warnings),
+        warnings=(*_data_warnings(rows.source, len(rows)), *loaded.info.notes, *outcomes.notes, *warnings),
         timing=clock.laps,
         environment=environment(),
         outcomes=outcomes,
     )
+    if run_out:
+        trec.write_run(run_out, retrieval.results_of(outcomes), tag=loaded.info.model_id.replace(" ", "_"))
     if store:
         store.save(result)
     return result
@@ -145,12 +161,11 @@ def measure(
     task: Task, options: Any, outcomes: Outcomes, *, resamples: int, confidence: float, seed: int, threads: int = 1
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None], list[str]]:
     """Every metric of the task that is defined, its interval, and what to know about those that are not."""
-    known = task.measures(options)
-    metrics = [metric for metric in known if all(column in outcomes.columns for column in metric.needs)]
+    metrics = [m for m in task.measures(options) if all(column in outcomes.columns for column in m.needs)]
     values = {metric.name: metric.value(outcomes.columns) for metric in metrics}
     unknown = [name for name, value in values.items() if not math.isfinite(value)]
-    if known[0].name in unknown:
-        raise InferenceError(f"INVALID: {known[0].name} is not defined on these {len(outcomes)} outcomes")
+    if metrics[0].name in unknown:
+        raise InferenceError(f"INVALID: {metrics[0].name} is not defined on these {len(outcomes)} outcomes")
     defined = [metric for metric in metrics if metric.name not in unknown]
     drawn = bootstrap.distribution(
         [metric.statistic(outcomes.columns) for metric in defined],
@@ -208,6 +223,32 @@ def _settle_data(task: Task, dataset: str | None, options: DataOptions) -> tuple
     return default.path, DataOptions(**chosen)
 
 
+def _load_rows(task: Task, path: str, columns: Mapping[str, str], options: DataOptions) -> Dataset:
+    if task.data == "rows":
+        return data.load(path, task.columns, mapping=columns, options=options)
+    if columns or options.name or options.revision or options.streaming:
+        flags = "--column, --dataset-name, --revision and --streaming"
+        raise RequestError(f"{task.name} reads a BEIR folder: {flags} do not apply")
+    return beir.load(path, split=options.split, samples=options.samples, seed=options.seed, shuffle=options.shuffle)
+
+
+def _given_run(model: str | Model, task: Task) -> retrieval.GivenRun | None:
+    """A TREC run file as a model: `run:FILE`."""
+    if not isinstance(model, str) or not model.startswith("run:"):
+        return None
+    if task.name != retrieval.TASK.name:
+        raise RequestError(f"a run file can be measured by {retrieval.TASK.name} only, not by {task.name}")
+    file = Path(model.removeprefix("run:"))
+    info = ModelInfo("run", file.name, str(file), "none", f"sha256:{hashlib.sha256(file.name.encode()).hexdigest()}")
+    return retrieval.GivenRun(trec.read_run(file), info)
+
+
+def _second_stage(rerank: str | None, run_out: Path | None, task: Task) -> models.Source | None:
+    if (rerank or run_out) and task.name != retrieval.TASK.name:
+        raise RequestError(f"--rerank and --run-out are for the task {retrieval.TASK.name}, not for {task.name}")
+    return models.find(rerank) if rerank else None
+
+
 def _settle_options(task: Task, wishes: Mapping[str, Any]) -> Any:
     """The task's options record. A wish for an option that the task does not have is an error."""
     known = [field.name for field in fields(task.options)]
@@ -240,8 +281,8 @@ def _named(model: str | Model, info: ModelInfo) -> str | None:
 
 def _request(named: Mapping[str, Any], **records: Any) -> dict[str, Any]:
     """Everything that decides the run, in two heaps: what the user said and what was left at its default."""
-    given = {key: value for key, value in named.items() if value}
-    defaulted: dict[str, Any] = {key: value for key, value in named.items() if not value}
+    given = {key: value for key, value in named.items() if value and value != TASK}
+    defaulted: dict[str, Any] = {key: value for key, value in named.items() if key not in given}
     for name, record in records.items():
         values = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
         given[name] = {key: value for key, (value, default) in values.items() if value != default}

@@ -108,6 +108,7 @@ class ModelInfo:
     device: str
     fingerprint: str  # of the weights and the tokenizer; of the address for an endpoint
     settings: Mapping[str, Any] = field(default_factory=dict)  # pooling, normalisation, prompt, dtype, batching …
+    notes: tuple[str, ...] = ()  # what a reader should be warned of
 
 
 class Model(Protocol):
@@ -145,6 +146,7 @@ class TokenizedText:
     scored: NDArray[np.int32]  # positions of the real tokens, which are asked for one by one
     words: NDArray[np.int32]
     characters: int  # how much of the text the tokens cover
+    unknown: int  # how many of the scored tokens are not in the vocabulary
     truncated: bool
 
 
@@ -233,7 +235,8 @@ class Dataset:
     source: DataSource
     fingerprint: str
     tables: Mapping[str, Dataset] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a reader should be warned of
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -254,7 +257,7 @@ def fingerprint(
     """
     total = hashlib.sha256()
     for row in zip(ids, *columns.values(), strict=True):
-        total.update(json.dumps(row, ensure_ascii=True, sort_keys=True).encode() + b"\n")
+        total.update(json.dumps(row, ensure_ascii=True, sort_keys=True, default=vars).encode() + b"\n")
     for table in (tables or {}).values():
         total.update(table.fingerprint.encode() + b"\n")
     return f"sha256:{total.hexdigest()}"
@@ -268,14 +271,15 @@ class Outcomes:
     """What came out of each example. `columns` has one entry per example, the unit that a bootstrap resamples.
 
     `details` are tables of a finer grain (tokens of a text) whose column `example` points back to the example's row;
-    `counts` are facts about the run as a whole, such as how many texts were truncated.
+    `counts` are facts about the run as a whole, such as how many texts were truncated, or a threshold.
     """
 
     ids: tuple[str, ...]
     columns: Columns
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     details: Mapping[str, Columns] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a reader should be warned of
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -351,6 +355,7 @@ class Task:
     text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
     run: Callable[[Any, Dataset, Any, Progress], Outcomes]
     options: type[Any] = NoOptions  # a frozen dataclass, every field with a default
+    data: Literal["rows", "beir"] = "rows"  # a table of rows, or a folder with a corpus, queries and judgements
     metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None  # where the options name the metrics: ndcg@k
 
     def measures(self, options: Any) -> tuple[Metric, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from calipers import api, data, tasks
 from calipers.core import ModelError, Progress, Result, Task
+from calipers.models import ModelOptions
 from calipers.store import Store
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -29,7 +30,13 @@ class Step:
         return f"calipers eval -m {shlex.quote(model)} --dataset {shlex.quote(str(data.sample(self.dataset)))}"
 
     def run(self, model: str, store: Store | None, progress: Progress) -> tuple[Result, Task]:
-        result = api.evaluate(model, dataset=str(data.sample(self.dataset)), store=store, progress=progress)
+        result = api.evaluate(
+            model,
+            dataset=str(data.sample(self.dataset)),
+            model_options=ModelOptions(model_id=HUB_ID.split("/")[1]),
+            store=store,
+            progress=progress,
+        )
         return result, tasks.find(result.task)
 
 
@@ -37,8 +44,9 @@ def _read_english(result: Result) -> str:
     value, ends = result.metrics["cosine_spearman"], result.intervals["cosine_spearman"]
     assert ends is not None
     return (
-        f"Reading: the ranking of {len(result.outcomes)} English pairs by cosine agrees with our scores "
-        f"at {value:.1f} of 100; as many other pairs would likely give between {ends[0]:.1f} and {ends[1]:.1f}."
+        f"Reading: the ranking of {len(result.outcomes)} English pairs by cosine agrees with our scores at "
+        f"{value:.1f} of 100; another {len(result.outcomes)} pairs of this kind would likely give something "
+        f"between {ends[0]:.1f} and {ends[1]:.1f}."
     )
 
 

@@ -171,7 +171,7 @@ def _facts(result: Result) -> dict[str, Any]:
 def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
     intervals = {name: tuple(ends) if ends else None for name, ends in facts["intervals"].items()}
     changed = {
-        "model": ModelInfo(**facts["model"]),
+        "model": ModelInfo(**{**facts["model"], "notes": tuple(facts["model"].get("notes", ()))}),
         "dataset": DataSource(**facts["dataset"]),
         "intervals": intervals,
         "warnings": tuple(facts["warnings"]),
@@ -203,7 +203,7 @@ def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read_outcomes(path: Path, counts: dict[str, int]) -> Outcomes:
+def _read_outcomes(path: Path, counts: dict[str, float]) -> Outcomes:
     named = _read_table(path)
     details = {}
     for file in path.parent.glob(f"{path.stem}.*.parquet"):

@@ -27,6 +27,7 @@ from calipers.cli import options
     help="What to measure; `calipers tasks` lists them.",
 )
 @options.TASK_FLAGS
+@options.RANKING_FLAGS
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
@@ -42,6 +43,8 @@ def eval_(**flags: Any) -> None:
       calipers eval -m ./model.onnx --model-id intfloat/e5-small-v2 --prompt 'query: '
       calipers eval -m ./quantised --dataset pairs.csv --column input_column_1=a input_column_2=b score_column=label
       calipers eval -m google-bert/bert-base-uncased --task fill-mask --samples 100
+      calipers eval -m ./reranker --task reranking --dataset queries.jsonl --relevant-from 2
+      calipers eval -m ./encoder --task retrieval --dataset ./scifact --rerank ./reranker
       calipers eval -m http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
     """
     options.check_output(flags["output"], flags["force"])
@@ -63,6 +66,8 @@ def eval_(**flags: Any) -> None:
             confidence=flags["confidence"],
             store=options.open_store(flags["store"], flags["no_store"]),
             progress=progress,
+            rerank=flags["rerank"],
+            run_out=flags["run_out"],
         )
     content = document.to_json(document.document(result))
     if flags["output"]:

@@ -96,6 +96,49 @@ TASK_FLAGS = apply(
     ),
 )
 
+RANKING_FLAGS = apply(
+    option("Task", "--at-k", type=int, metavar="K", help="reranking: cut-off of MRR and nDCG. Default: 10."),
+    option(
+        "Task",
+        "--always-rerank-positives/--no-always-rerank-positives",
+        default=None,
+        help="reranking: also rank positives that the first stage did not find. Default: yes.",
+    ),
+    option(
+        "Task",
+        "--relevant-from",
+        type=float,
+        metavar="GRADE",
+        help="reranking: grades from here on are relevant, all alike. Default: grades as they are.",
+    ),
+    option("Task", "--top-k", type=int, metavar="K", help="retrieval: how many results a query gets. Default: 100."),
+    option("Task", "--query-prompt", metavar="TEXT", help="retrieval: put before every query."),
+    option("Task", "--passage-prompt", metavar="TEXT", help="retrieval: put before every passage."),
+    option(
+        "Task",
+        "--similarity",
+        type=click.Choice(["cosine", "dot"]),
+        help="retrieval: of vectors. Default: cosine.",
+    ),
+    option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage."),
+    option("Task", "--rerank-k", type=int, metavar="K", help="retrieval: how many results it reads. Default: 100."),
+    option(
+        "Task", "--run-out", metavar="FILE", type=click.Path(path_type=Path), help="retrieval: write the TREC run file."
+    ),
+    option("Task", "--label-mapping", metavar="LABEL=N,…", help="pair-classification: the model's class numbers."),
+    option(
+        "Task",
+        "--compat",
+        type=click.Choice(["sentence-transformers"]),
+        help="reranking: the figures of that package, faults included.",
+    ),
+)
+_TASK_OPTIONS = (
+    *("tokens", "window", "word_level", "pll"),
+    *("at_k", "always_rerank_positives", "relevant_from", "label_mapping", "compat"),
+    *("top_k", "query_prompt", "passage_prompt", "similarity", "rerank_k"),
+)
+
 MODEL_FLAGS = apply(
     option(
         "Model",
@@ -225,7 +268,7 @@ def model_options(flags: Mapping[str, Any]) -> ModelOptions:
 
 def task_options(flags: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked of the task; the task knows which of it is its own."""
-    return {name: flags[name] for name in ("tokens", "window", "word_level", "pll")}
+    return {name: flags[name] for name in _TASK_OPTIONS}
 
 
 def data_options(flags: Mapping[str, Any]) -> DataOptions:

@@ -45,8 +45,7 @@ def load(reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str
     were asked for.
     """
     named = map_columns(columns, mapping)
-    if options.split is None and _is_on_hub(reference):
-        options = replace(options, split="test")
+    options = replace(options, split=_split(reference, options.split))
     with closing(_rows(reference, options)) as rows:
         found = records(rows, columns, named)
         chosen = choose(found, options.samples, seed=options.seed if options.shuffle else None)
@@ -84,6 +83,12 @@ def _is_on_hub(reference: str) -> bool:
     if readers.looks_like_a_path(reference):
         raise DataError(f"there is no dataset at {reference!r}: no such file or folder")
     return True
+
+
+def _split(reference: str, split: str | None) -> str | None:
+    if _is_on_hub(reference):
+        return split or "test"
+    return readers.choose_split(Path(os.path.expanduser(reference)), split)
 
 
 def _rows(reference: str, options: DataOptions) -> Generator[readers.Row, None, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from calipers.core import Column, DataError, Document, RequestError
 from calipers.data.readers import Row
 
 ID_COLUMN = "id_column"
+_COMMA = re.compile(r"-?\d+,\d+")
 _USUAL_IDS = ("id", "_id", "query_id")
 
 
@@ -103,7 +105,8 @@ def _number(found: Any, row: Row, name: str) -> float:
             raise ValueError  # Python reads 1_0 as ten
         number = float(found)
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{row.where}, column {name!r}: expected a number, found {_show(found)}") from None
+        comma = " (write decimals with a point)" if isinstance(found, str) and _COMMA.fullmatch(found.strip()) else ""
+        raise DataError(f"{row.where}, column {name!r}: expected a number, found {_show(found)}{comma}") from None
     if not math.isfinite(number):
         raise DataError(f"{row.where}, column {name!r}: expected a finite number, found {_show(found)}")
     return number

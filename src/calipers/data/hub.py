@@ -16,7 +16,9 @@ def read(
     try:
         import datasets
     except ImportError as error:
-        raise RequestError(f"the dataset {path!r} comes from the hub: pip install 'calipers[hub]'") from error
+        raise RequestError(
+            f"there is no file or folder {path!r} here, and the hub takes: pip install 'calipers[hub]'"
+        ) from error
     datasets.disable_progress_bars()
     try:  # streaming rows are read, and fail, while they are iterated
         rows = datasets.load_dataset(path, name=name, split=split, revision=revision, streaming=streaming)

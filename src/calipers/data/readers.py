@@ -25,6 +25,15 @@ class Row:
     values: Mapping[str, Any]
 
 
+def choose_split(path: Path, split: str | None) -> str | None:
+    """The split that will be read: a folder has one by name, or `test`; a file has none."""
+    if path.is_dir():
+        return _settle_split(_data_files(path), split)
+    if split is not None:
+        raise DataError(f"--split is for folders and the hub, and {path} is one file")
+    return None
+
+
 def read(path: Path, split: str | None) -> Generator[Row, None, None]:
     files = _files(path, split) if path.is_dir() else [path]
     for file in files:
@@ -40,14 +49,22 @@ def looks_like_a_path(reference: str) -> bool:
     )
 
 
-def _files(folder: Path, split: str | None) -> list[Path]:
-    """The data files of a folder: those whose name begins with the split, where one is asked for."""
+def _data_files(folder: Path) -> list[Path]:
     files = sorted(f for f in (*folder.glob("*"), *folder.glob("data/*")) if f.is_file() and _ending(f) in _READERS)
     if not files:
         raise DataError(f"the folder {folder} holds no data: expected files {', '.join(_READERS)}")
-    if split is None and len({_ending(f) for f in files}) == 1 and len(splits := _splits(files)) == 1:
-        split = splits[0]
-    wished = split or "test"
+    return files
+
+
+def _settle_split(files: list[Path], split: str | None) -> str:
+    splits = _splits(files)
+    return split or (splits[0] if len(splits) == 1 else "test")
+
+
+def _files(folder: Path, split: str | None) -> list[Path]:
+    """The data files of a folder: those whose name begins with the split."""
+    files = _data_files(folder)
+    wished = _settle_split(files, split)
     found = [f for f in files if re.fullmatch(rf"{re.escape(wished)}([-_.]\d.*)?", _stem(f))]
     if not found:
         raise DataError(f"the folder {folder} has no split {wished!r}: it has {', '.join(_splits(files))} (--split)")
@@ -178,7 +195,9 @@ def _lines(file: IO[str], path: Path) -> Iterator[str]:
             number += 1
             if not line.isascii() and (bad := _NOT_UTF8.search(line)):
                 byte = ord(bad[0]) - 0xDC00
-                raise DataError(f"{path.name}, line {number}: expected UTF-8, found the byte {byte:#x}")
+                raise DataError(
+                    f"{path.name}, line {number}: expected UTF-8, found the byte {byte:#x} (save the file as UTF-8)"
+                )
             yield line
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path.name}, after line {number}: {error}") from error

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 Counts = NDArray[np.integer[Any]]
 Statistic = Callable[[Counts], Floats]
 
@@ -39,6 +40,21 @@ def spearman(x: Floats, y: Floats) -> float:
     nan
     """
     return _once(spearman_statistic(x, y), len(x))
+
+
+def kendall(x: Floats, y: Floats) -> float:
+    """Kendall's tau-b: (concordant - discordant pairs) / √(pairs untied in x · pairs untied in y); higher is better.
+
+    O(n log n). A NaN in a column is a ValueError with its rows; fewer than two rows, or a constant column, give NaN.
+
+    >>> round(kendall([1, 2, 3, 4], [1, 2, 4, 3]), 6)
+    0.666667
+    >>> kendall([1, 1, 2], [3, 3, 4])
+    1.0
+    >>> kendall([1, 2], [5, 5])
+    nan
+    """
+    return _once(kendall_statistic(x, y), len(x))
 
 
 def pearson_statistic(x: Floats, y: Floats) -> Statistic:
@@ -67,6 +83,90 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
         return _ratio(np.einsum("ij,ij,ij->j", weights, rx, ry), spread_x, spread_y, floor=0.0)
 
     return statistic
+
+
+def kendall_statistic(x: Floats, y: Floats) -> Statistic:
+    """Tau-b of every resample in O(n log d), d the distinct values of the column that has fewer of them.
+
+    Copies of one example tie in both columns. Memory: two arrays of n integers for every bit of d, and half a dozen
+    arrays of the shape of `counts`, in float64.
+    """
+    few, many = sorted((_dense_ranks(x, "x"), _dense_ranks(y, "y")), key=lambda ranks: int(ranks.max(initial=0)))
+    squares = [_tie_squares(codes) for codes in (many, few, many * (few.max(initial=0) + 1) + few)]
+    order = np.lexsort((few, many))
+    levels = [(order[ones], order[zeros], *before) for ones, zeros, *before in _inversion_levels(few[order])]
+
+    def statistic(counts: Counts) -> Floats:
+        weights = counts.astype(np.float64)
+        n2 = weights.sum(axis=0) ** 2
+        tied_many, tied_few, tied_both = (square(weights) for square in squares)
+        discordant = np.zeros_like(n2)
+        for level in levels:
+            discordant += _inversions(weights, *level)
+        # Of the n² ordered pairs, an example with itself among them, Σ t² tie. Concordant and discordant ones together
+        # are what neither column ties; a discordant pair is in there twice, and is to count -2.
+        apart = n2 - tied_many - tied_few + tied_both
+        return _ratio(apart - 4 * discordant, n2 - tied_many, n2 - tied_few, floor=0.0)
+
+    return statistic
+
+
+def _dense_ranks(values: Floats, name: str) -> Places:
+    """0 for the smallest value, 1 for the next one, …; equal values share a rank."""
+    values = np.asarray(values, dtype=np.float64)
+    _refuse(np.isnan(values), f"{name} is NaN")
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _tie_squares(codes: Places) -> Callable[[Floats], Floats]:
+    """Σ t² over the groups of equal codes, t the examples that a group has in the resample."""
+    order = np.argsort(codes, kind="stable")
+    last_of_tie = np.flatnonzero(np.diff(codes[order], append=-1))
+
+    def squares(weights: Floats) -> Floats:
+        tied = weights
+        if len(last_of_tie) < len(order):
+            tied = np.diff(_running_sum(weights[order])[last_of_tie], axis=0, prepend=0.0)
+        return np.asarray(np.einsum("ij,ij->j", tied, tied))
+
+    return squares
+
+
+def _inversion_levels(ranks: Places) -> list[tuple[Places, Places, Places, Places]]:
+    """Where the pairs with a larger rank before a smaller one are, one level per bit of the ranks.
+
+    Two different ranks part at one bit, and are an inversion if the row with the 1 comes before the row with the 0.
+    A level holds the rows with a 1 and the rows with a 0, sorted by the bits above and otherwise in their order; then,
+    for each 0, how many 1s stand before the rows that share its bits above, and how many before itself.
+    """
+    rows, levels = np.arange(len(ranks)), []
+    for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
+        key = ranks[rows] >> bit
+        one = (key & 1).astype(bool)
+        first = _first_places(key >> 1)
+        ones_before = np.cumsum(one) - one
+        levels.append((rows[one], rows[~one], ones_before[first][~one], ones_before[~one]))
+        ones_beside = ones_before - ones_before[first]
+        place = _first_places(key) + np.where(one, ones_beside, np.arange(len(rows)) - first - ones_beside)
+        moved = np.empty_like(rows)
+        moved[place] = rows
+        rows = moved
+    return levels
+
+
+def _first_places(key: Places) -> Places:
+    """For each row, where the rows with its key begin once all are sorted by key."""
+    sizes = np.bincount(key)
+    return np.asarray((np.cumsum(sizes) - sizes)[key])
+
+
+def _inversions(weights: Floats, ones: Places, zeros: Places, before_group: Places, before: Places) -> Floats:
+    """Inversions of one level in every resample: each 0 with the 1s before it among those that share its bits above."""
+    up_to = np.zeros((len(ones) + 1, weights.shape[1]))
+    up_to[1:] = _running_sum(weights[ones])
+    ones_beside = up_to[before]
+    ones_beside -= up_to[before_group]
+    return np.asarray(np.einsum("ij,ij->j", weights[zeros], ones_beside))
 
 
 def _rank_statistic(values: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
@@ -116,6 +216,14 @@ def _ratio(covariance: Floats, vx: Floats, vy: Floats, *, floor: float) -> Float
     with np.errstate(invalid="ignore", divide="ignore"):
         r = covariance / np.sqrt(vx * vy)
     return np.where((vx > floor) & (vy > floor), np.clip(r, -1.0, 1.0), np.nan)
+
+
+def _refuse(bad: NDArray[np.bool_], what: str) -> None:
+    """A ValueError that names the first rows that are bad, if any are."""
+    if bad.any():
+        rows = np.flatnonzero(bad)
+        more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
+        raise ValueError(f"{what} in rows {rows[:10].tolist()}{more}, counted from 0")
 
 
 def _once(statistic: Statistic, examples: int) -> float:

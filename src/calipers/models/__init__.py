@@ -12,8 +12,10 @@ from calipers.models.source import BACKENDS, Source, find
 __all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "load"]
 
 # What a task may ask of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
+_ENCODERS = {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"}
 ABILITIES = {
-    "encode": {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"},
+    "encode": _ENCODERS,
+    "retrieve": {**_ENCODERS, "bm25": "bm25"},
     "score": {"torch": "torch_pairs", "onnx": "onnx_pairs", "http": "http_pairs"},
     "fill-mask": {"torch": "torch_masked", "onnx": "onnx_masked"},
 }

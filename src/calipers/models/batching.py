@@ -1,11 +1,11 @@
-"""Many texts through a model: every distinct text once, sorted by token count, in batches of a token budget.
+"""Many texts, or pairs of texts, through a model: each distinct one once, sorted by tokens, in batches of a budget.
 
-Memory: texts are taken in windows of `WINDOW`, whose token ids are held together; then one batch per worker.
+Memory: they are taken in windows of `WINDOW`, whose token ids are held together; then one batch per worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +21,7 @@ WINDOW = 65_536
 
 Ints = NDArray[np.int64]
 Answer = TypeVar("Answer")
+Item = TypeVar("Item", bound=Hashable)  # a text, or a pair of them
 Forward = Callable[["Batch"], NDArray[np.float32]]
 
 
@@ -75,22 +76,48 @@ def encode(
     progress: Progress,
 ) -> NDArray[np.float32]:
     """Vectors of the texts, in the order asked. Repeated texts share one forward pass."""
-    distinct = list(dict.fromkeys(texts))
-    position = {text: i for i, text in enumerate(distinct)}
-    progress.start("Encoding", len(distinct))
-    vectors: NDArray[np.float32] | None = None
+    progress.start("Encoding", len(set(texts)))
+    return _each(texts, tokenizer.encode, tokenizer.pad_id, forward, batching, workers, progress)
+
+
+def score(
+    pairs: Sequence[tuple[str, str]],
+    *,
+    tokenizer: Tokenizer,
+    forward: Forward,
+    batching: Batching,
+    workers: int,
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """What the model says of each pair, in the order asked: float32[n, labels]. Repeated pairs share one pass."""
+    progress.start("Scoring", len(set(pairs)))
+    return _each(pairs, tokenizer.encode_pairs, tokenizer.pad_id, forward, batching, workers, progress)
+
+
+def _each(
+    items: Sequence[Item],
+    tokenize: Callable[[Sequence[Item]], list[Tokens]],
+    pad_id: int,
+    forward: Forward,
+    batching: Batching,
+    workers: int,
+    progress: Progress,
+) -> NDArray[np.float32]:
+    distinct = list(dict.fromkeys(items))
+    position = {item: i for i, item in enumerate(distinct)}
+    found: NDArray[np.float32] | None = None
     for start in range(0, len(distinct), WINDOW):
-        tokens = tokenizer.encode(distinct[start : start + WINDOW])
+        tokens = tokenize(distinct[start : start + WINDOW])
         lengths = np.array([len(row.ids) for row in tokens])
-        compute = _computation(tokens, tokenizer.pad_id, forward, batching)
+        compute = _computation(tokens, pad_id, forward, batching)
         for rows, answer in answers(lengths, compute, batching, workers):
-            if vectors is None:
-                vectors = np.empty((len(distinct), answer.shape[1]), dtype=np.float32)
-            vectors[start + rows] = answer
+            if found is None:
+                found = np.empty((len(distinct), answer.shape[1]), dtype=np.float32)
+            found[start + rows] = answer
             progress.advance(len(rows))
-    if vectors is None:
+    if found is None:
         raise InferenceError("there is no text to encode")
-    return vectors[[position[text] for text in texts]] if len(distinct) < len(texts) else vectors
+    return found[[position[item] for item in items]] if len(distinct) < len(items) else found
 
 
 def plan(lengths: Ints, batching: Batching) -> list[Ints]:

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,8 +26,8 @@ from calipers.models.pooling import unit
 from calipers.models.source import Source
 from calipers.models.tokenizer import first_line
 
-_ROWS = 32  # texts per request
-_REQUESTS = 4  # requests under way at once
+ROWS = 32  # texts per request
+REQUESTS = 4  # requests under way at once
 _TRIES = 5
 _FIRST_PAUSE = 0.5  # seconds, doubled after each failure
 _LONGEST_PAUSE = 30.0
@@ -46,12 +46,12 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
     options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout")
-    _check_address(source.reference)
-    _key()
+    check_address(source.reference)
+    find_key()
     return HttpEncoder(_settle_protocol(source.reference, options), options)
 
 
-def _check_address(url: str) -> None:
+def check_address(url: str) -> None:
     """Refuse what urllib would trip over. The address itself is not repeated: it may hold a password."""
     try:
         parts = urllib.parse.urlsplit(url)
@@ -66,13 +66,13 @@ class HttpEncoder:
     def __init__(self, url: str, options: ModelOptions) -> None:
         self._url = url
         self._options = options
-        self._rows = options.batch_size or _ROWS
+        self._rows = options.batch_size or ROWS
         self.info = ModelInfo(
             backend="http",
-            model_id=options.model_id or _without_secrets(url),
-            path=_without_secrets(url),
+            model_id=options.model_id or without_secrets(url),
+            path=without_secrets(url),
             device="endpoint",
-            fingerprint=f"url:{_without_secrets(url)}#{options.model_id or ''}",
+            fingerprint=f"url:{without_secrets(url)}#{options.model_id or ''}",
             settings={
                 "protocol": "tei" if _is_tei(url) else "openai",
                 "prompt": options.prompt or "",
@@ -87,7 +87,7 @@ class HttpEncoder:
         progress.start("Encoding", len(distinct))
         batches = [distinct[i : i + self._rows] for i in range(0, len(distinct), self._rows)]
         parts = []
-        with ThreadPoolExecutor(max_workers=_REQUESTS) as pool:
+        with ThreadPoolExecutor(max_workers=REQUESTS) as pool:
             try:
                 for part in pool.map(lambda rows: embed(self._url, [prompt + r for r in rows], self._options), batches):
                     parts.append(part)
@@ -112,13 +112,13 @@ def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float
         found = _openai_vectors(post(url, body, options), len(texts), url)
     try:
         if len({len(row) for row in found}) > 1:
-            raise InferenceError(f"{_without_secrets(url)} answered with vectors of different lengths")
+            raise InferenceError(f"{without_secrets(url)} answered with vectors of different lengths")
         vectors = np.array([[np.nan if x is None else x for x in row] for row in found], dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise InferenceError(f"{_without_secrets(url)} answered with something else than vectors") from error
+        raise InferenceError(f"{without_secrets(url)} answered with something else than vectors") from error
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise InferenceError(
-            f"{_without_secrets(url)} answered {list(vectors.shape)} to {len(texts)} texts: expected one vector each"
+            f"{without_secrets(url)} answered {list(vectors.shape)} to {len(texts)} texts: expected one vector each"
         )
     return vectors
 
@@ -139,7 +139,7 @@ def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
             failure, wish = first_line(getattr(error, "reason", None) or error), None
         if attempt + 1 < _TRIES:
             time.sleep(_pause(attempt, wish))
-    raise InferenceError(f"{_without_secrets(url)} did not answer in {_TRIES} tries: {failure}")
+    raise InferenceError(f"{without_secrets(url)} did not answer in {_TRIES} tries: {failure}")
 
 
 def _read(answer: Any, url: str) -> Any:
@@ -147,11 +147,11 @@ def _read(answer: Any, url: str) -> Any:
     if answer.length and len(content) <= _LARGEST_ANSWER:  # read(n) is silent about an answer that is cut off
         raise http.client.IncompleteRead(content, answer.length)
     if len(content) > _LARGEST_ANSWER:
-        raise InferenceError(f"{_without_secrets(url)} answered with more than {_LARGEST_ANSWER >> 20} MiB")
+        raise InferenceError(f"{without_secrets(url)} answered with more than {_LARGEST_ANSWER >> 20} MiB")
     try:
         return json.loads(content)
     except ValueError as error:
-        raise InferenceError(f"{_without_secrets(url)} answered with something else than JSON") from error
+        raise InferenceError(f"{without_secrets(url)} answered with something else than JSON") from error
 
 
 def _settle_protocol(url: str, options: ModelOptions) -> str:
@@ -164,10 +164,16 @@ def _settle_protocol(url: str, options: ModelOptions) -> str:
         paths = [f"{path}/embeddings"]
     else:
         paths = [f"{path}/v1/embeddings", f"{path}/embed"]
+    return first_that_answers(url, paths, lambda candidate: embed(candidate, ["test"], options))
+
+
+def first_that_answers(url: str, paths: Sequence[str], attempt: Callable[[str], object]) -> str:
+    """The address with the first of the paths that is there; `attempt` asks something small of it."""
+    parts = urllib.parse.urlsplit(url)
     failures: list[InferenceError] = []
     for candidate in (parts._replace(path=path).geturl() for path in paths):
         try:
-            embed(candidate, ["test"], options)
+            attempt(candidate)
             return candidate
         except InferenceError as error:
             failures.append(error)
@@ -187,10 +193,10 @@ class _NotThere(InferenceError):
 def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
     hint = " (set CALIPERS_API_KEY)" if error.code in (401, 403) else ""
     text = " ".join(error.read(500).decode("utf-8", "replace").split())
-    if key := _key("OPENAI_API_KEY"):
+    if key := find_key("OPENAI_API_KEY"):
         text = text.replace(key, "…")  # some servers repeat it
     kind = _NotThere if error.code in (404, 405) else InferenceError
-    return kind(f"{_without_secrets(url)} answered with status {error.code}{hint}: {text[:200] or error.reason}")
+    return kind(f"{without_secrets(url)} answered with status {error.code}{hint}: {text[:200] or error.reason}")
 
 
 def _openai_vectors(found: Any, texts: int, url: str) -> list[Any]:
@@ -198,16 +204,16 @@ def _openai_vectors(found: Any, texts: int, url: str) -> list[Any]:
         rows = sorted(found["data"], key=lambda row: row["index"])
         vectors = [row["embedding"] for row in rows]
     except (TypeError, KeyError) as error:
-        raise InferenceError(f"{_without_secrets(url)} did not answer in the form of /v1/embeddings") from error
+        raise InferenceError(f"{without_secrets(url)} did not answer in the form of /v1/embeddings") from error
     if len(rows) == texts and [row["index"] for row in rows] != list(range(texts)):
-        raise InferenceError(f"{_without_secrets(url)} answered with an index that names no text, or one twice")
+        raise InferenceError(f"{without_secrets(url)} answered with an index that names no text, or one twice")
     return vectors
 
 
 def _headers(url: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "calipers"}
     parts = urllib.parse.urlsplit(url)
-    key = _key("OPENAI_API_KEY" if parts.hostname == "api.openai.com" else None)
+    key = find_key("OPENAI_API_KEY" if parts.hostname == "api.openai.com" else None)
     if key:
         return {**headers, "Authorization": f"Bearer {key}"}
     if parts.username is not None:
@@ -216,7 +222,7 @@ def _headers(url: str) -> dict[str, str]:
     return headers
 
 
-def _key(other: str | None = None) -> str:
+def find_key(other: str | None = None) -> str:
     """ "" where there is none."""
     for name in ("CALIPERS_API_KEY", other):
         key = os.environ.get(name, "").strip() if name else ""
@@ -237,7 +243,7 @@ def _without_login(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """The address without user, password and query."""
     parts = urllib.parse.urlsplit(url)
     host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

@@ -43,6 +43,7 @@ class EncoderSettings:
     """The layout with the user's wishes on top, and defaults where neither says anything."""
 
     pooling: str
+    pooling_assumed: bool
     normalize: bool
     max_length: int | None
     lower_case: bool
@@ -69,12 +70,14 @@ def read_layout(folder: Path) -> Layout:
 
 
 def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
-    longest = layout.max_length
-    wished = options.max_length
+    longest = longest_input(layout.transformer)
+    if options.max_length and longest and options.max_length > longest:
+        raise RequestError(f"--max-length {options.max_length} is more than the model takes: {longest} tokens")
     return EncoderSettings(
         pooling=options.pooling or layout.pooling or "mean",
+        pooling_assumed=not (options.pooling or layout.pooling or layout.further),
         normalize=layout.normalize if options.normalize is None else options.normalize,
-        max_length=min(wished, longest) if wished and longest else wished or longest,
+        max_length=options.max_length or layout.max_length,
         lower_case=layout.lower_case,
         prompt=_prompt(layout, options),
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calipers.core import MaskedTokens, ModelError, Progress, TokenizedText
 from calipers.models.batching import Batch, Batching, answers
-from calipers.models.tokenizer import pad_id, read_json
+from calipers.models.tokenizer import pad_id, read_json, unknown_id
 
 Ints = NDArray[np.int64]
 Logits = NDArray[np.float32]
@@ -42,16 +42,18 @@ class MaskTokenizer:
             self._backend.enable_truncation(self.max_length)
         else:
             self._backend.no_truncation()
-        return [_tokenized(encoding) for encoding in self._backend.encode_batch(list(texts))]
+        unknown = unknown_id(self._backend)
+        return [_tokenized(encoding, unknown) for encoding in self._backend.encode_batch(list(texts))]
 
 
-def _tokenized(encoding: Any) -> TokenizedText:
+def _tokenized(encoding: Any, unknown: int | None) -> TokenizedText:
     scored = np.flatnonzero(np.array(encoding.special_tokens_mask, np.int8) == 0).astype(np.int32)
     return TokenizedText(
         ids=np.array(encoding.ids, np.int32),
         scored=scored,
         words=np.array([-1 if word is None else word for word in encoding.word_ids], np.int32),
         characters=max((encoding.offsets[i][1] for i in scored), default=0),
+        unknown=sum(encoding.ids[i] == unknown for i in scored),
         truncated=bool(encoding.overflowing),
     )
 

@@ -90,6 +90,7 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
             "provider": provider,
             "output": output.name,
             "pooling": "in the graph" if output.pooled else settings.pooling,
+            "pooling_assumed": settings.pooling_assumed and not output.pooled,
             "normalize": settings.normalize,
             "prompt": settings.prompt,
             "max_length": tokenizer.max_length,

@@ -123,11 +123,12 @@ def _find_logits(
     shapes = {name: value.shape for name, value in zip(names, run(session, names, graph, batch), strict=True)}
     wide = {name: s[2] for name, s in shapes.items() if len(s) == 3 and s[:2] == ids.shape}
     fitting = {name: width for name, width in wide.items() if width >= tokenizer.vocab_size}
-    if wide and not fitting:
-        masking.refuse_misfit(tokenizer, max(wide.values()), Path(session.get_modelmeta().graph_name or "the graph"))
     if not fitting:
         found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise ModelError(f"the graph gives no logits [batch, length, vocabulary]: found {found}")
+        raise ModelError(
+            f"the graph gives no logits over the vocabulary of {tokenizer.vocab_size} tokens: found {found}; "
+            "it is no masked language model, or the tokenizer does not fit"
+        )
     name = max(fitting, key=lambda n: fitting[n])
     return name, fitting[name]
 

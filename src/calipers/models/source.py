@@ -15,7 +15,8 @@ BACKENDS = {
     "onnx": "an .onnx file, or a folder or hub id that holds one",
     "static": "a model2vec folder or hub id",
     "vectors": "an .npy or .parquet of vectors already computed",
-    "http": "an embeddings endpoint: OpenAI's /v1/embeddings or TEI's /embed",
+    "bm25": "lexical search, which needs no model: bm25, or bm25:k1=0.9,b=0.4",
+    "http": "an endpoint: OpenAI's /v1/embeddings, TEI's /embed and /rerank, Cohere's /v2/rerank",
 }
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?(/[\w./-]+\.onnx)?")
 
@@ -34,6 +35,8 @@ def find(reference: str) -> Source:
     if reference.startswith(("http://", "https://")):
         return Source("http", reference, None)
     prefix, colon, rest = reference.partition(":")
+    if prefix == "bm25":
+        return Source("bm25", reference, None)
     backend, place = (prefix, rest) if colon and prefix in BACKENDS else (None, reference)
     if backend == "http":
         raise RequestError(f"an endpoint is written http://… or https://…, found {reference!r}")

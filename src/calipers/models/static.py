@@ -14,7 +14,7 @@ from calipers.models.layout import read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import unit
 from calipers.models.source import Source
-from calipers.models.tokenizer import Tokenizer, first_line, load_backend, read_json
+from calipers.models.tokenizer import Tokenizer, first_line, load_backend, read_json, unknown_id
 
 _WINDOW = 8192  # texts whose token ids are held at a time
 _MAX_LENGTH = 512  # what model2vec cuts at unless told otherwise
@@ -33,7 +33,7 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     normalize = settings.normalize or bool(config.get("normalize")) if options.normalize is None else options.normalize
     length = options.max_length or _MAX_LENGTH
     backend = load_backend(folder)
-    unknown = _unknown_id(backend)
+    unknown = unknown_id(backend)
     info = ModelInfo(
         backend="static",
         model_id=options.model_id or (folder.resolve().name if source.path else source.reference),
@@ -99,11 +99,3 @@ def _token_vectors(file: Path) -> NDArray[np.float32]:
     if "weights" in tensors:
         vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
     return vectors
-
-
-def _unknown_id(backend: object) -> int | None:
-    """The id of the unknown token, which model2vec leaves out of the mean."""
-    model = getattr(backend, "model", None)
-    token = getattr(model, "unk_token", None)
-    found = backend.token_to_id(token) if isinstance(token, str) else None  # type: ignore[attr-defined]
-    return found if isinstance(found, int) else getattr(model, "unk_id", None)

@@ -16,6 +16,7 @@ from calipers.core import ModelError, RequestError
 # What transformers writes for "no limit" is 1e30; anything above this is not a limit.
 _NO_LIMIT = 1_000_000
 USUAL_LIMIT = 512  # where neither the model's files nor the user say anything
+_AT_ONCE = 2048  # pairs: what the library returns for each holds some 64 bytes a token until it is copied
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class Tokens:
 class Tokenizer:
     """A tokenizer of the `tokenizers` library, with the truncation that we say and no padding."""
 
-    def __init__(self, backend: Any, *, max_length: int | None, pad_id: int, lower_case: bool = False) -> None:
+    def __init__(
+        self, backend: Any, *, max_length: int | None, pad_id: int, lower_case: bool = False, pairs: bool = False
+    ) -> None:
         # A tokenizer.json may ask for padding (all-MiniLM-L6-v2's says 128 tokens, always) or its own truncation.
         if max_length is None:
             max_length = (backend.truncation or {}).get("max_length", USUAL_LIMIT)
-        least = backend.num_special_tokens_to_add(False) + 1
+        least = backend.num_special_tokens_to_add(pairs) + (2 if pairs else 1)
         if max_length < least:  # the library would silently not truncate at all
             raise RequestError(f"--max-length must be at least {least} for this tokenizer, found {max_length}")
         backend.no_padding()
@@ -45,7 +48,20 @@ class Tokenizer:
     def encode(self, texts: Sequence[str], *, special_tokens: bool = True) -> list[Tokens]:
         wanted = [text.lower() for text in texts] if self._lower_case else list(texts)
         encodings = self._backend.encode_batch_fast(wanted, add_special_tokens=special_tokens)
-        return [Tokens(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32)) for e in encodings]
+        return [_tokens(encoding) for encoding in encodings]
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Tokens]:
+        """Two texts as one row, with the separators and type ids that the model was trained on.
+
+        A row that is too long loses tokens from the end of the text that is longer at the time (`longest_first`).
+        """
+        wanted = [(a.lower(), b.lower()) for a, b in pairs] if self._lower_case else [(a, b) for a, b in pairs]
+        chunks = (wanted[i : i + _AT_ONCE] for i in range(0, len(wanted), _AT_ONCE))
+        return [_tokens(encoding) for chunk in chunks for encoding in self._backend.encode_batch_fast(chunk)]
+
+
+def _tokens(encoding: Any) -> Tokens:
+    return Tokens(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32))
 
 
 def load_backend(folder: Path) -> Any:
@@ -78,9 +94,9 @@ def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tu
     return tokenizer, backend
 
 
-def open_tokenizer(folder: Path, *, max_length: int | None, lower_case: bool) -> Tokenizer:
+def open_tokenizer(folder: Path, *, max_length: int | None, lower_case: bool, pairs: bool = False) -> Tokenizer:
     backend = fast_backend(folder)
-    return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case)
+    return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case, pairs=pairs)
 
 
 def fast_backend(folder: Path) -> Any:
@@ -109,6 +125,13 @@ def pad_id(folder: Path, backend: Any) -> int:
     if found is None and backend.padding:
         found = backend.padding.get("pad_id")
     return found if isinstance(found, int) and found >= 0 else 0
+
+
+def unknown_id(backend: Any) -> int | None:
+    """The id of the token that stands for what the vocabulary does not know, where there is one."""
+    token = getattr(backend.model, "unk_token", None)
+    found = backend.token_to_id(token) if isinstance(token, str) else getattr(backend.model, "unk_id", None)
+    return found if isinstance(found, int) else None
 
 
 def longest_input(folder: Path) -> int | None:

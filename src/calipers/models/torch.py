@@ -16,7 +16,7 @@ from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, transformers_backend
+from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, read_json, transformers_backend
 from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
 
 
@@ -122,12 +122,21 @@ def _info(info: ModelInfo, layout: Layout, settings: EncoderSettings, options: M
     told = {
         "through": "sentence-transformers" if layout.further else "transformers",
         "pooling": "+".join(layout.further) if layout.further else settings.pooling,
+        "pooling_assumed": settings.pooling_assumed,
         "normalize": settings.normalize,
         "prompt": settings.prompt,
         "max_length": settings.max_length,
         "batching": f"{options.batch_size or 32} rows a batch" if layout.further else str(work(options).batching),
     }
-    return replace(info, settings={**info.settings, **told})
+    return replace(info, settings={**info.settings, **told}, notes=_doubts(layout))
+
+
+def _doubts(layout: Layout) -> tuple[str, ...]:
+    """A model that was trained for something else gives vectors too, and a score that means little."""
+    made = str((read_json(layout.transformer / "config.json").get("architectures") or [""])[0])
+    if layout.pooling is None and made.endswith(("ForMaskedLM", "ForSequenceClassification")):
+        return (f"the weights are those of a {made}: an embedding model was expected",)
+    return ()
 
 
 def _load_sentence_transformer(folder: Path, settings: EncoderSettings, options: ModelOptions) -> Any:

@@ -19,6 +19,13 @@ _PICKLED = ("*.bin", "*.bin.index.json", "*/*.bin")
 _BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores (bench/similarity.py)
 
 
+_KINDS = {
+    "AutoModel": "an encoder",
+    "AutoModelForMaskedLM": "a masked language model",
+    "AutoModelForSequenceClassification": "a cross-encoder",
+}
+
+
 def fetch_folder(source: Source, options: ModelOptions) -> Path:
     """The model's folder on this machine, once it is clear that loading it runs no code that nobody asked for."""
     folder = source.path or hub.fetch(
@@ -56,7 +63,10 @@ def load_weights(kind: str, folder: Path, options: ModelOptions) -> Any:
     # A pooler is used nowhere here; anything else that the weights lack would be random numbers.
     missing = [key for key in report["missing_keys"] if "pooler" not in key]
     if missing:
-        raise ModelError(f"the weights in {folder} lack {len(missing)} tensors, {missing[0]!r} among them")
+        raise ModelError(
+            f"the weights in {folder} are not those of {_KINDS.get(kind, kind)}: they lack {len(missing)} tensors, "
+            f"{missing[0]!r} among them"
+        )
     return model.to(options.device).eval()
 
 

@@ -21,7 +21,7 @@ def show_result(console: Console, result: Result, task: Task) -> None:
         ("Runs on", f"{result.model.backend}, {result.model.device}"),
         ("Settings", _settings(result)),
         ("Data", _data(result)),
-        (f"{task.unit.capitalize()}s", _counts(result, task)),
+        (_plural(task.unit).capitalize(), _counts(result, task)),
     ]
     for name, key in (("Batches", "batching"), ("Short cut", "short_cut")):
         if told := result.model.settings.get(key):
@@ -43,7 +43,7 @@ def show_result(console: Console, result: Result, task: Task) -> None:
     ]
     _table(console, ("metric", "value", confidence, "what it is"), rows, strong_first=True, right=(1, 2))
     for warning in result.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+        console.print(f"warning: {printable(warning)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
@@ -78,13 +78,13 @@ def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
             x.created[:16].replace("T", " "),
             x.task,
             x.model_id,
-            x.dataset,
+            x.dataset.rsplit("/", 1)[-1],
             str(x.examples),
             f"{x.metric} {x.value:.6g}",
         )
         for x in lines
     ]
-    _table(console, ("run", "when (UTC)", "task", "model", "data", "n", "primary metric"), rows, right=(5,))
+    _table(console, ("run", "when (UTC)", "task", "model", "data", "n", "primary metric"), rows, right=(5,), cut=True)
 
 
 def show_examples(console: Console, examples: Sequence[Mapping[str, Any]]) -> None:
@@ -109,7 +109,9 @@ class Bar:
         self._task: Any = None
 
     def start(self, label: str, total: int) -> None:
-        self._task = self._progress.add_task(label, total=total)
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(label, total=total or None)
 
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
@@ -125,6 +127,8 @@ def bar(console: Console) -> Iterator[Bar]:
 def _settings(result: Result) -> str:
     settings = result.model.settings
     parts = [f"{settings['pooling']} pooling"] if "pooling" in settings else []
+    if settings.get("pooling_assumed"):
+        parts[0] += " (assumed: the model's files do not say)"
     if settings.get("normalize"):
         parts.append("normalised")
     if settings.get("max_length"):
@@ -149,11 +153,12 @@ def _data(result: Result) -> str:
 def _counts(result: Result, task: Task) -> str:
     source = result.dataset
     how = f"random, seed {source.seed}" if source.shuffle else "the first ones"
-    asked = f" of {source.requested} asked for ({how})" if source.requested else ""
-    blank = f", {source.rows_blank} blank left out" if source.rows_blank else ""
+    asked = f" of {source.requested:,} asked for ({how})" if source.requested else ""
+    blank = f", {source.rows_blank:,} blank left out" if source.rows_blank else ""
     counts = result.outcomes.counts
     more = f", {counts['tokens']:,} tokens" if "tokens" in counts else ""
-    more += f", {counts['truncated']} truncated" if counts.get("truncated") else ""
+    for what in ("unknown", "truncated"):
+        more += f", {counts[what]:,} {what}" if counts.get(what) else ""
     return f"{len(result.outcomes):,} scored{asked}{blank}{more}"
 
 
@@ -163,6 +168,10 @@ def _times(result: Result) -> str:
         f"{timing['total_seconds']:.1f} s: loading {timing['load_seconds']:.1f}, "
         f"inference {timing['inference_seconds']:.1f}, metrics {timing['metrics_seconds']:.1f}"
     )
+
+
+def _plural(unit: str) -> str:
+    return f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
 
 
 def _number(value: float, digits: int) -> str:
@@ -198,8 +207,9 @@ def _table(
     *,
     strong_first: bool = False,
     right: Sequence[int] = (),
+    cut: bool = False,
 ) -> None:
-    """On a terminal a table that fits its width; elsewhere aligned columns, one line a row."""
+    """On a terminal a table that fits its width, cells folded or cut; elsewhere aligned columns, one line a row."""
     rows = [[printable(cell) for cell in row] for row in rows]
     if not console.is_terminal:
         _plain_table(console, header, rows, right)
@@ -211,7 +221,12 @@ def _table(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(header):
         last = i == len(header) - 1
-        table.add_column(name, justify="right" if i in right else "left", overflow="fold", no_wrap=i == 0 and not last)
+        table.add_column(
+            name,
+            justify="right" if i in right else "left",
+            overflow="ellipsis" if cut else "fold",
+            no_wrap=cut or (i == 0 and not last),
+        )
     for number, row in enumerate(rows):
         cells: list[RenderableType] = [Text(cell) for cell in row]
         table.add_row(*cells, style="bold" if strong_first and number == 0 else None)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from calipers.core import RequestError, Task
-from calipers.tasks import fill_mask, similarity
+from calipers.tasks import fill_mask, pair_classification, pair_correlation, reranking, retrieval, similarity
 
-TASKS: tuple[Task, ...] = (similarity.TASK, fill_mask.TASK)
+TASKS: tuple[Task, ...] = (
+    similarity.TASK,
+    fill_mask.TASK,
+    reranking.TASK,
+    retrieval.TASK,
+    pair_classification.TASK,
+    pair_correlation.TASK,
+)
 
 
 def find(name: str) -> Task:

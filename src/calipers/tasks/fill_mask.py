@@ -7,7 +7,7 @@ and PPPL = exp(-Σ log P(token | the others) / N). `pll="word-l2r"` is the varia
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -33,9 +33,11 @@ from calipers.core import (
     TokenizedText,
     name_some,
 )
-from calipers.metrics.likelihood import perplexity_statistic, ratio_statistic
+from calipers.metrics.likelihood import perplexity_statistic
+from calipers.metrics.means import ratio_statistic
 
 PLL = ("original", "word-l2r")
+_MANY_UNKNOWN = 0.05
 Ints = NDArray[np.int32]
 
 
@@ -89,6 +91,13 @@ def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: P
     }
     if options.word_level:
         columns["words"] = np.array([_words(texts[i], tokenized[row]) for i, row in enumerate(rows)])
+    counts = {
+        "texts": len(rows),
+        "tokens": len(log_prob),
+        "unknown": sum(tokenized[row].unknown for row in rows),
+        "truncated": sum(tokenized[row].truncated for row in rows),
+        "without_tokens": sum(len(t.scored) == 0 for t in tokenized),
+    }
     return Outcomes(
         ids=ids,
         columns=columns,
@@ -96,13 +105,24 @@ def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: P
         details={
             "tokens": {"example": example, "position": position, "token": token, "log_prob": log_prob, "rank": rank}
         },
-        counts={
-            "texts": len(rows),
-            "tokens": len(log_prob),
-            "truncated": sum(tokenized[row].truncated for row in rows),
-            "without_tokens": sum(len(t.scored) == 0 for t in tokenized),
-        },
+        counts=counts,
+        notes=tuple(_notes(counts, columns, [tokenized[row] for row in rows], options)),
     )
+
+
+def _notes(
+    counts: Mapping[str, int], columns: Columns, texts: Sequence[TokenizedText], options: FillMaskOptions
+) -> Iterator[str]:
+    """What would surprise a reader of the figures."""
+    if counts["unknown"] > _MANY_UNKNOWN * counts["tokens"]:
+        share = counts["unknown"] / counts["tokens"]
+        yield f"{share:.0%} of the scored tokens are unknown to the tokenizer: is it the right one for these texts?"
+    if options.word_level and columns["words"].max() < 2:
+        yield "no text has two words by whitespace: word_pseudo_perplexity is then per text"
+    if options.pll == "word-l2r" and not any((_word_ends(text) > text.scored + 1).any() for text in texts):
+        yield "no word has several tokens here: word-l2r is the same as original"
+    if options.tokens and counts["tokens"] < 0.5 * options.tokens:
+        yield f"{options.tokens} tokens were asked for and whole texts with {counts['tokens']} fit"
 
 
 def _choose(tokenized: Sequence[TokenizedText], dataset: Dataset, most: int | None) -> list[int]:

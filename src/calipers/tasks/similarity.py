@@ -38,6 +38,8 @@ def check(dataset: Dataset) -> None:
         raise DataError(
             f"{dataset.source.path} gives {len(gold)} pair(s): a correlation needs at least 3 to mean anything"
         )
+    if list(dataset.columns["input_column_1"]) == list(dataset.columns["input_column_2"]):
+        raise DataError(f"both columns of {dataset.source.path} hold the same texts: is --column right?")
     if min(gold) == max(gold):
         raise DataError(
             f"every score in {dataset.source.path} is {gold[0]:g}: a correlation with constant scores does not exist"

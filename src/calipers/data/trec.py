@@ -1,0 +1,125 @@
+"""TREC files: judgements (qrels) and runs, in and out. Every error names the file and the line.
+
+A run is what a search gave: `query Q0 document rank score tag`. As in trec_eval the score decides the order and the
+rank is not read. Judgements are `query 0 document grade`, or BEIR's `query-id  corpus-id  score` with or without the
+header.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from calipers.core import DataError, RequestError, name_some
+from calipers.data import readers
+
+Judgements = dict[str, dict[str, float]]  # query id → document id → grade
+Run = dict[str, dict[str, float]]  # query id → document id → score
+_BEIR = ("query-id", "corpus-id", "score")
+
+
+def read_qrels(path: Path) -> Judgements:
+    """Grades by query and document, in the order of the file. A line that is there twice counts once; two grades for
+    the same pair are an error."""
+    found: Judgements = {}
+    order: Sequence[int] | None = None
+    for where, cells in _cells(path):
+        if order is None:
+            header, order = _columns(cells, where)
+            if header:
+                continue
+        if len(cells) != max(3, max(order) + 1):
+            raise DataError(f"{where}: expected {max(3, max(order) + 1)} fields as before, found {len(cells)}")
+        query, document, written = (cells[i] for i in order)
+        grade = _number(written, "a grade", where)
+        if found.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(
+                f"{where}: query {query!r} and document {document!r} have the grade {grade:g} here "
+                f"and {found[query][document]:g} above"
+            )
+    return found
+
+
+def read_run(path: Path) -> Run:
+    """Scores by query and document. A document that a query has twice is an error, as in trec_eval."""
+    found: Run = {}
+    for where, cells in _cells(path):
+        if len(cells) != 6:
+            raise DataError(f"{where}: expected 6 fields (query Q0 document rank score tag), found {len(cells)}")
+        query, document = cells[0], cells[2]
+        scores = found.setdefault(query, {})
+        if document in scores:
+            raise DataError(f"{where}: the document {document!r} stands already in the results of query {query!r}")
+        scores[document] = _number(cells[4], "a score", where)
+    return found
+
+
+def write_run(path: Path, results: Iterable[tuple[str, str, float]], *, tag: str = "calipers") -> None:
+    """(query, document, score), the results of a query together and best first. Scores keep all their digits."""
+    _write(path, (f"{q} Q0 {d} {rank} {score!r} {tag}" for q, d, rank, score in _ranked(results)), [tag])
+
+
+def write_qrels(path: Path, qrels: Mapping[str, Mapping[str, float]]) -> None:
+    """TREC's four columns; whole grades are written as whole numbers."""
+    rows = ((q, d, g) for q, grades in qrels.items() for d, g in grades.items())
+    _write(path, (f"{_word(q)} 0 {_word(d)} {int(g) if float(g).is_integer() else g!r}" for q, d, g in rows))
+
+
+def _ranked(results: Iterable[tuple[str, str, float]]) -> Iterator[tuple[str, str, int, float]]:
+    last, rank = None, 0
+    for query, document, score in results:
+        rank = rank + 1 if query == last else 1
+        last = query
+        yield _word(query), _word(document), rank, float(score)
+
+
+def _word(id: str) -> str:
+    """The fields of a TREC file are separated by white space, so no field may hold any."""
+    if not id or any(c.isspace() for c in id):
+        raise RequestError(f"a TREC file cannot hold the id {id!r}: its fields end at white space")
+    return id
+
+
+def _write(path: Path, lines: Iterable[str], words: Sequence[str] = ()) -> None:
+    for word in words:
+        _word(word)
+    try:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
+    with readers._open(path) as file:
+        for number, line in enumerate(readers._lines(file, path), start=1):
+            if line.strip():
+                cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+                yield f"{path.name}, line {number}", [cell.strip() for cell in cells]
+
+
+def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
+    """Whether the first line is a header, and where query, document and grade stand."""
+    if set(_BEIR) <= set(cells):
+        return True, [cells.index(name) for name in _BEIR]
+    order = {3: (0, 1, 2), 4: (0, 2, 3)}.get(len(cells))
+    if order is None:
+        raise DataError(
+            f"{where}: expected {', '.join(_BEIR)} (BEIR) or query, 0, document, grade (TREC), "
+            f"found {len(cells)} field(s): {name_some(list(cells))}"
+        )
+    return not _is_number(cells[order[2]]), order
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return "_" not in text and math.isfinite(float(text))  # Python reads 1_0 as ten
+    except ValueError:
+        return False
+
+
+def _number(text: str, what: str, where: str) -> float:
+    if not _is_number(text):
+        raise DataError(f"{where}: expected {what}, a finite number, found {text!r}")
+    return float(text)

@@ -1,0 +1,399 @@
+"""Classification: scores against 0/1 labels, and classes against classes, for one sample or many resamples at once.
+
+Scores against labels: a row is called positive if its score is at or above a threshold. The best threshold is searched
+along one sort of the scores, between whole groups of equal scores, and anew in every resample: hits and rows above a
+cut follow from cumulative counts. Classes against classes: everything follows from sums of counts over the cells of the
+confusion matrix. Every figure is in 0–1 (MCC in -1–1), higher is better.
+
+What has no answer is NaN: everything of no rows; F1, its precision, recall and threshold, and average precision
+without positives. MCC is 0, as scikit-learn has it, where labels or predictions are all of one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calipers.metrics.correlation import Counts, Floats, Places, Statistic, _once, _refuse, _running_sum
+
+_FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
+
+
+class BestAccuracy(NamedTuple):
+    accuracy: float
+    threshold: float
+
+
+class BestF1(NamedTuple):
+    f1: float
+    threshold: float
+    precision: float
+    recall: float
+
+
+class Relabelling(NamedTuple):
+    permutation: tuple[int, ...]  # for each class of the model, the label that it should stand for
+    accuracy: float
+
+
+def best_accuracy(scores: ArrayLike, labels: ArrayLike) -> BestAccuracy:
+    """The highest accuracy that a threshold reaches, and the highest such threshold.
+
+    `scores` float[n], finite; `labels` 0 or 1. The cuts are: above all scores (the next number of the scores' own
+    type), midway between neighbouring scores, at the lowest score. No rows: NaN, NaN.
+
+    >>> best_accuracy([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0])
+    BestAccuracy(accuracy=0.75, threshold=0.75)
+    """
+    found, threshold = _plain_cut(_most_accurate, scores, labels)
+    return BestAccuracy(float(_accuracy(found)[0]), threshold)
+
+
+def best_f1(scores: ArrayLike, labels: ArrayLike) -> BestF1:
+    """The highest F1 of the positives that a threshold reaches, with its threshold, precision and recall.
+
+    As in `best_accuracy`, but calling nothing positive is no choice. No rows or no positives: NaN throughout.
+
+    >>> best_f1([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0])
+    BestF1(f1=0.8, threshold=0.35, precision=0.6666666666666666, recall=1.0)
+    """
+    found, threshold = _plain_cut(_highest_f1, scores, labels)
+    f1, precision, recall = (float(value(found)[0, 0]) for value in (_f1, _precision, _recall))
+    return BestF1(f1, threshold if f1 > 0 else np.nan, precision, recall)
+
+
+def best_accuracy_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    """Memory, here and in every statistic of a best cut: half a dozen arrays of the shape of `counts`, in float64."""
+    return _statistic_at(_most_accurate, _accuracy, scores, labels)
+
+
+def mcc_at_best_accuracy_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_at(_most_accurate, _mcc, scores, labels)
+
+
+def best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_at(_highest_f1, lambda t: _f1(t)[0], scores, labels)
+
+
+def precision_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_at(_highest_f1, lambda t: _precision(t)[0], scores, labels)
+
+
+def recall_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_at(_highest_f1, lambda t: _recall(t)[0], scores, labels)
+
+
+def mcc_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    # Without positives there is no best cut to take it at.
+    return _statistic_at(_highest_f1, lambda t: np.where(t.positives[0] > 0, _mcc(t), np.nan), scores, labels)
+
+
+def mcc_at(scores: ArrayLike, labels: ArrayLike, threshold: float) -> float:
+    """Matthews correlation where a score at or above `threshold` is called positive; NaN of no rows or no threshold.
+
+    >>> mcc_at([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0], 0.55)
+    0.0
+    """
+    return _once(mcc_at_statistic(scores, labels, threshold), np.size(labels))
+
+
+def mcc_at_statistic(scores: ArrayLike, labels: ArrayLike, threshold: float) -> Statistic:
+    """The threshold stays as it is in every resample: one that was chosen beforehand, on other data."""
+    values, positive = _scores_and_labels(scores, labels)
+    if np.isnan(threshold):  # as best_f1 has it without positives
+        return lambda counts: np.full(counts.shape[1], np.nan)
+    return mcc_statistic(values >= threshold, positive)
+
+
+def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Σ (gain in recall) · precision, down the scores; whole groups of equal scores count as one step.
+
+    No rows or no positives: NaN (scikit-learn warns and says 0). All scores equal: the share of positives.
+
+    >>> round(average_precision([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0]), 6)
+    0.833333
+    """
+    return _once(average_precision_statistic(scores, labels), np.size(labels))
+
+
+def average_precision_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    cuts = _cuts(scores, labels)
+
+    def statistic(counts: Counts) -> Floats:
+        t = cuts.tally(counts)
+        steps = np.diff(t.hits, axis=0) * t.hits[1:] / np.maximum(t.taken[1:], 1)
+        return _share(steps.sum(axis=0), t.positives)
+
+    return statistic
+
+
+def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Share of rows whose class is right. Here and below `predictions` is int[n] or logits [n, classes], of which the
+    largest counts and the first of equal ones; `labels` int[n]. No rows: NaN.
+
+    >>> accuracy([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]], [0, 1])
+    0.5
+    """
+    return _once(accuracy_statistic(predictions, labels), np.size(labels))
+
+
+def f1_macro(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Mean F1 of the classes that occur among labels or predictions, in a resample among its own.
+
+    >>> f1_macro([0, 2, 2], [0, 1, 2])  # 1, 0 and 2/3
+    0.5555555555555555
+    """
+    return _once(f1_macro_statistic(predictions, labels), np.size(labels))
+
+
+def f1_weighted(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Mean F1 of the classes, each as often as it is the label.
+
+    >>> f1_weighted([0, 0, 0, 1], [0, 0, 0, 2])
+    0.75
+    """
+    return _once(f1_weighted_statistic(predictions, labels), np.size(labels))
+
+
+def mcc(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Matthews correlation of two or more classes: 1 is perfect, 0 is chance; 0 where either side is all one class.
+
+    >>> mcc([0, 1, 2, 2], [0, 1, 2, 2])
+    1.0
+    """
+    return _once(mcc_statistic(predictions, labels), np.size(labels))
+
+
+def accuracy_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_of_classes(_accuracy, predictions, labels)
+
+
+# Over the hits and misses of all classes together, which is the accuracy where each row has one class.
+f1_micro, f1_micro_statistic = accuracy, accuracy_statistic
+
+
+def f1_macro_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_of_classes(
+        lambda t: _share(np.nansum(_f1(t), axis=0), np.count_nonzero(t.taken + t.positives, axis=0)),
+        predictions,
+        labels,
+    )
+
+
+def f1_weighted_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_of_classes(lambda t: _share(np.nansum(_f1(t) * t.positives, axis=0), t.rows), predictions, labels)
+
+
+def mcc_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
+    return _statistic_of_classes(_mcc, predictions, labels)
+
+
+def permutation_gain(predictions: ArrayLike, labels: ArrayLike, classes: int) -> Relabelling:
+    """The order of the labels under which the model's classes would be right most often.
+
+    The given order wins ties. Up to 8 classes every order is tried. Above that, two classes are swapped as long as a
+    swap gains, the best swap first: it finds every order that makes all rows right, but otherwise possibly not the
+    best one. Compare its accuracy with `accuracy`, to warn of a wrong order. No rows: the given order, NaN.
+
+    >>> permutation_gain([0, 1, 2, 2], [1, 2, 0, 0], 3)
+    Relabelling(permutation=(1, 2, 0), accuracy=1.0)
+    """
+    predicted, actual = _two_columns(predictions, labels)
+    outside = (np.minimum(predicted, actual) < 0) | (np.maximum(predicted, actual) >= classes)
+    _refuse(outside, f"a prediction or a label is outside 0 … {classes - 1}")
+    cells = np.bincount(predicted * classes + actual, minlength=classes**2).reshape(classes, classes)
+    best = _best_of_all(cells) if classes <= _FEW_CLASSES else _best_by_swaps(cells)
+    right = cells[np.arange(classes), best].sum()
+    return Relabelling(tuple(best.tolist()), float(right / len(actual)) if len(actual) else np.nan)
+
+
+def _best_of_all(cells: Places) -> Places:
+    """The given order is the first of the permutations, and argmax takes the first of equals."""
+    orders = np.array(list(permutations(range(len(cells)))))
+    return np.asarray(orders[cells[np.arange(len(cells)), orders].sum(axis=1).argmax()])
+
+
+def _best_by_swaps(cells: Places) -> Places:
+    """O(classes²) a swap, and each gains a row at least."""
+    order = np.arange(len(cells))
+    while True:
+        moved = cells[:, order]
+        kept = np.diag(moved)
+        gain = moved + moved.T - kept - kept[:, None]
+        a, b = np.unravel_index(gain.argmax(), gain.shape)
+        if gain[a, b] <= 0:
+            return order
+        order[[a, b]] = order[[b, a]]
+
+
+class _Tally(NamedTuple):
+    """Sums of counts for each cut [cuts, r] or for each class [classes, r]: hits, rows called so, rows labelled so
+    (for cuts [r], the same at each); and all rows [r]."""
+
+    hits: Floats
+    taken: Floats
+    positives: Floats
+    rows: Floats
+
+    def at(self, best: Search) -> _Tally:
+        """What the best cut of each resample makes of the two classes, the positive one first."""
+        cut = best(self)
+        hits, taken = (sums[cut, np.arange(len(cut))] for sums in (self.hits, self.taken))
+        others, misses = self.rows - taken, self.positives - hits
+        labelled = np.stack([self.positives, self.rows - self.positives])
+        return _Tally(np.stack([hits, others - misses]), np.stack([taken, others]), labelled, self.rows)
+
+
+Value = Callable[[_Tally], Floats]
+Search = Callable[[_Tally], NDArray[np.intp]]  # which cut to take in each resample
+
+
+class _Cuts(NamedTuple):
+    """Places to cut, cut 0 being above all scores. Only those below a group with a positive are kept: to go down by
+    negatives alone makes accuracy and F1 worse, and adds nothing to average precision."""
+
+    scores: NDArray[np.floating[Any]]  # from high to low
+    order: Places  # rows by score, from high to low
+    positives: Places  # those of them that are positive
+    ends: Places  # the last place of each group with a positive
+    reached: Places  # positives above each cut
+
+    def tally(self, counts: Counts) -> _Tally:
+        weights = counts.astype(np.float64)
+        hits = np.zeros((len(self.positives) + 1, weights.shape[1]))
+        hits[1:] = _running_sum(weights[self.positives])
+        taken = np.zeros((len(self.reached), weights.shape[1]))
+        taken[1:] = _running_sum(weights[self.order])[self.ends]
+        return _Tally(hits[self.reached], taken, hits[-1], weights.sum(axis=0))
+
+    def threshold(self, cut: int) -> float:
+        """Midway to the next score; never one that would let the next score in, or leave this one out."""
+        if not len(self.scores):
+            return np.nan
+        with np.errstate(over="ignore"):
+            if cut == 0:
+                return float(np.nextafter(self.scores[0], self.scores.dtype.type(np.inf)))
+            score, below = self.scores[self.ends[cut - 1] :].take([0, 1], mode="clip")
+            middle = (score + below) / 2
+        return float(middle if below < middle <= score else score)
+
+
+def _cuts(scores: ArrayLike, labels: ArrayLike) -> _Cuts:
+    values, positive = _scores_and_labels(scores, labels)
+    order = np.argsort(-values, kind="stable")
+    values, positive = values[order], positive[order]
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)[: len(values)])
+    reached = np.append(0, np.cumsum(positive)[ends])
+    found = np.diff(reached) > 0
+    return _Cuts(values, order, order[positive], ends[found], np.append(0, reached[1:][found]))
+
+
+def _most_accurate(tally: _Tally) -> NDArray[np.intp]:
+    return np.asarray((2 * tally.hits - tally.taken).argmax(axis=0))
+
+
+def _highest_f1(tally: _Tally) -> NDArray[np.intp]:
+    return np.asarray(np.nan_to_num(_f1(tally)).argmax(axis=0))
+
+
+def _plain_cut(best: Search, scores: ArrayLike, labels: ArrayLike) -> tuple[_Tally, float]:
+    cuts = _cuts(scores, labels)
+    tally = cuts.tally(np.ones((len(cuts.order), 1), dtype=np.int64))
+    return tally.at(best), cuts.threshold(int(best(tally)[0]))
+
+
+def _statistic_at(best: Search, value: Value, scores: ArrayLike, labels: ArrayLike) -> Statistic:
+    cuts = _cuts(scores, labels)
+    return lambda counts: value(cuts.tally(counts).at(best))
+
+
+def _accuracy(t: _Tally) -> Floats:
+    return _share(t.hits.sum(axis=0), t.rows)
+
+
+def _precision(t: _Tally) -> Floats:
+    return _share(t.hits, t.taken)
+
+
+def _recall(t: _Tally) -> Floats:
+    return _share(t.hits, t.positives)
+
+
+def _f1(t: _Tally) -> Floats:
+    """NaN without hits, to be taken for 0. By way of precision and recall, as sentence-transformers does it: the last
+    bit decides which of two equally good cuts comes out as the better one."""
+    precision, recall = _precision(t), _recall(t)
+    return _share(2 * precision * recall, precision + recall)
+
+
+def _mcc(t: _Tally) -> Floats:
+    covariance = t.hits.sum(axis=0) * t.rows - (t.taken * t.positives).sum(axis=0)
+    variances = (t.rows**2 - (t.taken**2).sum(axis=0)) * (t.rows**2 - (t.positives**2).sum(axis=0))
+    # The covariance is exactly 0 where a variance is.
+    return np.where(t.rows > 0, covariance / np.sqrt(np.where(variances > 0, variances, 1)), np.nan)
+
+
+def _share(part: Floats, whole: NDArray[Any]) -> Floats:
+    """NaN where the whole is 0."""
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))
+
+
+def _statistic_of_classes(value: Value, predictions: ArrayLike, labels: ArrayLike) -> Statistic:
+    """Memory: one array of the shape of `counts`, and one row of it for each cell of the confusion matrix in use."""
+    predicted, actual = _two_columns(predictions, labels)
+    classes, codes = np.unique(np.stack([actual, predicted]), return_inverse=True)
+    cells, cell = np.unique(codes[0] * len(classes) + codes[1], return_inverse=True)
+    label, prediction = np.divmod(cells, max(1, len(classes)))
+    right = np.flatnonzero(label == prediction)
+    by_cell = _sum_by(cell, len(cells))
+    by_label, by_prediction, by_hit = (_sum_by(c, len(classes)) for c in (label, prediction, label[right]))
+
+    def statistic(counts: Counts) -> Floats:
+        found = by_cell(counts)
+        actual = by_label(found)
+        return value(_Tally(by_hit(found[right]), by_prediction(found), actual, actual.sum(axis=0)))
+
+    return statistic
+
+
+def _sum_by(codes: Places, groups: int) -> Callable[[NDArray[Any]], Floats]:
+    """Rows [n, r] to their sums by code, [groups, r]; a group without rows is 0."""
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+
+    def sums(rows: NDArray[Any]) -> Floats:
+        out = np.zeros((groups, rows.shape[1]))
+        out[present] = np.add.reduceat(rows[order], starts, axis=0)
+        return out
+
+    return sums
+
+
+def _scores_and_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floating[Any]], NDArray[np.bool_]]:
+    """Scores keep their own type of float: a midpoint and the next number above depend on it."""
+    values, gold = np.asarray(scores), np.asarray(labels)
+    if values.ndim != 1 or values.shape != gold.shape:
+        raise ValueError(f"expected one score and one label a row, found shapes {values.shape} and {gold.shape}")
+    values = values if np.issubdtype(values.dtype, np.floating) else values.astype(np.float64)
+    _refuse(~np.isfinite(values), "scores are not finite")
+    _refuse((gold != 0) & (gold != 1), "labels are neither 0 nor 1")
+    return values, np.asarray(gold == 1)
+
+
+def _two_columns(predictions: ArrayLike, labels: ArrayLike) -> tuple[Places, Places]:
+    """Both as class numbers, int64[n]."""
+    given, gold = np.asarray(predictions), np.asarray(labels)
+    if given.ndim not in (1, 2) or gold.ndim != 1 or len(given) != len(gold):
+        raise ValueError(f"expected a class or logits, and a label a row; found shapes {given.shape} and {gold.shape}")
+    if given.ndim == 2 and given.shape[1] < 2:
+        raise ValueError(f"expected logits of two or more classes, found shape {given.shape}")
+    if given.ndim == 2:
+        _refuse(np.isnan(given).any(axis=1), "logits are NaN")
+        given = given.argmax(axis=1)
+    for name, column in (("predictions", given), ("labels", gold)):
+        _refuse(~(np.isfinite(column) & (column == np.floor(column))), f"{name} are no whole numbers")
+    return given.astype(np.int64), gold.astype(np.int64)

@@ -1,0 +1,389 @@
+"""Retrieval: how well a search finds the documents that were judged relevant to a query.
+
+The model is an Encoder (exact search among all documents by cosine or dot product), a Retriever such as BM25, a
+`GivenRun` (results of another system), or a `TwoStage` of one of these and a cross-encoder, which is then measured
+before (`base_…`) and after.
+
+What counts as found is `top_k` results. A judged document that the corpus lacks stays in the ideal ranking; an
+unjudged result is not relevant. Tied scores have their expected value over all orders (`metrics.ranking`). A query
+without a relevant document counts as 0, as in trec_eval and BEIR, so that figures agree with published ones;
+`empty_queries="nan"` leaves it out of the means. How many there are is counted either way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import (
+    Columns,
+    DataError,
+    Dataset,
+    DefaultData,
+    Encoder,
+    InvalidOutput,
+    Metric,
+    ModelInfo,
+    Outcomes,
+    PairScorer,
+    Progress,
+    RequestError,
+    Statistic,
+    Task,
+    name_some,
+)
+from calipers.metrics import ranking
+from calipers.metrics.means import mean_statistic
+from calipers.metrics.ranking import Rankings
+from calipers.tasks import pair_scores
+from calipers.tasks.search import WINDOW, Hits, Judgements, Retriever, exact_search, from_table, sort_hits
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SIMILARITIES = ("cosine", "dot")
+SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
+_PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    top_k: int = 100
+    query_prompt: str | None = None  # None: the model's own
+    passage_prompt: str | None = None
+    similarity: str = "cosine"
+    relevant_from: float = 1.0  # grades from here on are relevant; nDCG uses the grades as they are
+    empty_queries: str = "zero"
+    rerank_k: int = 100
+
+    def __post_init__(self) -> None:
+        if self.top_k < SHOWN:
+            raise RequestError(f"--top-k must be at least {SHOWN}, as ndcg@10 needs, found {self.top_k}")
+        if self.rerank_k < 1:
+            raise RequestError(f"--rerank-k must be at least 1, found {self.rerank_k}")
+        if not self.relevant_from > 0:
+            raise RequestError(f"--relevant-from must be above 0, found {self.relevant_from:g}")
+        for flag, value, allowed in (
+            ("--similarity", self.similarity, SIMILARITIES),
+            ("--empty-queries", self.empty_queries, get_args(ranking.EmptyQueries)),
+        ):
+            if value not in allowed:
+                raise RequestError(f"{flag} must be one of {', '.join(allowed)}, found {value!r}")
+
+
+@dataclass(frozen=True)
+class GivenRun:
+    """Results of another system, query id → {document id: score}, measured like those of a model."""
+
+    run: Mapping[str, Mapping[str, float]]
+    info: ModelInfo
+
+
+@dataclass(frozen=True)
+class TwoStage:
+    """A first stage that finds documents and a cross-encoder that orders the best of them again."""
+
+    first: Encoder | Retriever | GivenRun
+    second: PairScorer
+
+    @property
+    def info(self) -> ModelInfo:
+        first, second = self.first.info, self.second.info
+        both = hashlib.sha256(f"{first.fingerprint} {second.fingerprint}".encode()).hexdigest()
+        reranker = {"model_id": second.model_id, "backend": second.backend, "fingerprint": second.fingerprint}
+        return replace(
+            first,
+            model_id=f"{first.model_id} + {second.model_id}",
+            fingerprint=f"sha256:{both}",
+            settings={**first.settings, "rerank": {**reranker, **second.settings}},
+        )
+
+
+def check(dataset: Dataset) -> None:
+    if "corpus" not in dataset.tables:
+        raise DataError(f"{dataset.source.path} has no corpus: retrieval needs a folder with corpus, queries and qrels")
+    if not any(grade > 0 for grades in dataset.columns["qrels"] for grade in grades.values()):
+        raise DataError(f"{dataset.source.path} judges no document relevant to any of {len(dataset)} queries")
+
+
+def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+    """Vectors may be stored under `ID/query` and `ID/document`: the two are numbered apart."""
+    corpus = dataset.tables["corpus"]
+    sides = (("query", dataset.ids, dataset.columns["query"]), ("document", corpus.ids, corpus.columns["text"]))
+    ids: dict[str, list[str]] = {}
+    for side, names, texts in sides:
+        for name, text in zip(names, texts, strict=True):
+            ids.setdefault(text, []).append(f"{name}/{side}")
+    return ids
+
+
+def run(
+    model: Encoder | Retriever | GivenRun | TwoStage, dataset: Dataset, options: RetrievalOptions, progress: Progress
+) -> Outcomes:
+    """Outcomes per query: every metric; per result its rank, document, score and grade (NaN where not judged)."""
+    judgements = read_judgements(dataset)
+    first = model.first if isinstance(model, TwoStage) else model
+    hits = search(first, dataset, options, progress)
+    columns: dict[str, NDArray[Any]] = {}
+    base_rank = None
+    if isinstance(model, TwoStage):
+        before = hits
+        hits, base_rank = rerank(model.second, dataset, before, options.rerank_k, progress)
+        columns |= {f"base_{name}": values for name, values in measure(before, judgements, options).items()}
+        columns |= stages(hits, base_rank, judgements, options)
+    rankings = rank(hits, judgements, options)
+    columns = {**_measure(rankings, options), **columns}
+    stage_counts = {name: int(columns[name].sum()) for name in _STAGES if name in columns}
+    return Outcomes(
+        ids=dataset.ids,
+        columns=columns,
+        texts={"query": tuple(dataset.columns["query"])},
+        details={"results": _details(hits, judgements, dataset, base_rank)},
+        counts={
+            **dataset.counts,
+            "queries": len(dataset),
+            "queries_without_relevant": len(rankings.without_relevant),
+            "queries_without_results": len(rankings.forgotten),
+            "relevant": int(rankings.relevant.sum()),
+            "results": len(hits.documents),
+            "results_tied": round(ranking.tie_share(rankings).documents * len(hits.documents)),
+            **stage_counts,
+        },
+    )
+
+
+# --- searching -------------------------------------------------------------------------------------------------
+
+
+def search(
+    model: Encoder | Retriever | GivenRun, dataset: Dataset, options: RetrievalOptions, progress: Progress
+) -> Hits:
+    """The `top_k` best documents of every query."""
+    if isinstance(model, GivenRun):
+        return _given(model.run, dataset, options)
+    if hasattr(model, "search"):
+        _refuse_vector_options(model.info, options)
+        texts = dataset.tables["corpus"].columns["text"]
+        return from_table(*model.search(dataset.columns["query"], texts, options.top_k, progress=progress))
+    return _nearest(model, dataset, options, progress)
+
+
+def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progress: Progress) -> Hits:
+    query_prompt, passage_prompt = prompts(model.info, options)
+    corpus = dataset.tables["corpus"]
+
+    def vectors(texts: Sequence[str], prompt: str, ids: Sequence[str], what: str) -> NDArray[np.float32]:
+        found = model.encode([prompt + text for text in texts] if prompt else texts, progress=progress)
+        _refuse_dead(found, texts, ids, what)
+        if options.similarity == "cosine":
+            found = found / np.linalg.norm(found, axis=1, keepdims=True)
+        return found
+
+    def windows() -> Iterator[NDArray[np.float32]]:
+        for start in range(0, len(corpus), WINDOW):
+            rows = slice(start, start + WINDOW)
+            yield vectors(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
+
+    queries = vectors(dataset.columns["query"], query_prompt, dataset.ids, "queries")
+    return from_table(*exact_search(queries, windows(), options.top_k))
+
+
+def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str, str]:
+    """What is put before queries and before passages: what was asked for, else the model's own, and never both."""
+    own, offered = info.settings.get("prompt"), info.settings.get("prompts") or {}
+    if own:
+        if options.query_prompt is not None or options.passage_prompt is not None:
+            raise RequestError(
+                f"{info.model_id} puts {own!r} before every text: --query-prompt and --passage-prompt would come on "
+                "top of it; take it away with --prompt ''"
+            )
+        return "", ""
+    passage = next((offered[name] for name in _PASSAGE_PROMPTS if name in offered), "")
+    asked = options.query_prompt, options.passage_prompt
+    return asked[0] if asked[0] is not None else offered.get("query", ""), asked[1] if asked[1] is not None else passage
+
+
+def _refuse_vector_options(info: ModelInfo, options: RetrievalOptions) -> None:
+    for name in ("query_prompt", "passage_prompt", "similarity"):
+        if getattr(options, name) != getattr(RetrievalOptions(), name):
+            raise RequestError(f"--{name.replace('_', '-')} does not apply to {info.model_id}, which has no vectors")
+
+
+def _refuse_dead(vectors: NDArray[np.float32], texts: Sequence[str], ids: Sequence[str], what: str) -> None:
+    finite = np.isfinite(vectors).all(axis=1)
+    for problem, dead in (("NaN or infinite numbers", ~finite), ("zero vectors", ~vectors.any(axis=1))):
+        if dead.any():
+            rows = [ids[int(i)] for i in np.flatnonzero(dead)]
+            raise InvalidOutput(
+                f"INVALID: the model gives {problem} for {len(rows)} of {len(ids)} {what} (rows {name_some(rows)})",
+                rows,
+            )
+    if len(set(texts)) > 1 and not np.ptp(vectors, axis=0).any():
+        raise InvalidOutput(
+            f"INVALID: the model gives the same vector for all {len(ids)} {what} (rows {name_some(ids)})", ids
+        )
+
+
+def _given(results: Mapping[str, Mapping[str, float]], dataset: Dataset, options: RetrievalOptions) -> Hits:
+    found = [(q, d, score) for q, id in enumerate(dataset.ids) for d, score in results.get(id, {}).items()]
+    place = _places(dataset, {d for _, d, _ in found})
+    if missing := sorted({d for _, d, _ in found} - place.keys()):
+        raise DataError(f"the run names {len(missing)} documents that the corpus lacks: {name_some(missing)}")
+    query = np.array([q for q, _, _ in found], dtype=np.int64)
+    document = np.array([place[d] for _, d, _ in found], dtype=np.int64)
+    score = np.array([s for _, _, s in found], dtype=np.float64)
+    return sort_hits(query, document, score, queries=len(dataset), k=options.top_k)
+
+
+def _places(dataset: Dataset, wanted: set[str]) -> dict[str, int]:
+    """Document id → its row in the corpus, for those asked for that are there."""
+    return {id: row for row, id in enumerate(dataset.tables["corpus"].ids) if id in wanted}
+
+
+# --- measuring -------------------------------------------------------------------------------------------------
+
+
+def read_judgements(dataset: Dataset) -> Judgements:
+    qrels: Sequence[Mapping[str, float]] = dataset.columns["qrels"]
+    place = _places(dataset, {id for grades in qrels for id in grades})
+    grade = np.array([g for grades in qrels for g in grades.values()], dtype=np.float64)
+    return Judgements(
+        query=np.repeat(np.arange(len(qrels)), [len(grades) for grades in qrels]),
+        document=np.array([place.get(id, -1) for grades in qrels for id in grades], dtype=np.int64),
+        grade=np.maximum(grade, 0.0),
+        queries=len(qrels),
+        documents=len(dataset.tables["corpus"]),
+    )
+
+
+def rank(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> Rankings:
+    """Results and judgements as the metrics want them. The ideal has all judged documents, found or not."""
+    grades = judgements.look_up(hits.queries, hits.documents)
+    positive = judgements.grade > 0
+    return Rankings(
+        offsets=hits.offsets,
+        scores=hits.scores,
+        relevance=np.nan_to_num(grades, nan=0.0),
+        ideal_offsets=np.searchsorted(judgements.query[positive], np.arange(judgements.queries + 1)),
+        ideal_relevance=judgements.grade[positive],
+        judged=~np.isnan(grades),
+        relevant_from=options.relevant_from,
+        empty_queries=options.empty_queries,  # type: ignore[arg-type]
+    )
+
+
+def measure(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> dict[str, Floats]:
+    """Each metric for each query, float64[q]; those that look further than `top_k` are left out."""
+    return _measure(rank(hits, judgements, options), options)
+
+
+def _measure(rankings: Rankings, options: RetrievalOptions) -> dict[str, Floats]:
+    return {f"{name}@{k}": measure(rankings, k) for name, k, measure, _ in _MEASURES if k <= options.top_k}
+
+
+# --- two stages ------------------------------------------------------------------------------------------------
+
+
+def rerank(scorer: PairScorer, dataset: Dataset, hits: Hits, k: int, progress: Progress) -> tuple[Hits, Ints]:
+    """The first k results of each query ordered by the scorer, the others behind them as they were; and the rank
+    that each result had before.
+
+    The others keep their scores, shifted below the lowest one of the scorer, so that ties remain ties.
+    """
+    top = hits.ranks <= k
+    texts, queries = dataset.tables["corpus"].columns["text"], dataset.columns["query"]
+    asked = list(zip(hits.queries[top].tolist(), hits.documents[top].tolist(), strict=True))
+    pairs = [(queries[q], texts[d]) for q, d in asked]
+    scores = hits.scores.copy()
+    if pairs:
+        found = pair_scores.ask(scorer, pairs, [dataset.ids[q] for q, _ in asked], progress)
+        scores[top] = pair_scores.one_score(found, "reranking")
+    lowest, highest = np.full(len(dataset), np.inf), np.full(len(dataset), -np.inf)
+    np.minimum.at(lowest, hits.queries[top], scores[top])
+    np.maximum.at(highest, hits.queries[~top], scores[~top])
+    scores[~top] += (lowest - highest)[hits.queries[~top]] - 1.0
+    order = np.lexsort((hits.ranks, -scores, hits.queries))
+    return Hits(hits.offsets, hits.documents[order], scores[order]), hits.ranks[order]
+
+
+def stages(hits: Hits, base_rank: Ints, judgements: Judgements, options: RetrievalOptions) -> dict[str, Ints]:
+    """Relevant documents per query, int64[q], that the first stage lost (not among those reranked), and that the
+    second put right (lifted among the first 10) or pushed out of them."""
+    relevant = np.nan_to_num(judgements.look_up(hits.queries, hits.documents), nan=0.0) >= options.relevant_from
+
+    def count(which: NDArray[np.bool_]) -> Ints:
+        return np.bincount(hits.queries[relevant & which], minlength=judgements.queries)
+
+    judged = np.bincount(judgements.query[judgements.grade >= options.relevant_from], minlength=judgements.queries)
+    before, after = base_rank <= SHOWN, hits.ranks <= SHOWN
+    counts = (judged - count(base_rank <= options.rerank_k), count(~before & after), count(before & ~after))
+    return dict(zip(_STAGES, counts, strict=True))
+
+
+_STAGES = ("lost_by_first", "put_right", "pushed_out")
+
+
+def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: Ints | None) -> Columns:
+    ids = np.array(dataset.tables["corpus"].ids, dtype=object)
+    table: dict[str, NDArray[Any]] = {
+        "example": hits.queries.astype(np.int32),
+        "rank": hits.ranks.astype(np.int32),
+        "document": ids[hits.documents],
+        "score": hits.scores,
+        "grade": judgements.look_up(hits.queries, hits.documents),
+    }
+    return table if base_rank is None else {**table, "base_rank": base_rank.astype(np.int32)}
+
+
+def results_of(outcomes: Outcomes) -> Iterator[tuple[str, str, float]]:
+    """(query id, document id, score) of every result, best first: what a TREC run file holds."""
+    table = outcomes.details["results"]
+    for example, document, score in zip(table["example"], table["document"], table["score"], strict=True):
+        yield outcomes.ids[example], str(document), float(score)
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------
+
+_MEASURES: tuple[tuple[str, int, Callable[[Rankings, int], Floats], str], ...] = (
+    ("ndcg", 10, ranking.ndcg, "discounted gain of the first 10 over that of the ideal order"),
+    ("mrr", 10, ranking.mrr, "1 / rank of the first relevant document, 0 behind 10"),
+    ("map", 100, ranking.average_precision, "mean of the precisions at the relevant documents among the first 100"),
+    ("recall", 10, ranking.recall, "share of the relevant documents among the first 10"),
+    ("recall", 100, ranking.recall, "share of the relevant documents among the first 100"),
+    ("precision", 10, ranking.precision, "share of relevant documents among the first 10"),
+    ("hit", 10, ranking.hit, "share of queries with a relevant document among the first 10"),
+)
+
+
+def _mean(column: str) -> Callable[[Columns], Statistic]:
+    return lambda columns: mean_statistic(columns[column])
+
+
+METRICS = tuple(
+    Metric(
+        f"{prefix}{name}@{k}", f"{stage}{about}", _mean(f"{prefix}{name}@{k}"), digits=4, needs=(f"{prefix}{name}@{k}",)
+    )
+    for prefix, stage in (("", ""), ("base_", "before reranking: "))
+    for name, k, _, about in _MEASURES
+)
+
+TASK = Task(
+    name="retrieval",
+    aliases=("search", "information-retrieval"),
+    about="how well a search finds the documents judged relevant, in a BEIR folder",
+    ability="retrieve",
+    unit="query",
+    columns=(),
+    default_data=DefaultData("scifact", None, "test"),
+    metrics=METRICS,
+    check=check,
+    text_ids=text_ids,
+    run=run,
+    options=RetrievalOptions,
+    data="beir",
+)

@@ -1,0 +1,268 @@
+"""Retrieval: the search against a plain sort, the metrics against pytrec_eval, two stages by hand, real figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calipers import models
+from calipers.core import SILENT, DataError, Dataset, DataSource, InvalidOutput, ModelInfo, Outcomes, RequestError
+from calipers.data import beir, trec
+from calipers.models import ModelOptions, Source, bm25
+from calipers.tasks import retrieval
+from calipers.tasks.retrieval import GivenRun, RetrievalOptions, TwoStage
+from calipers.tasks.search import exact_search
+
+Named = Callable[[str], Path]
+INFO = ModelInfo("test", "test", None, "cpu", "sha256:0")
+GROUPS = {"a": "red wine glass", "b": "blue glass", "c": "red bicycle", "d": "green tea", "e": "wine wine wine"}
+
+
+class Words:
+    """An encoder and a cross-encoder that can be checked by hand: counts of words, and how many words are shared."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.info = ModelInfo("test", "words", None, "cpu", "sha256:1", settings)
+        self.seen: list[str] = []
+
+    def encode(self, texts: Sequence[str], *, progress: object = SILENT) -> np.ndarray:
+        self.seen += texts
+        vocabulary = sorted({word for text in GROUPS.values() for word in text.split()} | {"other"})
+        rows = [[word in text.split() for word in vocabulary] for text in texts]
+        return np.array(rows, dtype=np.float32) + np.float32(0.01)
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, progress: object = SILENT) -> np.ndarray:
+        return np.array([len(set(a.split()) & set(b.split())) / len(b.split()) for a, b in pairs], dtype=np.float32)
+
+
+def make(queries: dict[str, str], qrels: dict[str, dict[str, float]], corpus: dict[str, str] = GROUPS) -> Dataset:
+    source = DataSource("made")
+    table = Dataset(tuple(corpus), {"text": list(corpus.values())}, source, "sha256:c")
+    columns: dict[str, Any] = {"query": list(queries.values()), "qrels": [qrels[id] for id in queries]}
+    return Dataset(tuple(queries), columns, source, "sha256:q", {"corpus": table})
+
+
+def run(model: Any, dataset: Dataset, **options: Any) -> Outcomes:
+    return retrieval.run(model, dataset, RetrievalOptions(**options), SILENT)
+
+
+ROWS = make({"1": "red wine", "2": "tea"}, {"1": {"a": 2, "c": 1, "gone": 1}, "2": {"a": 0}})
+
+
+# --- search ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [37, 400, 999, 5000])
+@pytest.mark.parametrize("k", [1, 10, 150])
+def test_search_equals_a_stable_sort_and_ignores_windows(window: int, k: int) -> None:
+    """Half of the documents are copies of a few others, so ties fall on the cut."""
+    rng = np.random.default_rng(0)
+    documents = rng.normal(size=(999, 12)).astype(np.float32)
+    documents[500:] = documents[rng.integers(0, 20, 499)]
+    queries = rng.normal(size=(30, 12)).astype(np.float32)
+    products = (queries.astype(np.float64)[:, None] * documents.astype(np.float64)[None]).sum(axis=2)
+    wanted = np.argsort(-products, axis=1, kind="stable")[:, :k]
+    scores, found = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(scores, np.take_along_axis(products, wanted, axis=1))
+
+
+def test_search_of_little_gives_what_there_is() -> None:
+    found = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)[1]
+    assert found.tolist() == [[0, 1], [0, 1]]
+    assert exact_search(np.ones((2, 3), np.float32), [], 5)[1].shape == (2, 0)
+    assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5)[1].shape == (0, 2)
+
+
+# --- outcomes and metrics --------------------------------------------------------------------------------------
+
+
+def test_metrics_by_hand() -> None:
+    found = run(Words(), ROWS)
+    # Cosines with "red wine", but for the 0.01 that keeps vectors from being zero: 2/√6, 1/√2, 1/2, 0, 0.
+    assert found.details["results"]["document"][:5].tolist() == ["a", "e", "c", "b", "d"]
+    ideal = 2 + 1 / np.log2(3) + 1 / np.log2(4)  # with the document that the corpus lacks
+    assert found.columns["ndcg@10"].tolist() == pytest.approx([(2 + 1 / np.log2(4)) / ideal, 0.0])
+    assert found.columns["recall@10"].tolist() == pytest.approx([2 / 3, 0.0])
+    assert found.columns["precision@10"].tolist() == pytest.approx([0.2, 0.0])
+    assert found.counts["queries_without_relevant"] == 1
+    assert found.counts["relevant"] == 3
+    np.testing.assert_array_equal(found.details["results"]["grade"][:5], [2, np.nan, 1, np.nan, np.nan])
+
+
+def test_queries_without_relevant_documents_can_be_left_out() -> None:
+    found = run(Words(), ROWS, empty_queries="nan")
+    assert np.isnan(found.columns["ndcg@10"]).tolist() == [False, True]
+    metric = next(m for m in retrieval.METRICS if m.name == "recall@10")
+    assert metric.value(found.columns) == pytest.approx(2 / 3)
+
+
+def test_metrics_equal_pytrec_eval() -> None:
+    import pytrec_eval
+
+    rng = np.random.default_rng(3)
+    corpus = {f"d{i}": f"text {i}" for i in range(300)}
+    ids = list(corpus)
+    queries = {f"q{i}": f"query {i}" for i in range(40)}
+    qrels = {q: {str(d): int(rng.integers(0, 4)) for d in rng.choice(ids, 25, replace=False)} for q in queries}
+    given = {q: {str(d): float(rng.random()) for d in rng.choice(ids, 120, replace=False)} for q in queries}
+    given.pop("q7")  # forgotten: it scores 0 and counts
+    found = run(GivenRun(given, INFO), make(queries, qrels, corpus), top_k=120)
+    names = {"ndcg_cut_10": "ndcg@10", "map_cut_100": "map@100", "recall_10": "recall@10", "recall_100": "recall@100"}
+    names |= {"P_10": "precision@10", "success_10": "hit@10"}
+    evaluator = pytrec_eval.RelevanceEvaluator(
+        qrels, {"ndcg_cut.10", "map_cut.100", "recall.10,100", "P.10", "success.10"}
+    )
+    theirs = evaluator.evaluate(given)
+    for their, ours in names.items():
+        wanted = [theirs[q][their] if q in theirs else 0.0 for q in queries]
+        np.testing.assert_allclose(found.columns[ours], wanted, atol=1e-6, err_msg=ours)
+    assert found.counts["queries_without_results"] == 1
+
+
+def test_metrics_that_look_further_than_top_k_are_left_out() -> None:
+    found = run(Words(), ROWS, top_k=50)
+    assert "recall@10" in found.columns
+    assert "recall@100" not in found.columns
+
+
+def test_all_ties_are_not_perfect() -> None:
+    corpus = {f"d{i}": f"text {i}" for i in range(100)}
+    rows = make({"q": "x"}, {"q": {"d0": 1}}, corpus)
+    found = run(GivenRun({"q": dict.fromkeys(corpus, 1.0)}, INFO), rows)
+    assert found.columns["hit@10"].tolist() == pytest.approx([0.1])
+    assert found.counts["results_tied"] == 100
+
+
+# --- prompts and refusals --------------------------------------------------------------------------------------
+
+
+def test_prompts_come_from_the_options_then_from_the_model_and_never_twice() -> None:
+    model = Words(prompts={"query": "query: ", "passage": "passage: "})
+    run(model, ROWS)
+    assert model.seen[0] == "query: red wine"
+    assert model.seen[-1] == "passage: wine wine wine"
+    asked = RetrievalOptions(query_prompt="Q ", passage_prompt="")
+    assert retrieval.prompts(model.info, asked) == ("Q ", "")
+    own = Words(prompt="text: ", prompts={"query": "query: "})
+    assert retrieval.prompts(own.info, RetrievalOptions()) == ("", "")
+    with pytest.raises(RequestError, match="puts 'text: ' before every text"):
+        run(own, ROWS, query_prompt="query: ")
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan], ids=["zero", "NaN"])
+def test_dead_vectors_are_invalid_with_ids(value: float) -> None:
+    class Dead(Words):
+        def encode(self, texts: Sequence[str], *, progress: object = SILENT) -> np.ndarray:
+            vectors = super().encode(texts)
+            vectors[["tea" in text for text in texts]] = value
+            return vectors
+
+    with pytest.raises(InvalidOutput, match="1 of 2 queries") as caught:
+        run(Dead(), ROWS)
+    assert caught.value.rows == ("2",)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(DataError, match="judges no document relevant"):
+        retrieval.check(make({"1": "x"}, {"1": {"a": 0}}))
+    with pytest.raises(DataError, match="the run names 1 documents that the corpus lacks: zz"):
+        run(GivenRun({"1": {"zz": 1.0}}, INFO), ROWS)
+    lexical = bm25.load(Source("bm25", "bm25", None), ModelOptions())
+    with pytest.raises(RequestError, match="--query-prompt does not apply to bm25"):
+        run(lexical, ROWS, query_prompt="query: ")
+    for options in ({"top_k": 5}, {"rerank_k": 0}, {"similarity": "l1"}, {"relevant_from": 0}):
+        with pytest.raises(RequestError):
+            RetrievalOptions(**options)  # type: ignore[arg-type]
+
+
+def test_stored_vectors_are_found_by_the_ids_of_both_sides(tmp_path: Path) -> None:
+    ids = [f"{q}/query" for q in ROWS.ids] + [f"{d}/document" for d in GROUPS]
+    np.save(tmp_path / "v.npy", Words().encode([*ROWS.columns["query"], *GROUPS.values()]))
+    (tmp_path / "v.ids").write_text("\n".join(ids))
+    model: Any = models.load(models.find(str(tmp_path / "v.npy")), ModelOptions())
+    found = run(model.bind(retrieval.text_ids(ROWS)), ROWS)
+    np.testing.assert_array_equal(found.columns["ndcg@10"], run(Words(), ROWS).columns["ndcg@10"])
+
+
+def test_a_run_file_gives_the_same_figures_again(tmp_path: Path) -> None:
+    first = run(Words(), ROWS)
+    trec.write_run(tmp_path / "run.txt", retrieval.results_of(first))
+    again = run(GivenRun(trec.read_run(tmp_path / "run.txt"), INFO), ROWS)
+    for name, values in first.columns.items():
+        np.testing.assert_array_equal(again.columns[name], values)
+
+
+# --- two stages ------------------------------------------------------------------------------------------------
+
+
+def test_two_stages_by_hand() -> None:
+    """The first stage buries c at rank 11 and never finds x; the second lifts c and drops p9 out of the ten."""
+    corpus = {**{f"p{i}": f"red filler {i}" for i in range(10)}, "c": "red wine", "x": "red wine too", "p10": "nothing"}
+    given = {"1": {**{f"p{i}": 20.0 - i for i in range(10)}, "c": 5.0, "p10": 4.0}}
+    rows = make({"1": "red wine"}, {"1": {"c": 1, "x": 1, "p9": 1}}, corpus)
+    found = run(TwoStage(GivenRun(given, INFO), Words()), rows, rerank_k=11)
+    results = found.details["results"]
+    assert results["document"].tolist() == ["c", *(f"p{i}" for i in range(10)), "p10"]
+    assert results["base_rank"].tolist() == [11, *range(1, 11), 12]
+    assert (np.diff(results["score"]) <= 0).all()
+    assert {name: found.counts[name] for name in ("lost_by_first", "put_right", "pushed_out")} == {
+        "lost_by_first": 1,
+        "put_right": 1,
+        "pushed_out": 1,
+    }
+    assert found.columns["base_mrr@10"].tolist() == pytest.approx([1 / 10])
+    assert found.columns["mrr@10"].tolist() == pytest.approx([1.0])
+    assert found.columns["recall@100"].tolist() == found.columns["base_recall@100"].tolist() == pytest.approx([2 / 3])
+
+
+def test_a_second_stage_that_agrees_changes_nothing() -> None:
+    class Agrees(Words):
+        def score(self, pairs: Sequence[tuple[str, str]], *, progress: object = SILENT) -> np.ndarray:
+            return -np.arange(len(pairs), dtype=np.float32)
+
+    found = run(TwoStage(Words(), Agrees()), ROWS, rerank_k=2)
+    plain = run(Words(), ROWS)
+    for name, values in plain.columns.items():
+        np.testing.assert_array_equal(found.columns[f"base_{name}"], values)
+        np.testing.assert_array_equal(found.columns[name], values)
+    assert found.details["results"]["document"].tolist() == plain.details["results"]["document"].tolist()
+
+
+def test_two_stages_know_both_models() -> None:
+    info = TwoStage(GivenRun({}, INFO), Words(pooling="none")).info
+    assert info.model_id == "test + words"
+    assert info.settings["rerank"]["fingerprint"] == "sha256:1"
+    assert info.fingerprint not in ("sha256:0", "sha256:1")
+
+
+# --- real models on real data ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("folder", "wanted", "slack"), [("scifact", 0.460, 0.001), ("icecat", 0.464, 0.002)])
+def test_potion(model: Named, data: Named, folder: str, wanted: float, slack: float) -> None:
+    encoder = models.load(models.find(str(model("potion-base-4m-int8"))), ModelOptions())
+    found = run(encoder, beir.load(str(data(folder))))
+    assert found.columns["ndcg@10"].mean() == pytest.approx(wanted, abs=slack)
+    assert found.counts["queries_without_relevant"] == (19 if folder == "icecat" else 0)
+
+
+def test_a_real_reranker_improves_a_real_first_stage(model: Named, data: Named) -> None:
+    encoder: Any = models.load(models.find(str(model("potion-base-4m-int8"))), ModelOptions())
+    scorer: Any = models.load(
+        models.find(str(model("ms-marco-MiniLM-L12-v2-dequant"))), ModelOptions(max_length=128), "score"
+    )
+    found = run(TwoStage(encoder, scorer), beir.load(str(data("scifact")), samples=6), rerank_k=20)
+    assert found.columns["ndcg@10"].mean() > found.columns["base_ndcg@10"].mean()
+    assert found.columns["recall@100"].tolist() == found.columns["base_recall@100"].tolist()
+
+
+@pytest.mark.slow
+def test_minilm_on_scifact(minilm: Path, data: Named) -> None:
+    encoder = models.load(models.find(str(minilm)), ModelOptions())
+    found = run(encoder, beir.load(str(data("scifact"))))
+    assert found.columns["ndcg@10"].mean() == pytest.approx(0.645, abs=0.001)
