@@ -167,7 +167,7 @@ def test_the_demo_runs_every_step_with_the_real_model(calipers: Run, minilm: Pat
     assert found.stdout.count("cosine_spearman") == len(demo.STEPS)
     assert "120 scored" in found.stdout
     assert "40 scored" in found.stdout
-    assert "calipers runs show latest" in found.stdout
+    assert "calipers runs show latest --examples 5\n" in found.stdout
     assert len(strict(calipers("runs", "list", "--json").stdout)) == len(demo.STEPS)
 
 

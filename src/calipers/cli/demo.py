@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -39,9 +42,19 @@ def _announce(out: Console, number: int, step: Step, model: str) -> None:
     out.print(f"$ {step.command(model)}", style="green", markup=False, soft_wrap=True)
 
 
+def _own_name() -> str:
+    """How this command is called: by its name where that is found, else by its place, such as .venv/bin/calipers."""
+    if shutil.which("calipers"):
+        return "calipers"
+    return "python -m calipers" if sys.argv[0].endswith("__main__.py") else os.path.relpath(sys.argv[0])
+
+
 def _say_where(out: Console, folder: str | None) -> None:
     out.print("Where to look now:")
+    me = _own_name()
+    lines = [f"  your own model      {me} eval -m MODEL --dataset pairs.csv   ({me} eval --help)"]
     if folder:
-        out.print(f"  runs and outcomes   {folder}", markup=False, soft_wrap=True)
-        out.print("  look at them        calipers runs list · calipers runs show latest --examples 5")
-    out.print("  your own model      calipers eval -m MODEL --dataset pairs.csv   (calipers eval --help)")
+        lines.insert(0, f"  look at them        {me} runs list, {me} runs show latest --examples 5")
+        lines.insert(0, f"  runs and outcomes   {folder}")
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
