@@ -244,3 +244,20 @@ def test_dl19_gives_the_figures_of_the_reference(model: Named, data: Named) -> N
         "base_map": 0.45979267, "base_mrr@10": 0.70241787, "base_ndcg@10": 0.50377617,
     }  # fmt: skip
     assert result.metrics == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_run_file_is_known_by_its_content(tmp_path: Path) -> None:
+    """Same name, another order: another fingerprint and another figure."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    write_jsonl(folder / "corpus.jsonl", [{"_id": d, "title": "", "text": f"text {d}"} for d in ("a", "b")])
+    write_jsonl(folder / "queries.jsonl", [{"_id": q, "text": f"query {q}"} for q in ("1", "2")])
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\tb\t1\n")
+    found = []
+    for order in ("ab", "ba"):
+        lines = [f"{q} Q0 {d} {i + 1} {2 - i} x\n" for q in "12" for i, d in enumerate(order if q == "1" else "ba")]
+        (tmp_path / "run.txt").write_text("".join(lines))
+        asked = {"task": "retrieval", "dataset": str(folder), "resamples": 20}
+        found.append(calipers.evaluate(f"run:{tmp_path / 'run.txt'}", **asked))
+    assert found[0].model.fingerprint != found[1].model.fingerprint
+    assert [result.metrics["mrr@10"] for result in found] == pytest.approx([1.0, 0.75])

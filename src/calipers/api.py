@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import platform
@@ -239,8 +238,8 @@ def _given_run(model: str | Model, task: Task) -> retrieval.GivenRun | None:
     if task.name != retrieval.TASK.name:
         raise RequestError(f"a run file can be measured by {retrieval.TASK.name} only, not by {task.name}")
     file = Path(model.removeprefix("run:"))
-    info = ModelInfo("run", file.name, str(file), "none", f"sha256:{hashlib.sha256(file.name.encode()).hexdigest()}")
-    return retrieval.GivenRun(trec.read_run(file), info)
+    run = trec.read_run(file)
+    return retrieval.GivenRun(run, ModelInfo("run", file.name, str(file), "none", models.hub.fingerprint([file])))
 
 
 def _second_stage(rerank: str | None, run_out: Path | None, task: Task) -> models.Source | None:
