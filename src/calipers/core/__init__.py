@@ -1,0 +1,96 @@
+"""The shared nouns: models, datasets, outcomes, metrics, results, verdicts, and how things fail.
+
+Imports nothing of ours, so that every other part may import it.
+"""
+
+from calipers.core.datasets import (
+    Column,
+    Dataset,
+    DataSource,
+    Document,
+    fingerprint,
+)
+from calipers.core.errors import (
+    CalipersError,
+    DataError,
+    InferenceError,
+    InvalidOutput,
+    ModelError,
+    RequestError,
+    name_some,
+    printable,
+)
+from calipers.core.models import (
+    SILENT,
+    Encoder,
+    MaskedLM,
+    MaskedTokens,
+    Model,
+    ModelInfo,
+    PairScorer,
+    Progress,
+    Silent,
+    TokenizedText,
+)
+from calipers.core.results import (
+    Columns,
+    Counts,
+    DefaultData,
+    Floats,
+    Metric,
+    NoOptions,
+    Outcomes,
+    Result,
+    RunLine,
+    Statistic,
+    Task,
+    Thresholds,
+)
+from calipers.core.verdicts import (
+    Comparison,
+    Example,
+    Label,
+    Verdict,
+)
+
+__all__ = [
+    "SILENT",
+    "CalipersError",
+    "Column",
+    "Columns",
+    "Comparison",
+    "Counts",
+    "DataError",
+    "DataSource",
+    "Dataset",
+    "DefaultData",
+    "Document",
+    "Encoder",
+    "Example",
+    "Floats",
+    "InferenceError",
+    "InvalidOutput",
+    "Label",
+    "MaskedLM",
+    "MaskedTokens",
+    "Metric",
+    "Model",
+    "ModelError",
+    "ModelInfo",
+    "NoOptions",
+    "Outcomes",
+    "PairScorer",
+    "Progress",
+    "RequestError",
+    "Result",
+    "RunLine",
+    "Silent",
+    "Statistic",
+    "Task",
+    "Thresholds",
+    "TokenizedText",
+    "Verdict",
+    "fingerprint",
+    "name_some",
+    "printable",
+]

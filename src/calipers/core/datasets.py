@@ -1,0 +1,87 @@
+"""Datasets: rows as named columns, where they came from, and their fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a task reads: `key` is the name in `--column key=name`, `default` the name it has usually."""
+
+    key: str
+    default: str
+    kind: Literal["text", "number", "label", "texts", "documents"]
+    about: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text that may be ranked, and how relevant it is where the data say so."""
+
+    text: str
+    id: str | None = None
+    relevance: float | None = None
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the rows came from, and how they were chosen."""
+
+    path: str
+    name: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    requested: int | None = None  # --samples; None means every row
+    shuffle: bool = True
+    seed: int = 42
+    streaming: bool = False
+    columns_mapping: Mapping[str, str] = field(default_factory=dict)
+    rows_read: int = 0
+    rows_blank: int = 0
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows as named columns (by column key), an id for each, and a fingerprint of both.
+
+    `tables` are further rows that all of these refer to, such as the corpus of a search; the fingerprint covers them.
+    `counts` are facts about the reading, such as how many judgements name a document that is not there.
+    """
+
+    ids: tuple[str, ...]
+    columns: Mapping[str, Sequence[Any]]
+    source: DataSource
+    fingerprint: str
+    tables: Mapping[str, Dataset] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a reader should be warned of
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Sequence[int]) -> Dataset:
+        """Some of the rows, in this order, with the fingerprint that they have alone."""
+        ids = tuple(self.ids[i] for i in rows)
+        columns = {key: [values[i] for i in rows] for key, values in self.columns.items()}
+        return Dataset(ids, columns, self.source, fingerprint(ids, columns, self.tables), self.tables, self.counts)
+
+
+def fingerprint(
+    ids: Sequence[str], columns: Mapping[str, Sequence[Any]], tables: Mapping[str, Dataset] | None = None
+) -> str:
+    """SHA-256 over ids and values, row by row, then over the fingerprints of the tables that the rows refer to.
+
+    Where the columns came from and what they were called do not matter.
+    """
+    total = hashlib.sha256()
+    for row in zip(ids, *columns.values(), strict=True):
+        total.update(json.dumps(row, ensure_ascii=True, sort_keys=True, default=vars).encode() + b"\n")
+    for table in (tables or {}).values():
+        total.update(table.fingerprint.encode() + b"\n")
+    return f"sha256:{total.hexdigest()}"

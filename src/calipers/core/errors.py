@@ -1,0 +1,58 @@
+"""How things fail, and how texts of unknown origin are named in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CalipersError(Exception):
+    """Something the user can act on: the message is one sentence, the exit code says whose fault it is."""
+
+    exit_code = 2
+
+
+class RequestError(CalipersError):
+    """What was asked cannot be done: an unknown task, a missing flag, a file in the way."""
+
+
+class DataError(RequestError):
+    """The data are wrong: the message names file, line, column, what was expected and what was found."""
+
+
+class ModelError(CalipersError):
+    """The model cannot be loaded."""
+
+    exit_code = 3
+
+
+class InferenceError(CalipersError):
+    """The model was loaded but did not answer."""
+
+    exit_code = 4
+
+
+class InvalidOutput(InferenceError):
+    """The model answered, and the answer is dead: non-finite, zero-norm or constant. `rows` are example ids."""
+
+    def __init__(self, message: str, rows: Sequence[str]) -> None:
+        super().__init__(message)
+        self.rows = tuple(rows)
+
+
+def name_some(names: Sequence[str], most: int = 5) -> str:
+    """Name the first few and count the rest.
+
+    >>> name_some(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def printable(text: str) -> str:
+    """One line, without the control characters that names and texts may hold and a terminal would obey.
+
+    >>> printable("a\\x1b[2J\\nb")
+    'a�[2J b'
+    """
+    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))

@@ -1,0 +1,113 @@
+"""Models, by what they can do, and the progress of their work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Progress(Protocol):
+    """Where long work says how far it is. The command line shows a bar, the library stays silent."""
+
+    def start(self, label: str, total: int) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+class Silent:
+    def start(self, label: str, total: int) -> None:
+        pass
+
+    def advance(self, count: int) -> None:
+        pass
+
+
+SILENT = Silent()
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What answered, and how: enough to tell two models apart and to run the same one again."""
+
+    backend: str
+    model_id: str
+    path: str | None
+    device: str
+    fingerprint: str  # of the weights and the tokenizer; of the address for an endpoint
+    settings: Mapping[str, Any] = field(default_factory=dict)  # pooling, normalisation, prompt, dtype, batching …
+    notes: tuple[str, ...] = ()  # what a reader should be warned of
+
+
+class Model(Protocol):
+    @property
+    def info(self) -> ModelInfo: ...
+
+
+class Encoder(Protocol):
+    """A model that turns texts into vectors."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        """One row per text, in the order asked: float32[n, d]."""
+        ...
+
+
+class PairScorer(Protocol):
+    """A model that reads two texts together: a cross-encoder."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+        """float32[n] for a model with one output, float32[n, labels] for one with several; in the order asked."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """A text as a masked language model sees it. `words[i]` is the word that token i belongs to, -1 for none."""
+
+    ids: NDArray[np.int32]
+    scored: NDArray[np.int32]  # positions of the real tokens, which are asked for one by one
+    words: NDArray[np.int32]
+    characters: int  # how much of the text the tokens cover
+    unknown: int  # how many of the scored tokens are not in the vocabulary
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class MaskedTokens:
+    """Questions to a masked language model: in text `texts[i]`, hide position `positions[i]` and, up to `until[i]`,
+    what follows it; how likely was the token that stood there?"""
+
+    texts: Sequence[NDArray[np.int32]]
+    text: NDArray[np.int32]
+    position: NDArray[np.int32]
+    until: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+class MaskedLM(Protocol):
+    """A model that says how likely a hidden token is."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]: ...
+
+    def log_probs(
+        self, questions: MaskedTokens, *, progress: Progress = SILENT
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """For each question the natural log of the probability, and the rank among the vocabulary (1 is best)."""
+        ...
