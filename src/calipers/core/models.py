@@ -53,8 +53,14 @@ class Encoder(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
-        """One row per text, in the order asked: float32[n, d]."""
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        """One row per text, in the order asked: float32[n, d].
+
+        `prompt` is put before every text, instead of the model's own (`info.settings["prompt"]`); None leaves that
+        one in its place, and "" takes it away.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ from calipers.core.datasets import Column, Dataset, DataSource
 from calipers.core.models import ModelInfo, Progress
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.integer[Any]]
+Counts = NDArray[np.number[Any]]
 Columns = Mapping[str, NDArray[Any]]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.integer[Any]]
+Counts = NDArray[np.number[Any]]
 Statistic = Callable[[Counts], Floats]
 
 # Examples × resamples in hand at a time, per thread. 4 MB an array is where numpy asks for huge pages: smaller arrays
@@ -31,7 +31,8 @@ def distribution(
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
 
     def chunk(start: int, chunk_seed: np.random.SeedSequence) -> Floats:
-        counts = draw(examples, min(rows, resamples - start), np.random.default_rng(chunk_seed))
+        drawn = draw(examples, min(rows, resamples - start), np.random.default_rng(chunk_seed))
+        counts = drawn.astype(np.float64)  # as most statistics want them, once for all
         return np.stack([statistic(counts) for statistic in statistics])
 
     with ThreadPoolExecutor(max_workers=threads) as pool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
-Counts = NDArray[np.integer[Any]]
+Counts = NDArray[np.number[Any]]
 Statistic = Callable[[Counts], Floats]
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
@@ -65,7 +65,7 @@ def pearson_statistic(x: Floats, y: Floats) -> Statistic:
 
     def statistic(counts: Counts) -> Floats:
         n = counts.sum(axis=0, dtype=np.float64)
-        weights = counts.astype(np.float64)
+        weights = np.asarray(counts, dtype=np.float64)
         mx, my, xx, yy, xy = (np.einsum("i,ij->j", term, weights) / n for term in terms)
         return _ratio(xy - mx * my, xx - mx**2, yy - my**2, floor=_ROUNDING)
 
@@ -74,13 +74,18 @@ def pearson_statistic(x: Floats, y: Floats) -> Statistic:
 
 def spearman_statistic(x: Floats, y: Floats) -> Statistic:
     """Memory: half a dozen arrays of the shape of `counts`, in float64."""
-    rank_x, rank_y = _rank_statistic(x), _rank_statistic(y)
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    few, many = sorted((x, y), key=lambda values: len(np.unique(values)))
+    # In the order of the column with more distinct values, half of the work is running sums in place.
+    order = np.argsort(many, kind="stable")
+    rank_many, rank_few = _rank_statistic(many[order]), _rank_statistic(few[order])
 
     def statistic(counts: Counts) -> Floats:
-        weights = counts.astype(np.float64)
-        rx, spread_x = rank_x(weights)
-        ry, spread_y = rank_y(weights)
-        return _ratio(np.einsum("ij,ij,ij->j", weights, rx, ry), spread_x, spread_y, floor=0.0)
+        weights = np.asarray(counts, dtype=np.float64)[order]
+        ranks, spread_many = rank_many(weights)
+        other, spread_few = rank_few(weights)
+        ranks *= weights
+        return _ratio(np.einsum("ij,ij->j", ranks, other), spread_many, spread_few, floor=0.0)
 
     return statistic
 
@@ -97,7 +102,7 @@ def kendall_statistic(x: Floats, y: Floats) -> Statistic:
     levels = [(order[ones], order[zeros], *before) for ones, zeros, *before in _inversion_levels(few[order])]
 
     def statistic(counts: Counts) -> Floats:
-        weights = counts.astype(np.float64)
+        weights = np.asarray(counts, dtype=np.float64)
         n2 = weights.sum(axis=0) ** 2
         tied_many, tied_few, tied_both = (square(weights) for square in squares)
         discordant = np.zeros_like(n2)
@@ -171,23 +176,27 @@ def _inversions(weights: Floats, ones: Places, zeros: Places, before_group: Plac
 
 def _rank_statistic(values: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
     """Mean ranks less their mean, of every example in every resample, and the sum of their squares."""
-    values = np.asarray(values, dtype=np.float64)
     order = np.argsort(values, kind="stable")
+    in_order = bool((np.diff(order) > 0).all())
     ordered = values[order]
-    last_of_tie = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    group = np.searchsorted(ordered[last_of_tie], values)
+    first_of_tie = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    group = np.searchsorted(ordered[first_of_tie], values)
+    untied = len(first_of_tie) == len(values)
 
     def ranks(weights: Floats) -> tuple[Floats, Floats]:
-        up_to = _running_sum(weights[order])[last_of_tie]
+        tied = weights if in_order else weights[order]
+        if not untied:
+            tied = np.add.reduceat(tied, first_of_tie, axis=0)
+        up_to = _running_sum(tied)
         n = up_to[-1].copy()
-        tied = np.diff(up_to, axis=0, prepend=0.0)
         # A tie group of t examples, the last of them in place p, has the mean rank p - (t - 1) / 2; the mean of all
         # ranks is (n + 1) / 2, and the sum of their squared distances from it (n³ - Σ t³) / 12, whatever the ties.
-        spread = (n**3 - np.einsum("ij,ij,ij->j", tied, tied, tied)) / 12
-        tied *= 0.5
-        up_to -= tied
+        halves = tied * 0.5
+        up_to -= halves
+        halves *= tied
+        spread = (n**3 - 2 * np.einsum("ij,ij->j", halves, tied)) / 12
         up_to -= n / 2
-        return up_to[group], spread
+        return up_to if untied and in_order else up_to[group], spread
 
     return ranks
 

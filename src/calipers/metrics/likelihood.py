@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calipers.metrics.means import ratio_statistic
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.integer[Any]]
+Counts = NDArray[np.number[Any]]
 Statistic = Callable[[Counts], Floats]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.integer[Any]]
+Counts = NDArray[np.number[Any]]
 Statistic = Callable[[Counts], Floats]
 
 
@@ -22,7 +22,7 @@ def ratio_statistic(part: NDArray[Any], whole: NDArray[Any]) -> Statistic:
     part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
 
     def statistic(counts: Counts) -> Floats:
-        weights = counts.astype(np.float64)
+        weights = np.asarray(counts, dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             found = np.einsum("i,ij->j", part, weights) / np.einsum("i,ij->j", whole, weights)
         return np.where(np.isfinite(found), found, np.nan)
