@@ -13,15 +13,15 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import calipers
-from calipers import data, models, tasks
+from calipers import cache, data, models, tasks
 from calipers.core import (
     SILENT,
     Dataset,
@@ -35,7 +35,7 @@ from calipers.core import (
     Result,
     Task,
 )
-from calipers.data import DataOptions, beir, trec
+from calipers.data import DataOptions, beir, nanobeir, trec
 from calipers.metrics import bootstrap
 from calipers.models import ModelOptions
 from calipers.models.options import available_cores
@@ -71,19 +71,25 @@ def evaluate(
     progress: Progress = SILENT,
     rerank: str | None = None,
     run_out: Path | None = None,
+    reuse: bool = False,
 ) -> Result:
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
     For retrieval, `rerank` is a cross-encoder for the second stage and `run_out` a file for the TREC run; as the model,
     `run:FILE` measures a run that was made elsewhere. The data are read and checked before the model is loaded.
     Nothing is stored unless a store is given.
+
+    With `reuse`, a run in the store that answered the same question (same model content, settings, rows, options and
+    code; see `calipers.cache`) is taken and no model is loaded: `timing` tells `reused_seconds`, and its times of
+    loading and inference are those of then. Where the question was put in other words (another path to the same
+    files, other resamples), the stored outcomes make a new run.
     """
     if not 0 < confidence < 1:
         raise RequestError(f"--confidence must lie between 0 and 1, found {confidence:g}")
     if resamples < 1:
         raise RequestError(f"--resamples must be at least 1, found {resamples}")
     clock = _Clock()
-    asked = tasks.find(task)
+    asked = tasks.askable(task) if isinstance(model, str) else tasks.find(task)
     options = _settle_options(asked, task_options or {})
     wishes, rows_wanted = model_options or ModelOptions(), data_options or DataOptions()
     given = _given_run(model, asked)
@@ -92,21 +98,38 @@ def evaluate(
     if store:
         store.check_writable()
     path, rows_wanted = _settle_data(asked, dataset, rows_wanted)
-    rows = _load_rows(asked, path, columns or {}, rows_wanted)
+    rows = _load_rows(asked, path, columns or {}, rows_wanted, options)
     asked.check(rows)
     clock.lap("data_seconds")
-    progress.start("Loading the model", 0)
-    loaded = models.load(source, wishes, asked.ability) if source else given or model
-    assert not isinstance(loaded, str)
-    if hasattr(loaded, "bind"):
-        loaded = loaded.bind(asked.text_ids(rows))
-    if second:
-        scorer = models.load(second, ModelOptions(threads=wishes.threads), "score")
-        loaded = retrieval.TwoStage(loaded, scorer)  # type: ignore[arg-type]
-    clock.lap("load_seconds")
-    outcomes = asked.run(loaded, rows, options, progress)
+    stages = _Stages(given or (None if isinstance(model, str) else model), source, second, wishes, asked.ability)
+    key = stages.key(asked, options, rows) if store else None
+    kept = store.find(key) if store and key and reuse else None
+    if kept:
+        progress.start(f"Reusing the stored run {kept.run_id}", 0)
+        info, outcomes = stages.rename(kept.model), kept.outcomes
+        clock.lap("reused_seconds")
+    else:
+        progress.start("Loading the model", 0)
+        loaded = stages.load(asked.text_ids(rows))
+        clock.lap("load_seconds")
+        outcomes = asked.run(loaded, rows, options, progress)
+        info = loaded.info
+        clock.lap("inference_seconds")
+    request = _request(
+        {
+            "model": _named(model, info),
+            "task": task,
+            "task_options": task_options and {k: v for k, v in task_options.items() if v is not None},
+            "dataset": dataset,
+            "columns": columns,
+        },
+        model_options=wishes,
+        data_options=data_options or DataOptions(),
+    )
+    drawn = {"unit": asked.unit, "confidence": confidence, "resamples": resamples, "seed": rows_wanted.seed}
+    if kept and not run_out and cache.canonical([kept.request, kept.bootstrap]) == cache.canonical([request, drawn]):
+        return replace(kept, timing={**kept.timing, **clock.laps})
     rows = _scored_rows(rows, outcomes)
-    clock.lap("inference_seconds")
     metrics, intervals, warnings = measure(
         asked,
         options,
@@ -122,38 +145,80 @@ def evaluate(
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         task=asked.name,
         options=asdict(options),
-        model=loaded.info,
+        model=info,
         dataset=rows.source,
         fingerprint=rows.fingerprint,
-        request=_request(
-            {
-                "model": _named(model, loaded.info),
-                "task": task,
-                "task_options": task_options and {k: v for k, v in task_options.items() if v is not None},
-                "dataset": dataset,
-                "columns": columns,
-            },
-            model_options=wishes,
-            data_options=data_options or DataOptions(),
-        ),
+        request=request,
         metrics=metrics,
         intervals=intervals,
-        bootstrap={
-            "unit": asked.unit,
-            "confidence": confidence,
-            "resamples": resamples,
-            "seed": rows_wanted.seed,
-        },
-        warnings=(*_data_warnings(rows.source, len(rows)), *loaded.info.notes, *outcomes.notes, *warnings),
-        timing=clock.laps,
+        bootstrap=drawn,
+        warnings=(*_data_warnings(rows.source, len(rows)), *info.notes, *outcomes.notes, *warnings),
+        timing={**kept.timing, **clock.laps} if kept else clock.laps,
         environment=environment(),
         outcomes=outcomes,
     )
     if run_out:
-        trec.write_run(run_out, retrieval.results_of(outcomes), tag=loaded.info.model_id.replace(" ", "_"))
+        trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id.replace(" ", "_"))
     if store:
-        store.save(result)
+        store.save(result, key)
     return result
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """What answers: a model in hand or a source of one, and for retrieval a reranker behind it."""
+
+    given: Model | None
+    source: models.Source | None
+    second: models.Source | None
+    wishes: ModelOptions
+    ability: str
+
+    def load(self, text_ids: Mapping[str, Sequence[str]]) -> Any:
+        loaded: Any = models.load(self.source, self.wishes, self.ability) if self.source else self.given
+        if hasattr(loaded, "bind"):
+            loaded = loaded.bind(text_ids)
+        if self.second is None:
+            return loaded
+        return retrieval.TwoStage(loaded, models.load(self.second, self._second_wishes, "score"))  # type: ignore[arg-type]
+
+    def key(self, task: Task, options: Any, rows: Dataset) -> str | None:
+        """The key of the question in the store; None where a model is not known well enough to be known again."""
+        first = self._first_identity()
+        second = models.identity.identity(self.second, self._second_wishes, "score") if self.second else {}
+        if first is None or second is None:
+            return None
+        more = {
+            "columns": list(rows.columns),
+            "tables": {name: list(table.columns) for name, table in rows.tables.items()},
+        }
+        return cache.cache_key(
+            model={"first": first, "second": second},
+            fingerprint=rows.fingerprint,
+            ids=rows.ids,
+            rows={**more, "counts": rows.counts, "notes": rows.notes},
+            task=task.name,
+            options=asdict(options),
+            code=cache.code_version(),
+        )
+
+    def rename(self, info: ModelInfo) -> ModelInfo:
+        """A stored model as it is called now: the same content may lie elsewhere under another name."""
+        if self.source is None or self.second is not None:
+            return info
+        model_id, path = models.identity.names(self.source, self.wishes)
+        return replace(info, model_id=model_id, path=path)
+
+    def _first_identity(self) -> dict[str, Any] | None:
+        if self.source:
+            return models.identity.identity(self.source, self.wishes, self.ability)
+        if isinstance(self.given, retrieval.GivenRun):
+            return {"backend": "run", "weights": self.given.info.fingerprint}
+        return None
+
+    @property
+    def _second_wishes(self) -> ModelOptions:
+        return ModelOptions(threads=self.wishes.threads)
 
 
 def measure(
@@ -222,13 +287,20 @@ def _settle_data(task: Task, dataset: str | None, options: DataOptions) -> tuple
     return default.path, DataOptions(**chosen)
 
 
-def _load_rows(task: Task, path: str, columns: Mapping[str, str], options: DataOptions) -> Dataset:
+def _load_rows(task: Task, path: str, columns: Mapping[str, str], wanted: DataOptions, options: Any) -> Dataset:
+    """Data of the kind that the task reads; `options` are the task's own."""
     if task.data == "rows":
-        return data.load(path, task.columns, mapping=columns, options=options)
-    if columns or options.name or options.revision or options.streaming:
-        flags = "--column, --dataset-name, --revision and --streaming"
-        raise RequestError(f"{task.name} reads a BEIR folder: {flags} do not apply")
-    return beir.load(path, split=options.split, samples=options.samples, seed=options.seed, shuffle=options.shuffle)
+        rows = data.load(path, task.columns, mapping=columns, options=wanted)
+        judgements = getattr(options, "qrels", None)
+        return trec.add_qrels(rows, Path(judgements).expanduser()) if judgements else rows
+    if columns or wanted.streaming:
+        raise RequestError(f"{task.name} reads a corpus, queries and judgements: --column and --streaming do not apply")
+    which = {key: getattr(wanted, key) for key in ("revision", "samples", "seed", "shuffle")}
+    if task.data == "beir":
+        return beir.load(path, name=wanted.name, split=wanted.split, **which)
+    if wanted.name or wanted.split:
+        raise RequestError(f"{task.name} takes its data by --sets: --dataset-name and --split do not apply")
+    return nanobeir.load(path, options.splits, rerank_k=options.rerank_k, **which)
 
 
 def _given_run(model: str | Model, task: Task) -> retrieval.GivenRun | None:

@@ -11,12 +11,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
 
@@ -43,13 +44,15 @@ class Store:
             except sqlite3.OperationalError as error:
                 raise RequestError(f"the store in {self.folder} cannot be written: {error}") from error
 
-    def save(self, result: Result) -> None:
+    def save(self, result: Result, key: str | None = None) -> None:
+        """`key` says what question the run answers (see `calipers.cache`), so that `find` may answer it again."""
         with self._open(create=True) as database:
             try:
                 metric, value = next(iter(result.metrics.items()))
                 with database:
                     database.execute(
-                        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT INTO runs (run_id, created, task, model_id, dataset, examples, metric, value, facts, "
+                        "cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         (
                             result.run_id,
                             result.created,
@@ -60,12 +63,27 @@ class Store:
                             metric,
                             value,
                             json.dumps(_facts(result), allow_nan=False),
+                            key,
                         ),
                     )
                     # Inside the transaction: a repeated id is refused before its file is touched.
                     _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
             except (OSError, sqlite3.Error, ValueError, TypeError) as error:
                 raise RequestError(f"the run could not be stored in {self.folder}: {error}") from error
+
+    def find(self, key: str) -> Result | None:
+        """The newest run that was saved under the key and can still be read; None where there is none."""
+        if not self._database.exists():
+            return None
+        with self._open() as database:
+            rows = database.execute(
+                "SELECT run_id FROM runs WHERE cache_key = ? ORDER BY created DESC, run_id DESC", (key,)
+            ).fetchall()
+        for (run_id,) in rows:
+            # A run that was removed meanwhile, or whose file is gone, is not an answer: the model will be asked.
+            with suppress(RequestError):
+                return self.load(run_id)
+        return None
 
     def list(self) -> list[RunLine]:
         """Newest first."""
@@ -85,7 +103,8 @@ class Store:
         if found is None:
             raise RequestError(f"the run {run_id} was removed by another process")
         facts = json.loads(found[0])
-        return _result(facts, _read_outcomes(self._outcomes_file(run_id), facts.pop("counts", {})))
+        told = {"counts": facts.pop("counts", {}), "notes": tuple(facts.pop("outcome_notes", ()))}
+        return _result(facts, replace(_read_outcomes(self._outcomes_file(run_id)), **told))
 
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)
@@ -141,8 +160,14 @@ def _create_runs(database: sqlite3.Connection) -> None:
     )
 
 
+def _add_cache_key(database: sqlite3.Connection) -> None:
+    """Runs of before have no key and are never found by one."""
+    database.execute("ALTER TABLE runs ADD COLUMN cache_key TEXT")
+    database.execute("CREATE INDEX runs_by_cache_key ON runs (cache_key)")
+
+
 # Never edited, only added to: a store of any age is brought up by running those it has not seen.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs,)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs, _add_cache_key)
 
 
 def _migrate(database: sqlite3.Connection, path: Path) -> None:
@@ -164,8 +189,8 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
 
 def _facts(result: Result) -> dict[str, Any]:
     facts = {key: value for key, value in vars(result).items() if key != "outcomes"}
-    counts = dict(result.outcomes.counts)
-    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), "counts": counts}
+    told = {"counts": dict(result.outcomes.counts), "outcome_notes": list(result.outcomes.notes)}
+    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), **told}
 
 
 def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
@@ -203,18 +228,31 @@ def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read_outcomes(path: Path, counts: dict[str, float]) -> Outcomes:
+def _read_outcomes(path: Path) -> Outcomes:
     named = _read_table(path)
     details = {}
     for file in path.parent.glob(f"{path.stem}.*.parquet"):
-        details[file.stem.removeprefix(f"{path.stem}.")] = {n: np.asarray(c) for n, c in _read_table(file).items()}
+        details[file.stem.removeprefix(f"{path.stem}.")] = {n: _array(c) for n, c in _read_table(file).items()}
     return Outcomes(
         ids=tuple(named.pop("id").to_pylist()),
         texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
-        columns={n.removeprefix("value:"): np.asarray(c) for n, c in named.items() if n.startswith("value:")},
+        columns={n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")},
         details=details,
-        counts=counts,
     )
+
+
+def _array(column: Any) -> NDArray[Any]:
+    """A column of arrow as numpy has it. Not by np.asarray, for which arrow imports pandas: a second's work."""
+    import pyarrow
+
+    kind = column.type
+    if not column.num_chunks or column.null_count:
+        return np.asarray(column)
+    if pyarrow.types.is_boolean(kind):
+        return np.concatenate([np.from_dlpack(chunk.cast("uint8")) for chunk in column.chunks]).astype(np.bool_)
+    if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind):
+        return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
+    return np.array(column.to_pylist(), dtype=object) if pyarrow.types.is_string(kind) else np.asarray(column)
 
 
 def _read_table(path: Path) -> dict[str, Any]:
@@ -222,7 +260,8 @@ def _read_table(path: Path) -> dict[str, Any]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
+        with pyarrow.parquet.ParquetFile(path) as file:  # read_table() would import pandas too
+            table = file.read()
     except (OSError, pyarrow.ArrowException) as error:
         raise RequestError(f"the outcomes in {path} cannot be read: {error}") from error
     return {name: table[name] for name in table.column_names}

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 import click
 
 from calipers import __version__
+from calipers.cli.build import build
+from calipers.cli.compare import compare
 from calipers.cli.demo import demo
 from calipers.cli.eval import eval_
 from calipers.cli.info import doctor, tasks
 from calipers.cli.options import GroupedCommand
+from calipers.cli.report import report
 from calipers.cli.runs import runs
 
 _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
@@ -27,17 +30,20 @@ def app(debug: bool) -> None:
 
     \b
     How good is it?         calipers eval -m MODEL --dataset pairs.csv
+    Did I break it?         calipers compare BASELINE CANDIDATE
+    Make the artifacts      calipers build MODEL --precision w8a8 -o DIR
     What can be measured?   calipers tasks
     What did I measure?     calipers runs list
     See it work             calipers demo
 
     A MODEL is a folder, an .onnx file, a hub id, an .npy or .parquet of vectors, or an http address.
 
-    Exit codes: 0 done, 2 the request or the data is wrong, 3 the model cannot be loaded, 4 inference failed.
+    Exit codes: 0 done, 1 a regression, 2 the request or the data is wrong, 3 the model cannot be loaded,
+    4 inference failed, 5 inconclusive.
     """
 
 
-for _command in (eval_, tasks, runs, demo, doctor):
+for _command in (eval_, compare, build, tasks, runs, report, demo, doctor):
     app.add_command(_command)
 
 

@@ -44,6 +44,7 @@ def eval_(**flags: Any) -> None:
       calipers eval -m ./quantised --dataset pairs.csv --column input_column_1=a input_column_2=b score_column=label
       calipers eval -m google-bert/bert-base-uncased --task fill-mask --samples 100
       calipers eval -m ./reranker --task reranking --dataset queries.jsonl --relevant-from 2
+      calipers eval -m ./reranker --task nanobeir --sets msmarco,nq,scifact
       calipers eval -m ./encoder --task retrieval --dataset ./scifact --rerank ./reranker
       calipers eval -m http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
     """

@@ -34,7 +34,7 @@ class GroupedCommand(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record:
+            if record and not isinstance(parameter, click.Argument):  # the usage line names those
                 groups.setdefault(getattr(parameter, "group", "Other"), []).append(record)
         for name, records in groups.items():
             with formatter.section(name):
@@ -97,12 +97,12 @@ TASK_FLAGS = apply(
 )
 
 RANKING_FLAGS = apply(
-    option("Task", "--at-k", type=int, metavar="K", help="reranking: cut-off of MRR and nDCG. Default: 10."),
+    option("Task", "--at-k", type=int, metavar="K", help="reranking, nanobeir: cut-off of MRR and nDCG. Default: 10."),
     option(
         "Task",
         "--always-rerank-positives/--no-always-rerank-positives",
         default=None,
-        help="reranking: also rank positives that the first stage did not find. Default: yes.",
+        help="reranking, nanobeir: also rank positive texts that the first stage did not find. Default: yes.",
     ),
     option(
         "Task",
@@ -110,6 +110,20 @@ RANKING_FLAGS = apply(
         type=float,
         metavar="GRADE",
         help="reranking: grades from here on are relevant, all alike. Default: grades as they are.",
+    ),
+    option(
+        "Task",
+        "--qrels",
+        metavar="FILE",
+        help="reranking: judgements of all documents by id (TREC or BEIR), instead of what the rows say; "
+        "those that were not found count in the ideal.",
+    ),
+    option(
+        "Task",
+        "--sets",
+        metavar="NAMES",
+        help="nanobeir: msmarco,nq,… or all (thirteen). Default: the eleven without arguana and touche2020, "
+        "as in sentence-transformers. --samples is then for each set.",
     ),
     option("Task", "--top-k", type=int, metavar="K", help="retrieval: how many results a query gets. Default: 100."),
     option("Task", "--query-prompt", metavar="TEXT", help="retrieval: put before every query."),
@@ -121,7 +135,13 @@ RANKING_FLAGS = apply(
         help="retrieval: of vectors. Default: cosine.",
     ),
     option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage."),
-    option("Task", "--rerank-k", type=int, metavar="K", help="retrieval: how many results it reads. Default: 100."),
+    option(
+        "Task",
+        "--rerank-k",
+        type=int,
+        metavar="K",
+        help="retrieval, nanobeir: how many results it reads. Default: 100.",
+    ),
     option(
         "Task", "--run-out", metavar="FILE", type=click.Path(path_type=Path), help="retrieval: write the TREC run file."
     ),
@@ -130,12 +150,12 @@ RANKING_FLAGS = apply(
         "Task",
         "--compat",
         type=click.Choice(["sentence-transformers"]),
-        help="reranking: the figures of that package, faults included.",
+        help="reranking, nanobeir: the figures of that package, faults included.",
     ),
 )
 _TASK_OPTIONS = (
     *("tokens", "window", "word_level", "pll"),
-    *("at_k", "always_rerank_positives", "relevant_from", "label_mapping", "compat"),
+    *("at_k", "always_rerank_positives", "relevant_from", "label_mapping", "compat", "qrels", "sets"),
     *("top_k", "query_prompt", "passage_prompt", "similarity", "rerank_k"),
 )
 

@@ -20,6 +20,13 @@ from calipers.core.errors import (
     name_some,
     printable,
 )
+from calipers.core.figures import (
+    Figure,
+    Named,
+    figure_tables,
+    read_figures,
+    read_named,
+)
 from calipers.core.models import (
     SILENT,
     Encoder,
@@ -67,6 +74,7 @@ __all__ = [
     "Document",
     "Encoder",
     "Example",
+    "Figure",
     "Floats",
     "InferenceError",
     "InvalidOutput",
@@ -77,6 +85,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelInfo",
+    "Named",
     "NoOptions",
     "Outcomes",
     "PairScorer",
@@ -90,7 +99,10 @@ __all__ = [
     "Thresholds",
     "TokenizedText",
     "Verdict",
+    "figure_tables",
     "fingerprint",
     "name_some",
     "printable",
+    "read_figures",
+    "read_named",
 ]

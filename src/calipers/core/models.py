@@ -117,3 +117,7 @@ class MaskedLM(Protocol):
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """For each question the natural log of the probability, and the rank among the vocabulary (1 is best)."""
         ...
+
+    def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
+        """For each question the log-probabilities of the whole vocabulary, float32[n, v]: ask for a few at a time."""
+        ...

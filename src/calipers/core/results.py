@@ -68,6 +68,8 @@ class Metric:
     thresholds: Thresholds = Thresholds(0.05, 0.10)
     digits: int = 2
     needs: tuple[str, ...] = ()  # outcome columns that only some options give; without them the metric is left out
+    same: tuple[str, ...] = ()  # outcome columns in which two models must agree for a difference to mean anything
+    minor: bool = False  # shown by eval; compared only when asked for, being much the same as another
 
     def value(self, columns: Columns) -> float:
         """NaN where the metric is not defined."""
@@ -103,7 +105,8 @@ class Task:
     text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
     run: Callable[[Any, Dataset, Any, Progress], Outcomes]
     options: type[Any] = NoOptions  # a frozen dataclass, every field with a default
-    data: Literal["rows", "beir"] = "rows"  # a table of rows, or a folder with a corpus, queries and judgements
+    # A table of rows; a corpus, queries and judgements; or sets of queries with documents that BM25 found.
+    data: Literal["rows", "beir", "nanobeir"] = "rows"
     metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None  # where the options name the metrics: ndcg@k
 
     def measures(self, options: Any) -> tuple[Metric, ...]:

@@ -75,24 +75,14 @@ def load(reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str
     )
 
 
-def _is_on_hub(reference: str) -> bool:
-    if reference.startswith("hub:"):
-        return True
-    if os.path.exists(os.path.expanduser(reference)):
-        return False
-    if readers.looks_like_a_path(reference):
-        raise DataError(f"there is no dataset at {reference!r}: no such file or folder")
-    return True
-
-
 def _split(reference: str, split: str | None) -> str | None:
-    if _is_on_hub(reference):
+    if hub.is_on_hub(reference):
         return split or "test"
     return readers.choose_split(Path(os.path.expanduser(reference)), split)
 
 
 def _rows(reference: str, options: DataOptions) -> Generator[readers.Row, None, None]:
-    if _is_on_hub(reference):
+    if hub.is_on_hub(reference):
         return hub.read(
             reference.removeprefix("hub:"),
             name=options.name,

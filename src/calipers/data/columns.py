@@ -47,7 +47,7 @@ def records(rows: Iterator[Row], columns: Sequence[Column], named: Mapping[str, 
             continue
         values = {column.key: _value(row, column, named[column.key]) for column in columns}
         yield Record(
-            id=str(number) if id_column is None else _id(row, id_column),
+            id=str(number) if id_column is None else read_id(row, id_column),
             id_column=id_column or "",
             where=row.where,
             values=values,
@@ -64,7 +64,8 @@ def _find_id_column(row: Row, named: Mapping[str, str]) -> str | None:
     return next((name for name in _USUAL_IDS if name in row.values), None)
 
 
-def _id(row: Row, name: str) -> str:
+def read_id(row: Row, name: str) -> str:
+    """The id in this column, as text; without one the row is refused."""
     found = row.values.get(name)
     if found is None or found == "":
         if name not in row.values:
@@ -85,7 +86,8 @@ def _value(row: Row, column: Column, name: str) -> Any:
     return _READERS[column.kind](found, row, name)
 
 
-def _text(found: Any, row: Row, name: str) -> str:
+def read_text(found: Any, row: Row, name: str) -> str:
+    """A value of this column that must be a text; nothing is an empty one."""
     if found is None:
         return ""  # a missing text is a blank one: skipped and counted
     if not isinstance(found, str):
@@ -97,7 +99,8 @@ def _text(found: Any, row: Row, name: str) -> str:
     return found
 
 
-def _number(found: Any, row: Row, name: str) -> float:
+def read_number(found: Any, row: Row, name: str) -> float:
+    """A value of this column that must be a finite number, or a text that is one."""
     try:
         if isinstance(found, bool):
             raise TypeError
@@ -128,7 +131,7 @@ def _texts(found: Any, row: Row, name: str) -> list[str]:
     items = [found] if isinstance(found, str) else found
     if not isinstance(items, list):
         raise DataError(f"{row.where}, column {name!r}: expected a text or a list of texts, found {_show(found)}")
-    return [_text(item, row, name) for item in items]
+    return [read_text(item, row, name) for item in items]
 
 
 def _documents(found: Any, row: Row, name: str) -> list[Document]:
@@ -142,21 +145,21 @@ def _documents(found: Any, row: Row, name: str) -> list[Document]:
 
 def _document(found: Any, row: Row, name: str) -> Document:
     if isinstance(found, str):
-        return Document(_text(found, row, name))
+        return Document(read_text(found, row, name))
     if not isinstance(found, dict) or "text" not in found:
         raise DataError(f"{row.where}, column {name!r}: expected a text or an object with text, found {_show(found)}")
-    title, text = found.get("title"), _text(found["text"], row, name)
+    title, text = found.get("title"), read_text(found["text"], row, name)
     relevance = found.get("relevance")
     return Document(
         text=f"{title} {text}".strip() if title else text,
         id=None if found.get("id") is None else str(found["id"]),
-        relevance=None if relevance is None else _number(relevance, row, f"{name}.relevance"),
+        relevance=None if relevance is None else read_number(relevance, row, f"{name}.relevance"),
     )
 
 
 _READERS: dict[str, Callable[[Any, Row, str], Any]] = {
-    "text": _text,
-    "number": _number,
+    "text": read_text,
+    "number": read_number,
     "label": _label,
     "texts": _texts,
     "documents": _documents,

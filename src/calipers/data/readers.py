@@ -79,8 +79,8 @@ def _splits(files: list[Path]) -> list[str]:
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
-    with _open(path) as file:
-        for number, line in enumerate(_lines(file, path), start=1):
+    with open_text(path) as file:
+        for number, line in enumerate(read_lines(file, path), start=1):
             if line.strip():
                 where = f"{path.name}, line {number}"
                 yield Row(where, _object(_parse(line.strip(), where), where))
@@ -88,8 +88,8 @@ def _jsonl(path: Path) -> Iterator[Row]:
 
 def _json(path: Path) -> Iterator[Row]:
     """A list of objects, an object of equally long lists, or an object whose one list holds the rows."""
-    with _open(path) as file:
-        found = _parse("".join(_lines(file, path)), path.name)
+    with open_text(path) as file:
+        found = _parse("".join(read_lines(file, path)), path.name)
     if isinstance(found, dict):
         lists = {key: value for key, value in found.items() if isinstance(value, list)}
         if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
@@ -105,8 +105,8 @@ def _json(path: Path) -> Iterator[Row]:
 
 def _csv(path: Path) -> Iterator[Row]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    with _open(path) as file:
-        lines = _lines(file, path)
+    with open_text(path) as file:
+        lines = read_lines(file, path)
         first = next(lines, "")
         delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
         rows = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
@@ -127,8 +127,8 @@ def _csv(path: Path) -> Iterator[Row]:
 
 def _text(path: Path) -> Iterator[Row]:
     """One text per line, in a column called text."""
-    with _open(path) as file:
-        for number, line in enumerate(_lines(file, path), start=1):
+    with open_text(path) as file:
+        for number, line in enumerate(read_lines(file, path), start=1):
             yield Row(f"{path.name}, line {number}", {"text": line.rstrip("\r\n")})
 
 
@@ -178,8 +178,8 @@ def _stem(path: Path) -> str:
     return path.name[: -len(_ending(path))]
 
 
-def _open(path: Path) -> IO[str]:
-    """Bytes that are not UTF-8 come through as surrogates, so that `_lines` can name the line that holds them."""
+def open_text(path: Path) -> IO[str]:
+    """Bytes that are not UTF-8 come through as surrogates, so that `read_lines` can name the line that holds them."""
     try:
         if path.suffix.lower() == ".gz":
             return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -188,7 +188,7 @@ def _open(path: Path) -> IO[str]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _lines(file: IO[str], path: Path) -> Iterator[str]:
+def read_lines(file: IO[str], path: Path) -> Iterator[str]:
     number = 0
     try:
         for line in file:

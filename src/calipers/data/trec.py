@@ -2,27 +2,53 @@
 
 A run is what a search gave: `query Q0 document rank score tag`. As in trec_eval the score decides the order and the
 rank is not read. Judgements are `query 0 document grade`, or BEIR's `query-id  corpus-id  score` with or without the
-header.
+header, or rows of a .jsonl or .parquet with these names.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from calipers.core import DataError, RequestError, name_some
-from calipers.data import readers
+from calipers.core import DataError, Dataset, RequestError, fingerprint, name_some
+from calipers.data import columns, readers
 
 Judgements = dict[str, dict[str, float]]  # query id → document id → grade
 Run = dict[str, dict[str, float]]  # query id → document id → score
+Judged = tuple[str, str, str, float]  # where it stands, query id, document id, grade
+ROWS = (".jsonl", ".jsonl.gz", ".parquet")
 _BEIR = ("query-id", "corpus-id", "score")
 
 
 def read_qrels(path: Path) -> Judgements:
     """Grades by query and document, in the order of the file. A line that is there twice counts once; two grades for
-    the same pair are an error."""
+    the same pair are an error. A .jsonl or .parquet has rows with BEIR's names."""
+    if path.name.endswith(ROWS):
+        return gather(qrels_of(readers.read(path, None)))
+    return gather(_judged(path))
+
+
+def gather(judged: Iterable[Judged]) -> Judgements:
     found: Judgements = {}
+    for where, query, document, grade in judged:
+        if found.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(
+                f"{where}: query {query!r} and document {document!r} have the grade {grade:g} here "
+                f"and {found[query][document]:g} above"
+            )
+    return found
+
+
+def qrels_of(rows: Iterable[readers.Row]) -> Iterator[Judged]:
+    """Judgements from rows with BEIR's three names."""
+    for row in rows:
+        query, document = (columns.read_id(row, name) for name in _BEIR[:2])
+        yield row.where, query, document, columns.read_number(row.values.get(_BEIR[2]), row, _BEIR[2])
+
+
+def _judged(path: Path) -> Iterator[Judged]:
     order: Sequence[int] | None = None
     for where, cells in _cells(path):
         if order is None:
@@ -32,13 +58,37 @@ def read_qrels(path: Path) -> Judgements:
         if len(cells) != max(3, max(order) + 1):
             raise DataError(f"{where}: expected {max(3, max(order) + 1)} fields as before, found {len(cells)}")
         query, document, written = (cells[i] for i in order)
-        grade = _number(written, "a grade", where)
-        if found.setdefault(query, {}).setdefault(document, grade) != grade:
-            raise DataError(
-                f"{where}: query {query!r} and document {document!r} have the grade {grade:g} here "
-                f"and {found[query][document]:g} above"
-            )
-    return found
+        yield where, query, document, _number(written, "a grade", where)
+
+
+def add_qrels(dataset: Dataset, path: Path) -> Dataset:
+    """The rows with a column `qrels`, {document id: grade}: the judgements of the query that has the row's id.
+
+    A row that the file does not judge has none, and is told; of a whole dataset it is also counted how many judged
+    queries have no row. The fingerprint covers the judgements.
+    """
+    qrels = read_qrels(path)
+    unjudged = [id for id in dataset.ids if id not in qrels]
+    if len(unjudged) == len(dataset):
+        raise DataError(
+            f"{path} judges no query of {dataset.source.path}: it has {name_some(list(qrels), 3) or 'none'}, "
+            f"and the rows {name_some(dataset.ids, 3)} (--column id_column=NAME says which are the ids)"
+        )
+    values = {**dataset.columns, "qrels": [qrels.get(id, {}) for id in dataset.ids]}
+    notes = dataset.notes
+    if unjudged:
+        notes += (f"{len(unjudged)} queries have no judgement in {path.name} and no figure: {name_some(unjudged)}",)
+    known = set(dataset.ids)
+    counts = {**dataset.counts, "queries_unjudged": len(unjudged)}
+    if dataset.source.requested is None:
+        counts["judged_queries_missing"] = sum(id not in known for id in qrels)
+    return replace(
+        dataset,
+        columns=values,
+        fingerprint=fingerprint(dataset.ids, values, dataset.tables),
+        counts=counts,
+        notes=notes,
+    )
 
 
 def read_run(path: Path) -> Run:
@@ -92,8 +142,8 @@ def _write(path: Path, lines: Iterable[str], words: Sequence[str] = ()) -> None:
 
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
-    with readers._open(path) as file:
-        for number, line in enumerate(readers._lines(file, path), start=1):
+    with readers.open_text(path) as file:
+        for number, line in enumerate(readers.read_lines(file, path), start=1):
             if line.strip():
                 cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
                 yield f"{path.name}, line {number}", [cell.strip() for cell in cells]

@@ -38,3 +38,24 @@ def mean_statistic(values: NDArray[Any]) -> Statistic:
     """
     known = np.isfinite(values)
     return ratio_statistic(np.where(known, values, 0.0), known)
+
+
+def macro_mean_statistic(values: NDArray[Any], groups: NDArray[Any]) -> Statistic:
+    """The mean over groups of the mean over a group's examples: each group counts the same, however many it has.
+
+    Examples without a value (NaN) are left out of their group. A resample in which a group has no example with a value
+    is NaN, and so is all of it where a group has none at all; no examples are NaN.
+
+    >>> macro = macro_mean_statistic(np.array([1.0, 0.0, 0.0, 0.5]), np.array([0, 0, 0, 7]))
+    >>> macro(np.array([[1, 3], [1, 0], [1, 0], [1, 0]]))
+    array([0.41666667,        nan])
+    """
+    places = [np.flatnonzero(groups == name) for name in np.unique(groups)]
+    means = [(rows, mean_statistic(values[rows])) for rows in places]
+
+    def statistic(counts: Counts) -> Floats:
+        if not means:
+            return np.full(counts.shape[1], np.nan)
+        return np.asarray(np.mean([mean(counts[rows]) for rows, mean in means], axis=0), np.float64)
+
+    return statistic

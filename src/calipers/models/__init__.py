@@ -6,11 +6,11 @@ import importlib
 from typing import cast
 
 from calipers.core import Model, ModelError
-from calipers.models import hub
+from calipers.models import hub, identity
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, find
 
-__all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "load"]
+__all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "identity", "load"]
 
 # What a task may ask of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
 _ENCODERS = {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"}

@@ -42,12 +42,7 @@ class Settings:
 def load(source: Source, options: ModelOptions) -> BM25:
     """`source.reference` is `bm25`, or has settings behind a colon, which may have been taken off already."""
     options.refuse_others("BM25", "model_id")
-    try:
-        version = metadata.version("bm25s")
-    except metadata.PackageNotFoundError as error:
-        raise ModelError("BM25 needs the package bm25s: pip install bm25s") from error
-    settings = parse(source.reference.removeprefix("bm25").removeprefix(":"))
-    facts = {**asdict(settings), "tokens": _TOKEN, "bm25s": version}
+    settings, facts = settle(source)
     info = ModelInfo(
         backend="bm25",
         model_id=options.model_id or "bm25",
@@ -57,6 +52,16 @@ def load(source: Source, options: ModelOptions) -> BM25:
         settings=facts,
     )
     return BM25(settings, info)
+
+
+def settle(source: Source) -> tuple[Settings, dict[str, Any]]:
+    """The settings, and all that decides what is found."""
+    try:
+        version = metadata.version("bm25s")
+    except metadata.PackageNotFoundError as error:
+        raise ModelError("BM25 needs the package bm25s: pip install bm25s") from error
+    settings = parse(source.reference.removeprefix("bm25").removeprefix(":"))
+    return settings, {**asdict(settings), "tokens": _TOKEN, "bm25s": version}
 
 
 def parse(text: str) -> Settings:

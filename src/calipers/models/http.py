@@ -81,15 +81,17 @@ class HttpEncoder:
             },
         )
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
         distinct = list(dict.fromkeys(texts))
-        prompt = self._options.prompt or ""
+        before = (self._options.prompt or "") if prompt is None else prompt
         progress.start("Encoding", len(distinct))
         batches = [distinct[i : i + self._rows] for i in range(0, len(distinct), self._rows)]
         parts = []
         with ThreadPoolExecutor(max_workers=REQUESTS) as pool:
             try:
-                for part in pool.map(lambda rows: embed(self._url, [prompt + r for r in rows], self._options), batches):
+                for part in pool.map(lambda rows: embed(self._url, [before + r for r in rows], self._options), batches):
                     parts.append(part)
                     progress.advance(len(part))
             finally:

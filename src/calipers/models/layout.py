@@ -10,7 +10,7 @@ from typing import Any
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
-from calipers.models.tokenizer import longest_input, read_json
+from calipers.models.tokenizer import Tokenizer, longest_input, read_json
 
 # Names of pooling modes: in the older file format, in the newer one, and ours.
 _OLD_POOLING = {
@@ -35,6 +35,7 @@ class Layout:
     lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
+    include_prompt: bool = True  # False: the prompt's tokens are left out of the pooling
     further: tuple[str, ...] = ()
 
 
@@ -48,6 +49,11 @@ class EncoderSettings:
     max_length: int | None
     lower_case: bool
     prompt: str
+    include_prompt: bool
+
+    def tokens_to_skip(self, prompt: str, tokenizer: Tokenizer) -> int:
+        """How many tokens at the head of a text pooling leaves out, the special token before the prompt included."""
+        return 0 if self.include_prompt or not prompt else tokenizer.prompt_length(prompt)
 
 
 def read_layout(folder: Path) -> Layout:
@@ -55,7 +61,7 @@ def read_layout(folder: Path) -> Layout:
     transformer = folder / next((m["path"] for m in modules if m["kind"] == "Transformer"), "")
     bert = read_json(transformer / "sentence_bert_config.json")
     general = read_json(folder / "config_sentence_transformers.json")
-    pooling, odd = _pooling(folder, modules)
+    pooling, include_prompt, odd = _pooling(folder, modules)
     plain = ("Transformer", "Pooling", "Normalize")
     return Layout(
         transformer=transformer,
@@ -65,6 +71,7 @@ def read_layout(folder: Path) -> Layout:
         lower_case=bool(bert.get("do_lower_case")),
         prompts={k: v for k, v in (general.get("prompts") or {}).items() if isinstance(v, str)},
         default_prompt_name=general.get("default_prompt_name"),
+        include_prompt=include_prompt,
         further=(*(m["kind"] for m in modules if m["kind"] not in plain), *odd),
     )
 
@@ -80,7 +87,17 @@ def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
         max_length=options.max_length or layout.max_length,
         lower_case=layout.lower_case,
         prompt=_prompt(layout, options),
+        include_prompt=layout.include_prompt,
     )
+
+
+def told_prompts(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, Any]:
+    """What an encoder says of its prompts: the one it puts before a text, and the named ones to choose from.
+
+    There is nothing left to choose where the user named one: a task must not put another in its place.
+    """
+    asked = options.prompt is not None or options.prompt_name is not None
+    return {"prompt": settings.prompt} | ({"prompts": dict(layout.prompts)} if layout.prompts and not asked else {})
 
 
 def _prompt(layout: Layout, options: ModelOptions) -> str:
@@ -106,18 +123,16 @@ def _modules(folder: Path) -> list[dict[str, str]]:
         raise ModelError(f"{path} is not the module list of a sentence-transformers model: {error!r}") from error
 
 
-def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, tuple[str, ...]]:
-    """Our name of the pooling, and what about it we leave to sentence-transformers."""
+def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, bool, tuple[str, ...]]:
+    """Our name of the pooling, whether the prompt is a part of it, and what we leave to sentence-transformers."""
     path = next((m["path"] for m in modules if m["kind"] == "Pooling"), None)
     if path is None:
-        return None, ()
+        return None, True, ()
     config = read_json(folder / path / "config.json")
     modes = _pooling_modes(config)
     if len(modes) != 1 or modes[0] not in _OURS:
-        return None, (f"Pooling({'+'.join(modes) or 'none'})",)
-    if config.get("include_prompt", True) is False:
-        return _OURS[modes[0]], ("Pooling(include_prompt=false)",)
-    return _OURS[modes[0]], ()
+        return None, True, (f"Pooling({'+'.join(modes) or 'none'})",)
+    return _OURS[modes[0]], config.get("include_prompt", True) is not False, ()
 
 
 def _pooling_modes(config: Mapping[str, Any]) -> list[str]:

@@ -103,6 +103,35 @@ def ask(
     return log_probs, ranks
 
 
+def distributions(
+    questions: MaskedTokens, *, forward: Forward, tokenizer: MaskTokenizer, batching: Batching, workers: int
+) -> NDArray[np.float32]:
+    """The log-probabilities of all tokens for each question, float32[n, vocabulary]: ask for a few at a time."""
+    found: NDArray[np.float32] | None = None
+
+    def compute(rows: Ints) -> Logits:
+        batch, positions, _ = hide(questions, rows, tokenizer, batching)
+        return log_softmax(forward(batch, positions)[: batch.rows])
+
+    lengths = np.array([len(ids) for ids in questions.texts])[questions.text]
+    for rows, answer in answers(lengths, compute, batching, workers):
+        if found is None:
+            found = np.empty((len(questions), answer.shape[1]), np.float32)
+        found[rows] = answer
+    assert found is not None, "there is no question"
+    return found
+
+
+def log_softmax(logits: Logits) -> Logits:
+    """
+    >>> np.exp(log_softmax(np.log(np.array([[1, 3]], np.float32)))).round(4)
+    array([[0.25, 0.75]], dtype=float32)
+    """
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    total = np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)
+    return np.asarray(shifted - np.log(total), np.float32)
+
+
 def hide(questions: MaskedTokens, rows: Ints, tokenizer: MaskTokenizer, batching: Batching) -> tuple[Batch, Ints, Ints]:
     """The batch with its masks in place, the position to read in each row, and what stood there."""
     texts = [questions.texts[i] for i in questions.text[rows]]

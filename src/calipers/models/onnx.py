@@ -6,9 +6,9 @@ its shape, and a batch is padded to what the graph demands and to nothing more.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError
 from calipers.models import batching, hub
-from calipers.models.layout import EncoderSettings, read_layout, settle
+from calipers.models.layout import EncoderSettings, Layout, read_layout, settle, told_prompts
+from calipers.models.onnx_files import quantises_dynamically, weight_files
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
@@ -68,37 +69,32 @@ _PARTS = (
 def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider")
     options.refuse_others("an ONNX graph", *used, "output", "batch_tokens", "batch_size")
-    provider = choose_provider(options)
-    file = graph_file(source, options)
-    folder = settings_folder(file, options)
-    layout = read_layout(folder)
-    settings = settle(layout, options)
-    session = open_session(file, provider)
-    graph = read_graph(session, file, read_json(layout.transformer / "config.json"))
-    if graph.length and (settings.max_length is None or settings.max_length > graph.length):
-        settings = replace(settings, max_length=graph.length)
-    tokenizer = open_tokenizer(layout.transformer, max_length=settings.max_length, lower_case=settings.lower_case)
-    size = choose_batching(file, graph, options)
-    output = _choose_output(session, graph, tokenizer, size, options)
-    info = ModelInfo(
-        backend="onnx",
-        model_id=options.model_id or (folder_name(file) if source.path else source.reference),
-        path=str(file),
-        device=f"{options.device} ({provider})",
-        fingerprint=hub.fingerprint(content_files(file, layout.transformer)),
-        settings={
-            "provider": provider,
-            "output": output.name,
-            "pooling": "in the graph" if output.pooled else settings.pooling,
-            "pooling_assumed": settings.pooling_assumed and not output.pooled,
-            "normalize": settings.normalize,
-            "prompt": settings.prompt,
-            "max_length": tokenizer.max_length,
-            "shape": graph.shape,
-            "batching": str(size),
-        },
+    opened = open_graph(source, options)
+    settings = settle(opened.layout, options)
+    settings = replace(settings, max_length=opened.graph.limit(settings.max_length))
+    tokenizer = open_tokenizer(
+        opened.layout.transformer, max_length=settings.max_length, lower_case=settings.lower_case
     )
-    return OnnxEncoder(session, graph, output, tokenizer, settings, size, options.workers, info)
+    output = _choose_output(opened, tokenizer, options)
+    told = {
+        "output": output.name,
+        "pooling": "in the graph" if output.pooled else settings.pooling,
+        "pooling_assumed": settings.pooling_assumed and not output.pooled,
+        "normalize": settings.normalize,
+        **told_prompts(opened.layout, settings, options),
+        "max_length": tokenizer.max_length,
+    }
+    info = replace(opened.info(source, options, told), notes=() if output.pooled else _left_out(opened.layout))
+    return OnnxEncoder(opened, output, tokenizer, settings, options.workers, info)
+
+
+def _left_out(layout: Layout) -> tuple[str, ...]:
+    if not layout.further:
+        return ()
+    return (
+        f"the model's files ask for {', '.join(layout.further)}, which is not in the graph and is not run: "
+        "these are not the vectors that sentence-transformers gives",
+    )
 
 
 @dataclass(frozen=True)
@@ -121,11 +117,72 @@ class Graph:
     def shape(self) -> str:
         return f"[{self.rows or 'any'}, {self.length or 'any'}]"
 
+    def limit(self, *lengths: int | None) -> int | None:
+        """The least of the lengths that are known, the graph's own among them."""
+        return min((n for n in (*lengths, self.length) if n), default=None)
+
     def feeds(self, batch: batching.Batch) -> dict[str, NDArray[Any]]:
         values = {"ids": batch.ids, "mask": batch.mask, "type": batch.type_ids}
         if any(i.part == "position" for i in self.inputs):
             values["position"] = np.broadcast_to(np.arange(batch.ids.shape[1]), batch.ids.shape) + self.first_position
         return {i.name: np.ascontiguousarray(values[i.part], dtype=i.dtype) for i in self.inputs}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A graph ready to run. `layout` and `config` are of the folder with its tokenizer and settings."""
+
+    file: Path
+    folder: Path
+    layout: Layout
+    config: dict[str, Any]
+    provider: str
+    session: Any
+    graph: Graph
+    size: batching.Batching
+
+    def run(
+        self, outputs: list[str], batch: batching.Batch, more: dict[str, NDArray[Any]] | None = None
+    ) -> list[NDArray[Any]]:
+        """The named outputs; `more` are inputs that are not made from the batch."""
+        try:
+            found: list[NDArray[Any]] = self.session.run(outputs, self.graph.feeds(batch) | (more or {}))
+        except Exception as error:  # onnxruntime's errors have no common base class
+            raise InferenceError(f"ONNX Runtime failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
+        return found
+
+    def try_outputs(self, batch: batching.Batch, options: ModelOptions) -> dict[str, NDArray[Any]]:
+        """What one batch gives, by the name of the output: what a graph declares may be wrong or missing."""
+        names = [output.name for output in self.session.get_outputs()]
+        if options.output and options.output not in names:
+            raise RequestError(f"the graph has no output {options.output!r}: it has {', '.join(names)}")
+        wanted = [options.output] if options.output else names
+        try:
+            return dict(zip(wanted, map(np.asarray, self.run(wanted, batch)), strict=True))
+        except InferenceError as error:
+            raise ModelError(f"the graph cannot be run on a short text: {error}") from error
+
+    def info(self, source: Source, options: ModelOptions, told: dict[str, Any]) -> ModelInfo:
+        """What every ONNX model says of itself, and `told`, which is of its kind."""
+        return ModelInfo(
+            backend="onnx",
+            model_id=options.model_id or (folder_name(self.file) if source.path else source.reference),
+            path=str(self.file),
+            device=f"{options.device} ({self.provider})",
+            fingerprint=hub.fingerprint(content_files(self.file, self.layout.transformer)),
+            settings={"provider": self.provider, **told, "shape": self.graph.shape, "batching": str(self.size)},
+        )
+
+
+def open_graph(source: Source, options: ModelOptions) -> Opened:
+    provider = choose_provider(options)
+    file = graph_file(source, options)
+    folder = settings_folder(file, options)
+    layout = read_layout(folder)
+    config = read_json(layout.transformer / "config.json")
+    session = open_session(file, provider)
+    graph = read_graph(session, file, config)
+    return Opened(file, folder, layout, config, provider, session, graph, choose_batching(file, graph, options))
 
 
 @dataclass(frozen=True)
@@ -137,62 +194,55 @@ class Output:
 class OnnxEncoder:
     def __init__(
         self,
-        session: Any,
-        graph: Graph,
+        opened: Opened,
         output: Output,
         tokenizer: Tokenizer,
         settings: EncoderSettings,
-        size: batching.Batching,
         workers: int,
         info: ModelInfo,
     ) -> None:
         self.info = info
-        self._session = session
-        self._graph = graph
+        self._opened = opened
         self._output = output
         self._tokenizer = tokenizer
         self._settings = settings
-        self._batching = size
         self._workers = workers
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        prompt = self._settings.prompt if prompt is None else prompt
+        skip = self._settings.tokens_to_skip(prompt, self._tokenizer)
+        if skip and self._output.pooled:
+            raise RequestError(
+                f"{self.info.model_id} was trained without its prompt in the pooling, and its graph pools all tokens: "
+                "take the prompt away with --prompt '', or read token embeddings with --graph-output"
+            )
         return batching.encode(
-            [self._settings.prompt + text for text in texts],
+            [prompt + text for text in texts],
             tokenizer=self._tokenizer,
-            forward=self._forward,
-            batching=self._batching,
+            forward=partial(self._forward, skip=skip),
+            batching=self._opened.size,
             workers=self._workers,
             progress=progress,
         )
 
-    def _forward(self, batch: batching.Batch) -> NDArray[np.float32]:
-        found = run(self._session, [self._output.name], self._graph, batch)[0].astype(np.float32, copy=False)
-        vectors = found if self._output.pooled else pool(found, batch.mask, self._settings.pooling)
+    def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
+        """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
+        return self._tokenizer.pieces(words)
+
+    def _forward(self, batch: batching.Batch, skip: int = 0) -> NDArray[np.float32]:
+        found = self._opened.run([self._output.name], batch)[0].astype(np.float32, copy=False)
+        vectors = found if self._output.pooled else pool(found, batch.mask, self._settings.pooling, skip=skip)
         return unit(vectors) if self._settings.normalize else vectors
-
-
-def run(
-    session: Any,
-    outputs: list[str],
-    graph: Graph,
-    batch: batching.Batch,
-    more: dict[str, NDArray[Any]] | None = None,
-) -> list[NDArray[Any]]:
-    """The named outputs; `more` are inputs that are not made from the batch."""
-    try:
-        found: list[NDArray[Any]] = session.run(outputs, graph.feeds(batch) | (more or {}))
-    except Exception as error:  # onnxruntime's errors have no common base class
-        raise InferenceError(f"ONNX Runtime failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
-    return found
 
 
 def choose_provider(options: ModelOptions) -> str:
     import onnxruntime
 
-    asked = options.provider or options.device
-    known = onnxruntime.get_all_providers()
-    name = _PROVIDERS.get(asked.lower(), asked)
-    if name not in known:
+    name = provider_name(options)
+    if name not in onnxruntime.get_all_providers():
+        asked = options.provider or options.device
         raise RequestError(f"unknown execution provider {asked!r}: expected one of {', '.join(_PROVIDERS)}")
     here = available_providers()
     if name not in here:
@@ -200,7 +250,12 @@ def choose_provider(options: ModelOptions) -> str:
             f"the execution provider {name} is not in this build of onnxruntime (it has {', '.join(here)}): "
             "install the onnxruntime package made for it"
         )
-    return str(name)
+    return name
+
+
+def provider_name(options: ModelOptions) -> str:
+    asked = options.provider or options.device
+    return _PROVIDERS.get(asked.lower(), asked)
 
 
 def available_providers() -> list[str]:
@@ -254,42 +309,27 @@ def read_graph(session: Any, file: Path, config: dict[str, Any]) -> Graph:
 
 
 def choose_batching(file: Path, graph: Graph, options: ModelOptions) -> batching.Batching:
-    fixed = {"fixed_rows": graph.rows, "fixed_length": graph.length}
     if graph.rows:
-        return batching.Batching(None, graph.rows, f"the graph's shape is {graph.shape}", **fixed)
+        free = batching.Batching(None, graph.rows, f"the graph's shape is {graph.shape}")
+    else:
+        free = free_batching(file, options)
+    return replace(free, fixed_rows=graph.rows, fixed_length=graph.length)
+
+
+def free_batching(file: Path, options: ModelOptions) -> batching.Batching:
+    """The batches of a graph whose shape leaves them free."""
     if options.batch_size or options.batch_tokens:
-        return batching.Batching(options.batch_tokens, options.batch_size, "as asked", **fixed)
+        return batching.Batching(options.batch_tokens, options.batch_size, "as asked")
     if quantises_dynamically(file):
-        return batching.Batching(None, 1, "the graph quantises activations per batch", **fixed)
-    return batching.Batching(_BATCH_TOKENS, None, "", **fixed)
+        return batching.Batching(None, 1, "the graph quantises activations per batch")
+    return batching.Batching(_BATCH_TOKENS, None, "")
 
 
-def quantises_dynamically(file: Path) -> bool:
-    """Whether a row's answer depends on its neighbours: one range is taken over the whole batch.
-
-    DynamicQuantizeLinear and the fused DynamicQuantizeMatMul do that. Operator names stand in the file as plain
-    text, so it is searched as bytes: a 2 GB graph is not parsed for one bit, and the onnx package is not needed.
-    """
-    with file.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b"DynamicQuantize") >= 0
-
-
-def _choose_output(
-    session: Any, graph: Graph, tokenizer: Tokenizer, size: batching.Batching, options: ModelOptions
-) -> Output:
-    """Run one text and look at the shapes, because what a graph declares may be wrong or missing."""
-    names = [output.name for output in session.get_outputs()]
-    if options.output and options.output not in names:
-        raise RequestError(f"the graph has no output {options.output!r}: it has {', '.join(names)}")
-    batch = batching.pad(tokenizer.encode(["The quick brown fox."]), tokenizer.pad_id, size)
-    wanted = [options.output] if options.output else names
-    try:
-        found = dict(zip(wanted, run(session, wanted, graph, batch), strict=True))
-    except InferenceError as error:
-        raise ModelError(f"the graph cannot be run on a short text: {error}") from error
-    shapes = {
-        name: np.shape(value) for name, value in found.items() if np.issubdtype(np.asarray(value).dtype, np.floating)
-    }
+def _choose_output(opened: Opened, tokenizer: Tokenizer, options: ModelOptions) -> Output:
+    """Run one text and look at the shapes."""
+    batch = batching.pad(tokenizer.encode(["The quick brown fox."]), tokenizer.pad_id, opened.size)
+    found = opened.try_outputs(batch, options)
+    shapes = {name: value.shape for name, value in found.items() if np.issubdtype(value.dtype, np.floating)}
     tokens = [n for n, s in shapes.items() if len(s) == 3 and s[:2] == batch.ids.shape and s[2] > 1]
     pooled = [n for n, s in shapes.items() if len(s) == 2 and s[0] == batch.ids.shape[0] and s[1] > 1]
     # A pooled [b, d] beside token embeddings is BERT's pooler, which is no sentence vector, unless it says it is.
@@ -307,7 +347,7 @@ def _choose_output(
         return Output(pooled[0], pooled=True)
     raise ModelError(
         "the graph gives no embeddings: expected an output [batch, length, d] or [batch, d], "
-        f"found {', '.join(f'{n} {list(np.shape(v))}' for n, v in found.items())}"
+        f"found {', '.join(f'{n} {list(v.shape)}' for n, v in found.items())}"
     )
 
 
@@ -347,9 +387,7 @@ def settings_folder(file: Path, options: ModelOptions) -> Path:
 
 def content_files(file: Path, folder: Path) -> list[Path]:
     """The files that decide what comes out: graph, external weights, tokenizer."""
-    weights = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]
-    weights += [p for p in file.parent.glob(f"{file.stem}*.data") if p not in weights]
-    return [*weights, *(p for p in [folder / "tokenizer.json"] if p.exists())]
+    return [*weight_files(file), *(p for p in [folder / "tokenizer.json"] if p.exists())]
 
 
 def folder_name(file: Path) -> str:

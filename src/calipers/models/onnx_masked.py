@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, MaskedTokens, ModelError, ModelInfo, Progress, TokenizedText
-from calipers.models import hub, masking
+from calipers.models import masking
 from calipers.models.batching import Batch, Batching
-from calipers.models.onnx import (
-    Graph,
-    choose_batching,
-    choose_provider,
-    content_files,
-    folder_name,
-    graph_file,
-    open_session,
-    read_graph,
-    run,
-    settings_folder,
-)
+from calipers.models.onnx import Opened, open_graph, open_session
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input, read_json
+from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input
 
 POSITIONS = "calipers_positions"
 
@@ -34,37 +22,19 @@ POSITIONS = "calipers_positions"
 def load(source: Source, options: ModelOptions) -> OnnxMaskedLM:
     used = ("model_id", "revision", "max_length", "device", "provider", "output", "batch_tokens", "batch_size")
     options.refuse_others("a masked language model in ONNX", *used)
-    provider = choose_provider(options)
-    file = graph_file(source, options)
-    folder = settings_folder(file, options)
-    session = open_session(file, provider)
-    graph = read_graph(session, file, read_json(folder / "config.json"))
-    limits = (options.max_length, longest_input(folder), graph.length)
-    tokenizer = masking.MaskTokenizer(
-        fast_backend(folder), folder, max_length=min((n for n in limits if n), default=USUAL_LIMIT)
-    )
-    size = choose_batching(file, graph, options)
-    output, vocabulary = _find_logits(session, graph, tokenizer, size, options)
+    opened = open_graph(source, options)
+    folder = opened.layout.transformer
+    longest = opened.graph.limit(options.max_length, longest_input(folder)) or USUAL_LIMIT
+    tokenizer = masking.MaskTokenizer(fast_backend(folder), folder, max_length=longest)
+    output, vocabulary = _find_logits(opened, tokenizer, options)
     masking.refuse_misfit(tokenizer, vocabulary, folder)
-    full = _Full(session, graph, output)
-    short, told = _find_short_cut(file, provider, full, tokenizer, vocabulary, size)
-    size = masking.bound_memory(size, vocabulary, positions_kept=1 if short else tokenizer.max_length)
-    info = ModelInfo(
-        backend="onnx",
-        model_id=options.model_id or (folder_name(file) if source.path else source.reference),
-        path=str(file),
-        device=f"{options.device} ({provider})",
-        fingerprint=hub.fingerprint(content_files(file, folder)),
-        settings={
-            "provider": provider,
-            "output": output,
-            "max_length": tokenizer.max_length,
-            "shape": graph.shape,
-            "short_cut": told,
-            "batching": str(size),
-        },
-    )
-    return OnnxMaskedLM(short or full, tokenizer, size, options.workers, info)
+    full = _Full(opened, output)
+    short, short_cut = _find_short_cut(full, tokenizer, vocabulary)
+    kept = 1 if short else tokenizer.max_length
+    opened = replace(opened, size=masking.bound_memory(opened.size, vocabulary, positions_kept=kept))
+    told = {"output": output, "max_length": tokenizer.max_length, "short_cut": short_cut}
+    info = opened.info(source, options, told)
+    return OnnxMaskedLM(short or full, tokenizer, opened.size, options.workers, info)
 
 
 class OnnxMaskedLM:
@@ -93,15 +63,24 @@ class OnnxMaskedLM:
             progress=progress,
         )
 
+    def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
+        return masking.distributions(
+            questions,
+            forward=self._forward,
+            tokenizer=self._tokenizer,
+            batching=self._batching,
+            workers=self._workers,
+        )
+
 
 class _Full:
     """The graph as it is: logits at every position, of which one is kept."""
 
-    def __init__(self, session: Any, graph: Graph, output: str) -> None:
-        self.session, self.graph, self.output = session, graph, output
+    def __init__(self, opened: Opened, output: str) -> None:
+        self.opened, self.output = opened, output
 
     def __call__(self, batch: Batch, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        logits = run(self.session, [self.output], self.graph, batch)[0]
+        logits = self.opened.run([self.output], batch)[0]
         return np.asarray(logits[np.arange(len(logits)), positions], dtype=np.float32)
 
 
@@ -110,17 +89,14 @@ class _Short(_Full):
 
     def __call__(self, batch: Batch, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         extra = {POSITIONS: positions.reshape(-1, 1, 1)}
-        return np.asarray(run(self.session, [self.output], self.graph, batch, extra)[0][:, 0], dtype=np.float32)
+        return np.asarray(self.opened.run([self.output], batch, extra)[0][:, 0], dtype=np.float32)
 
 
-def _find_logits(
-    session: Any, graph: Graph, tokenizer: masking.MaskTokenizer, size: Batching, options: ModelOptions
-) -> tuple[str, int]:
+def _find_logits(opened: Opened, tokenizer: masking.MaskTokenizer, options: ModelOptions) -> tuple[str, int]:
     """The output [b, s, v] that is at least as wide as the vocabulary, found by running one row."""
-    ids = np.full((size.fixed_rows or 1, size.fixed_length or 4), tokenizer.mask_id)
+    ids = np.full((opened.size.fixed_rows or 1, opened.size.fixed_length or 4), tokenizer.mask_id)
     batch = Batch(ids, np.zeros_like(ids), np.ones_like(ids), rows=1)
-    names = [options.output] if options.output else [output.name for output in session.get_outputs()]
-    shapes = {name: value.shape for name, value in zip(names, run(session, names, graph, batch), strict=True)}
+    shapes = {name: value.shape for name, value in opened.try_outputs(batch, options).items()}
     wide = {name: s[2] for name, s in shapes.items() if len(s) == 3 and s[:2] == ids.shape}
     fitting = {name: width for name, width in wide.items() if width >= tokenizer.vocab_size}
     if not fitting:
@@ -133,18 +109,18 @@ def _find_logits(
     return name, fitting[name]
 
 
-def _find_short_cut(
-    file: Path, provider: str, full: _Full, tokenizer: masking.MaskTokenizer, vocabulary: int, size: Batching
-) -> tuple[_Short | None, str]:
+def _find_short_cut(full: _Full, tokenizer: masking.MaskTokenizer, vocabulary: int) -> tuple[_Short | None, str]:
+    opened = full.opened
     try:
         from calipers.models import onnx_rewrite
     except ImportError:
         return None, "none: rewriting the graph needs onnx (pip install onnx)"
     worst = None
-    for name, content in onnx_rewrite.read_at_position(file, full.output, POSITIONS):
+    for name, content in onnx_rewrite.read_at_position(opened.file, full.output, POSITIONS):
         try:
-            short = _Short(open_session(file, provider, content=content), full.graph, full.output)
-            worst = masking.difference(full, short, tokenizer, vocabulary, size)
+            session = open_session(opened.file, opened.provider, content=content)
+            short = _Short(replace(opened, session=session), full.output)
+            worst = masking.difference(full, short, tokenizer, vocabulary, opened.size)
         except Exception:  # a rewritten graph that does not load or run is one that is not taken
             worst = float("inf")
             continue

@@ -10,25 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError
-from calipers.models import batching, hub
+from calipers.core import SILENT, ModelError, ModelInfo, Progress
+from calipers.models import batching
 from calipers.models.heads import Head, Pair, Scores, read_head, told_settings
-from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
-from calipers.models.onnx import (
-    Graph,
-    choose_batching,
-    choose_provider,
-    content_files,
-    folder_name,
-    graph_file,
-    open_session,
-    read_graph,
-    run,
-    settings_folder,
-)
+from calipers.models.layout import Layout, settle
+from calipers.models.onnx import Opened, open_graph
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import Tokenizer, open_tokenizer, read_json
+from calipers.models.tokenizer import Tokenizer, open_tokenizer
 
 # Words in the names of outputs that tell scores from embeddings.
 _SCORES = ("logit", "score", "prob")
@@ -38,62 +27,40 @@ _EMBEDDINGS = ("embed", "hidden", "pooler", "pooled")
 def load(source: Source, options: ModelOptions) -> OnnxScorer:
     used = ("model_id", "revision", "prompt", "prompt_name", "max_length", "device", "provider", "output")
     options.refuse_others("a cross-encoder in ONNX", *used, "batch_tokens", "batch_size")
-    provider = choose_provider(options)
-    file = graph_file(source, options)
-    folder = settings_folder(file, options)
-    layout = read_layout(folder)
-    session = open_session(file, provider)
-    config = read_json(layout.transformer / "config.json")
-    graph = read_graph(session, file, config)
-    settings = settle(layout, options)
-    lengths = [n for n in (settings.max_length, graph.length) if n]
+    opened = open_graph(source, options)
+    settings = settle(opened.layout, options)
     tokenizer = open_tokenizer(
-        layout.transformer, max_length=min(lengths, default=None), lower_case=settings.lower_case, pairs=True
+        opened.layout.transformer,
+        max_length=opened.graph.limit(settings.max_length),
+        lower_case=settings.lower_case,
+        pairs=True,
     )
-    size = choose_batching(file, graph, options)
-    output, labels = _find_scores(session, graph, tokenizer, size, options)
-    _refuse_embeddings(file, config, labels)
-    head = _head(folder, layout, labels)
+    output, labels = _find_scores(opened, tokenizer, options)
+    _refuse_embeddings(opened.file, opened.config, labels)
+    head = _head(opened.folder, opened.layout, labels)
     settings = replace(settings, max_length=tokenizer.max_length)
-    info = ModelInfo(
-        backend="onnx",
-        model_id=options.model_id or (folder_name(file) if source.path else source.reference),
-        path=str(file),
-        device=f"{options.device} ({provider})",
-        fingerprint=hub.fingerprint(content_files(file, layout.transformer)),
-        settings={
-            "through": "onnxruntime",
-            "provider": provider,
-            "output": output,
-            **told_settings(head, settings),
-            "shape": graph.shape,
-            "batching": str(size),
-        },
-    )
-    return OnnxScorer(session, graph, output, tokenizer, head, settings, size, options.workers, info)
+    told = {"through": "onnxruntime", "output": output, **told_settings(head, settings)}
+    info = opened.info(source, options, told)
+    return OnnxScorer(opened, output, tokenizer, head, settings.prompt, options.workers, info)
 
 
 class OnnxScorer:
     def __init__(
         self,
-        session: Any,
-        graph: Graph,
+        opened: Opened,
         output: str,
         tokenizer: Tokenizer,
         head: Head,
-        settings: EncoderSettings,
-        size: batching.Batching,
+        prompt: str,
         workers: int,
         info: ModelInfo,
     ) -> None:
         self.info = info
-        self._session = session
-        self._graph = graph
+        self._opened = opened
         self._output = output
         self._tokenizer = tokenizer
         self._head = head
-        self._settings = settings
-        self._batching = size
+        self._prompt = prompt
         self._workers = workers
 
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
@@ -101,17 +68,17 @@ class OnnxScorer:
         if not pairs:
             return self._head.none()
         logits = batching.score(
-            [(self._settings.prompt + a, b) for a, b in pairs],
+            [(self._prompt + a, b) for a, b in pairs],
             tokenizer=self._tokenizer,
             forward=self._forward,
-            batching=self._batching,
+            batching=self._opened.size,
             workers=self._workers,
             progress=progress,
         )
         return self._head.finish(logits)
 
     def _forward(self, batch: batching.Batch) -> Scores:
-        found: NDArray[Any] = run(self._session, [self._output], self._graph, batch)[0]
+        found: NDArray[Any] = self._opened.run([self._output], batch)[0]
         return found.astype(np.float32, copy=False).reshape(len(batch.ids), -1)
 
 
@@ -123,19 +90,10 @@ def _head(folder: Path, layout: Layout, labels: int) -> Head:
     return Head(labels, (), "Identity", "there is no config.json: the logits are given as they are")
 
 
-def _find_scores(
-    session: Any, graph: Graph, tokenizer: Tokenizer, size: batching.Batching, options: ModelOptions
-) -> tuple[str, int]:
+def _find_scores(opened: Opened, tokenizer: Tokenizer, options: ModelOptions) -> tuple[str, int]:
     """The output [b], [b, 1] or [b, labels] and its labels, found by running one pair."""
-    names = [output.name for output in session.get_outputs()]
-    if options.output and options.output not in names:
-        raise RequestError(f"the graph has no output {options.output!r}: it has {', '.join(names)}")
-    wanted = [options.output] if options.output else names
-    batch = batching.pad(tokenizer.encode_pairs([("bread", "The bakery opens.")]), tokenizer.pad_id, size)
-    try:
-        found = dict(zip(wanted, map(np.asarray, run(session, wanted, graph, batch)), strict=True))
-    except InferenceError as error:
-        raise ModelError(f"the graph cannot be run on a short pair: {error}") from error
+    batch = batching.pad(tokenizer.encode_pairs([("bread", "The bakery opens.")]), tokenizer.pad_id, opened.size)
+    found = opened.try_outputs(batch, options)
     shapes = {name: value.shape for name, value in found.items() if np.issubdtype(value.dtype, np.floating)}
     flat = {n: (*s, 1)[1] for n, s in shapes.items() if 1 <= len(s) <= 2 and s[0] == len(batch.ids)}
     named = {n: labels for n, labels in flat.items() if any(word in n.lower() for word in _SCORES)}

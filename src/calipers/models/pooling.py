@@ -10,14 +10,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 
-def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str) -> Floats:
+def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str, *, skip: int = 0) -> Floats:
     """tokens float32[b, s, d], mask int[b, s] (1 for real tokens), to float32[b, d].
+
+    `skip` tokens at the head of every row are left out: those of a prompt that a model was trained to leave out. The
+    mean of no tokens is zero.
 
     >>> pool(np.array([[[2.0], [4.0], [9.0]]], np.float32), np.array([[1, 1, 0]]), "mean")
     array([[3.]], dtype=float32)
     """
+    if skip:
+        mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
     if mode == "cls":
-        pooled = tokens[:, 0]
+        pooled = tokens[np.arange(len(tokens)), np.argmax(mask > 0, axis=1)]  # the first that is not left out
     elif mode == "last":
         # The last real token: right-padded rows end at their count, left-padded ones at the end.
         last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)

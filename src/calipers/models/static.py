@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress
 from calipers.models import hub
-from calipers.models.layout import read_layout, settle
+from calipers.models.layout import read_layout, settle, told_prompts
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import unit
 from calipers.models.source import Source
@@ -21,14 +21,13 @@ _MAX_LENGTH = 512  # what model2vec cuts at unless told otherwise
 
 
 def load(source: Source, options: ModelOptions) -> StaticEncoder:
-    folder = source.path or hub.fetch(
-        source.reference, revision=options.revision, patterns=[*hub.SETTINGS, "*.safetensors"]
-    )
+    folder = find_folder(source, options)
     file = folder / "model.safetensors"
     if not file.exists() or not (folder / "tokenizer.json").exists():
         raise ModelError(f"{folder} is no model2vec model: expected model.safetensors and tokenizer.json")
     options.refuse_others("a static model", "model_id", "revision", "normalize", "prompt", "prompt_name", "max_length")
-    settings = settle(read_layout(folder), options)
+    layout = read_layout(folder)
+    settings = settle(layout, options)
     config = read_json(folder / "config.json")
     normalize = settings.normalize or bool(config.get("normalize")) if options.normalize is None else options.normalize
     length = options.max_length or _MAX_LENGTH
@@ -40,10 +39,21 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
         path=str(folder),
         device="cpu",
         fingerprint=hub.fingerprint([file, folder / "tokenizer.json"]),
-        settings={"pooling": "mean", "normalize": normalize, "prompt": settings.prompt, "max_length": length},
+        settings={
+            "pooling": "mean",
+            "normalize": normalize,
+            **told_prompts(layout, settings, options),
+            "max_length": length,
+        },
     )
     tokenizer = Tokenizer(backend, max_length=length, pad_id=0)
     return StaticEncoder(_token_vectors(file), tokenizer, unknown, normalize, settings.prompt, info)
+
+
+def find_folder(source: Source, options: ModelOptions) -> Path:
+    return source.path or hub.fetch(
+        source.reference, revision=options.revision, patterns=[*hub.SETTINGS, "*.safetensors"]
+    )
 
 
 class StaticEncoder:
@@ -63,15 +73,22 @@ class StaticEncoder:
         self._normalize = normalize
         self._prompt = prompt
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
         """A text without a known token is a zero vector."""
+        prompt = self._prompt if prompt is None else prompt
         progress.start("Encoding", len(texts))
         found = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), _WINDOW):
-            window = [self._prompt + text for text in texts[start : start + _WINDOW]]
+            window = [prompt + text for text in texts[start : start + _WINDOW]]
             found[start : start + len(window)] = self._means(window)
             progress.advance(len(window))
         return unit(found) if self._normalize else found
+
+    def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
+        """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
+        return self._tokenizer.pieces(words)
 
     def _means(self, texts: list[str]) -> NDArray[np.float32]:
         means = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)

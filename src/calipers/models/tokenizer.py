@@ -50,6 +50,28 @@ class Tokenizer:
         encodings = self._backend.encode_batch_fast(wanted, add_special_tokens=special_tokens)
         return [_tokens(encoding) for encoding in encodings]
 
+    def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
+        """The sub-words of each word as it stands behind another one, where some tokenizers write it differently from
+        the head of a text; None for one that is not in the vocabulary. Nothing is truncated."""
+        import tokenizers
+
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        backend.no_truncation()
+        unknown = unknown_id(backend)
+        wanted = [word.lower() for word in words] if self._lower_case else list(words)
+        found: list[list[str | None]] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            twice = backend.encode_batch([f"{word} {word}" for word in some], add_special_tokens=False)
+            found += [_second(encoding, len(word), unknown) for encoding, word in zip(twice, some, strict=True)]
+        return found
+
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens that a prompt takes at the head of a text, the special ones before it included."""
+        wanted = prompt.lower() if self._lower_case else prompt
+        special: list[int] = self._backend.encode(wanted).special_tokens_mask
+        return len(special) - sum(special[-1:])  # less the one that would end the text
+
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Tokens]:
         """Two texts as one row, with the separators and type ids that the model was trained on.
 
@@ -62,6 +84,12 @@ class Tokenizer:
 
 def _tokens(encoding: Any) -> Tokens:
     return Tokens(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32))
+
+
+def _second(encoding: Any, length: int, unknown: int | None) -> list[str | None]:
+    """The tokens of the second of two words, which starts behind `length` characters."""
+    tokens = zip(encoding.tokens, encoding.ids, encoding.offsets, strict=True)
+    return [None if id == unknown else token for token, id, (start, end) in tokens if start >= length and end > length]
 
 
 def load_backend(folder: Path) -> Any:

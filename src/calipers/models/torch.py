@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError
 from calipers.models import batching
-from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
+from calipers.models.layout import EncoderSettings, Layout, read_layout, settle, told_prompts
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
@@ -51,18 +52,26 @@ class TorchEncoder:
             lower_case=settings.lower_case,
         )
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        prompt = self._settings.prompt if prompt is None else prompt
+        skip = self._settings.tokens_to_skip(prompt, self._tokenizer)
         with SingleThreaded(self._work):
             return batching.encode(
-                [self._settings.prompt + text for text in texts],
+                [prompt + text for text in texts],
                 tokenizer=self._tokenizer,
-                forward=self._forward,
+                forward=partial(self._forward, skip=skip),
                 batching=self._work.batching,
                 workers=self._work.workers,
                 progress=progress,
             )
 
-    def _forward(self, batch: batching.Batch) -> NDArray[np.float32]:
+    def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
+        """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
+        return self._tokenizer.pieces(words)
+
+    def _forward(self, batch: batching.Batch, skip: int = 0) -> NDArray[np.float32]:
         import torch
 
         inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
@@ -74,7 +83,7 @@ class TorchEncoder:
                 hidden = self._model(**tensors).last_hidden_state
         except Exception as error:
             raise InferenceError(f"the model failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
-        vectors = pool(hidden.float().cpu().numpy(), batch.mask, self._settings.pooling)
+        vectors = pool(hidden.float().cpu().numpy(), batch.mask, self._settings.pooling, skip=skip)
         return unit(vectors) if self._settings.normalize else vectors
 
     @property
@@ -97,22 +106,23 @@ class ModulesEncoder:
         self._rows = options.batch_size or 32
         self._model = _load_sentence_transformer(folder, settings, options)
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        prompt = self._settings.prompt if prompt is None else prompt
         distinct = sorted(dict.fromkeys(texts), key=len, reverse=True)
         progress.start("Encoding", len(distinct))
         parts = []
         for start in range(0, len(distinct), self._rows):
             rows = distinct[start : start + self._rows]
-            parts.append(self._encode_rows(rows))
+            parts.append(self._encode_rows(rows, prompt))
             progress.advance(len(rows))
         position = {text: i for i, text in enumerate(distinct)}
         return np.concatenate(parts)[[position[text] for text in texts]]
 
-    def _encode_rows(self, rows: list[str]) -> NDArray[np.float32]:
-        try:
-            vectors = self._model.encode(
-                rows, batch_size=len(rows), prompt=self._settings.prompt or None, show_progress_bar=False
-            )
+    def _encode_rows(self, rows: list[str], prompt: str) -> NDArray[np.float32]:
+        try:  # "" is no prompt, where None would be the model's default
+            vectors = self._model.encode(rows, batch_size=len(rows), prompt=prompt, show_progress_bar=False)
         except Exception as error:
             raise InferenceError(f"sentence-transformers failed on {len(rows)} texts: {first_line(error)}") from error
         return np.asarray(vectors, dtype=np.float32)
@@ -124,7 +134,7 @@ def _info(info: ModelInfo, layout: Layout, settings: EncoderSettings, options: M
         "pooling": "+".join(layout.further) if layout.further else settings.pooling,
         "pooling_assumed": settings.pooling_assumed,
         "normalize": settings.normalize,
-        "prompt": settings.prompt,
+        **told_prompts(layout, settings, options),
         "max_length": settings.max_length,
         "batching": f"{options.batch_size or 32} rows a batch" if layout.further else str(work(options).batching),
     }

@@ -66,6 +66,16 @@ class TorchMaskedLM:
                 progress=progress,
             )
 
+    def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
+        with SingleThreaded(self._work):
+            return masking.distributions(
+                questions,
+                forward=self._full if self._gather.module is None else self._short,
+                tokenizer=self._tokenizer,
+                batching=self._batching,
+                workers=self._work.workers,
+            )
+
     def _find_short_cut(self) -> str:
         """Hook the model where it is exact and saves most; say where."""
         worst = 0.0

@@ -151,9 +151,8 @@ class ModulesScorer:
         for start in range(0, len(distinct), self._rows):
             rows = distinct[start : start + self._rows]
             try:
-                found = self._model.predict(
-                    rows, batch_size=len(rows), prompt=self._prompt or None, show_progress_bar=False
-                )
+                # "" is no prompt, where None would be the model's default
+                found = self._model.predict(rows, batch_size=len(rows), prompt=self._prompt, show_progress_bar=False)
             except Exception as error:
                 message = f"sentence-transformers failed on {len(rows)} pairs: {first_line(error)}"
                 raise InferenceError(message) from error

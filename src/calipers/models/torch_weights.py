@@ -27,6 +27,13 @@ _KINDS = {
 
 
 def fetch_folder(source: Source, options: ModelOptions) -> Path:
+    """The model's folder, and PyTorch ready to load from it."""
+    folder = find_folder(source, options)
+    import_torch()
+    return folder
+
+
+def find_folder(source: Source, options: ModelOptions) -> Path:
     """The model's folder on this machine, once it is clear that loading it runs no code that nobody asked for."""
     folder = source.path or hub.fetch(
         source.reference,
@@ -39,7 +46,6 @@ def fetch_folder(source: Source, options: ModelOptions) -> Path:
     for part in {transformer, *(p.parent for p in folder.glob("*/*.bin"))}:
         _refuse_pickle(part, options)
     _refuse_remote_code(source, transformer, options)
-    import_torch()
     return folder
 
 
@@ -86,12 +92,15 @@ def work(options: ModelOptions) -> Work:
         torch.empty(1, device=options.device)
     except Exception as error:
         raise RequestError(f"PyTorch cannot use the device {options.device!r} here: {first_line(error)}") from error
-    size = batching.Batching(
+    return Work(choose_batching(options), options.workers if options.device == "cpu" else 1, options.device)
+
+
+def choose_batching(options: ModelOptions) -> batching.Batching:
+    return batching.Batching(
         tokens=None if options.batch_size else options.batch_tokens or _BATCH_TOKENS,
         rows=options.batch_size,
         why="as asked" if options.batch_size or options.batch_tokens else "",
     )
-    return Work(size, options.workers if options.device == "cpu" else 1, options.device)
 
 
 class SingleThreaded:

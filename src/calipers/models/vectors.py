@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, name_some
+from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError, name_some
 from calipers.models import hub
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -63,7 +63,14 @@ class VectorsEncoder:
         """The same vectors, told which text has which ids."""
         return VectorsEncoder(self._table, self._rows, self._by, self.info, ids)
 
-    def encode(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        if prompt is not None:
+            raise RequestError(
+                f"a prompt does not apply to {self.info.path}: its vectors are already computed, with the prompts that "
+                "they were made with"
+            )
         keys = [self._key(text) for text in texts]
         missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
         if missing:

@@ -31,6 +31,7 @@ def show_result(console: Console, result: Result, task: Task) -> None:
     facts.append(("Time", _times(result)))
     _facts(console, f"{result.task}  ·  run {result.run_id}", facts)
     confidence = f"{result.bootstrap['confidence']:.0%} interval"
+    metrics = [metric for metric in task.measures(task.options(**result.options)) if metric.name in result.metrics]
     rows = [
         (
             metric.name,
@@ -38,12 +39,22 @@ def show_result(console: Console, result: Result, task: Task) -> None:
             _interval(result.intervals[metric.name], metric.digits),
             metric.about,
         )
-        for metric in task.measures(task.options(**result.options))
-        if metric.name in result.metrics
+        for metric in metrics
+        if "/" not in metric.name
     ]
     _table(console, ("metric", "value", confidence, "what it is"), rows, strong_first=True, right=(1, 2))
+    _show_parts(console, {m.name: _number(result.metrics[m.name], m.digits) for m in metrics if "/" in m.name})
     for warning in result.warnings:
         console.print(f"warning: {printable(warning)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_parts(console: Console, values: Mapping[str, str]) -> None:
+    """Metrics of parts of the data, METRIC/PART: a row for each part and a column for each metric."""
+    names = [name.partition("/") for name in values]
+    kinds, parts = dict.fromkeys(kind for kind, _, _ in names), dict.fromkeys(part for _, _, part in names)
+    rows = [(part, *(values.get(f"{kind}/{part}", "none") for kind in kinds)) for part in parts]
+    if rows:
+        _table(console, ("each part", *kinds), rows, right=range(1, len(kinds) + 1))
 
 
 def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
@@ -53,7 +64,7 @@ def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
 
 def show_task(console: Console, task: Task) -> None:
     data = task.default_data
-    default = f"{data.path}{f' ({data.name})' if data.name else ''}, split {data.split}"
+    default = f"{data.path}{f' ({data.name})' if data.name else ''}{f', split {data.split}' if data.split else ''}"
     _facts(
         console,
         task.name,
@@ -66,8 +77,11 @@ def show_task(console: Console, task: Task) -> None:
     )
     columns = [(f"{c.key}={c.default}", c.kind, c.about) for c in task.columns]
     columns.append(("id_column=id", "text", "the row's id; rows are numbered where there is none"))
-    _table(console, ("--column", "kind", "what it is"), columns)
+    if task.data == "rows":
+        _table(console, ("--column", "kind", "what it is"), columns)
     metrics = [(m.name, "higher" if m.higher_is_better else "lower", str(m.thresholds), m.about) for m in task.metrics]
+    if parts := dict.fromkeys(m.name.partition("/")[2] for m in task.measures(task.options()) if "/" in m.name):
+        metrics.append(("METRIC/PART", "as above", "as above", f"the same of one part of the data: {', '.join(parts)}"))
     _table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, strong_first=True)
 
 
@@ -164,6 +178,10 @@ def _counts(result: Result, task: Task) -> str:
 
 def _times(result: Result) -> str:
     timing = result.timing
+    if "total_seconds" not in timing:  # a run that was measured elsewhere
+        return f"{timing['evaluation_seconds']:.1f} s, elsewhere" if "evaluation_seconds" in timing else "not recorded"
+    if "reused_seconds" in timing:
+        return f"{timing['total_seconds']:.1f} s: the outcomes of a stored run, found in {timing['reused_seconds']:.1f}"
     return (
         f"{timing['total_seconds']:.1f} s: loading {timing['load_seconds']:.1f}, "
         f"inference {timing['inference_seconds']:.1f}, metrics {timing['metrics_seconds']:.1f}"

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from calipers.core import RequestError, Task
-from calipers.tasks import fill_mask, pair_classification, pair_correlation, reranking, retrieval, similarity
+from calipers.tasks import (
+    agreement,
+    fill_mask,
+    mteb,
+    nanobeir,
+    pair_classification,
+    pair_correlation,
+    reranking,
+    retrieval,
+    similarity,
+)
 
 TASKS: tuple[Task, ...] = (
     similarity.TASK,
     fill_mask.TASK,
     reranking.TASK,
+    nanobeir.TASK,
     retrieval.TASK,
     pair_classification.TASK,
     pair_correlation.TASK,
 )
+# Tasks that something else measures: runs of them are kept, shown and compared, and cannot be asked for.
+RECORDED: tuple[Task, ...] = (mteb.TASK,)
+# Tasks for two models at once: `calipers compare --unlabelled` asks for them.
+PAIRED: tuple[Task, ...] = (agreement.ENCODERS, agreement.MASKED, agreement.SCORERS)
 
 
 def find(name: str) -> Task:
     """A task by its name or by one of its other names."""
-    for task in TASKS:
+    for task in (*TASKS, *RECORDED, *PAIRED):
         if name in (task.name, *task.aliases):
             return task
     known = ", ".join(n for task in TASKS for n in (task.name, *task.aliases))
     raise RequestError(f"unknown task {name!r}: expected one of {known} (calipers tasks lists them)")
+
+
+def askable(name: str) -> Task:
+    """The same, and refuse a task that only keeps what something else measured."""
+    task = find(name)
+    if task in RECORDED:
+        raise RequestError(f"the task {task.name} cannot be evaluated: {mteb.ELSEWHERE}")
+    if task in PAIRED:
+        raise RequestError(f"the task {task.name} asks two models: calipers compare BASELINE CANDIDATE --unlabelled")
+    return task

@@ -227,6 +227,7 @@ METRICS = (
         lambda c: perplexity_statistic(c["log_likelihood"], c["tokens"]),
         higher_is_better=False,
         digits=4,
+        same=("tokens",),
     ),
     Metric(
         "nll",
@@ -234,6 +235,7 @@ METRICS = (
         _per_token("log_likelihood", sign=-1.0),
         higher_is_better=False,
         digits=4,
+        same=("tokens",),
     ),
     Metric(
         "bits_per_token",
@@ -241,9 +243,23 @@ METRICS = (
         _per_token("log_likelihood", sign=-1.0 / np.log(2.0)),
         higher_is_better=False,
         digits=4,
+        same=("tokens",),
+        minor=True,
     ),
-    Metric("token_accuracy", "share of tokens that the model ranks first", _per_token("correct"), digits=4),
-    Metric("token_accuracy@5", "share of tokens among its first five", _per_token("correct@5"), digits=4),
+    Metric(
+        "token_accuracy",
+        "share of tokens that the model ranks first",
+        _per_token("correct"),
+        digits=4,
+        same=("tokens",),
+    ),
+    Metric(
+        "token_accuracy@5",
+        "share of tokens among its first five",
+        _per_token("correct@5"),
+        digits=4,
+        same=("tokens",),
+    ),
     Metric(
         "word_pseudo_perplexity",
         "the same per word: comparable between tokenizers",
@@ -251,6 +267,7 @@ METRICS = (
         higher_is_better=False,
         digits=4,
         needs=("words",),
+        same=("words",),
     ),
 )
 

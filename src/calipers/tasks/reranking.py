@@ -2,13 +2,20 @@
 
 A row is a query with its `documents`, in the order of the first stage: texts, or objects with text and relevance; which
 of them are relevant may also be said by `positive` texts. Without `documents`, `positive` and `negative` texts are
-ranked. Positives that the first stage did not find count in the ideal ranking, so a perfect reranker of a bad first
-stage is not perfect, and one that changes nothing changes no figure.
+ranked. Where the rows have `qrels` (`--qrels`), these alone say what is relevant, by the ids of the documents.
+
+Relevant documents that the first stage did not find count in the ideal ranking, so a perfect reranker of a bad first
+stage is not perfect, and one that changes nothing changes no figure. A document counts once in a query, at its first
+place and with its highest grade: by its id, or by its text where it has none. A query without relevant documents has no
+figure: it is left out of the means, and counted.
+
+With `compat` the lists and figures are those of sentence-transformers 6.2.0, which knows texts only: a graded document
+is a positive or it is not. Where that package fails, so does this. Dead scores (all equal, or not finite) stay errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,26 +36,42 @@ from calipers.core import (
     RequestError,
     Statistic,
     Task,
+    name_some,
 )
 from calipers.metrics import ranking
 from calipers.metrics.means import mean_statistic
 from calipers.tasks import pair_scores
 
 COMPAT = "sentence-transformers"
+QRELS = "qrels"  # the column of judgements, {document id: grade}, where there is one
 
 
 @dataclass(frozen=True)
 class RerankingOptions:
     at_k: int = 10
-    always_rerank_positives: bool = True  # add the positives that the first stage did not find
+    always_rerank_positives: bool = True  # add the positive texts that the first stage did not find
     relevant_from: float | None = None  # grades from here on are relevant, alike; None: grades as they are
     compat: str | None = None  # "sentence-transformers": its figures, faults included
+    qrels: str | None = None  # the file that the judgements were read from
 
     def __post_init__(self) -> None:
         if self.at_k < 1:
             raise RequestError(f"--at-k must be at least 1, found {self.at_k}")
         if self.compat not in (None, COMPAT):
             raise RequestError(f"--compat must be {COMPAT}, found {self.compat!r}")
+        if self.compat and self.qrels:
+            raise RequestError(f"--qrels and --compat exclude each other: {COMPAT} knows no judgements but texts")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the data say of one query. `documents` is None where there are `negatives` instead; `qrels` are the grades
+    of all judged documents by id, and then nothing else says what is relevant."""
+
+    positives: Sequence[str]
+    documents: Sequence[Document] | None
+    negatives: Sequence[str] = ()
+    qrels: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,120 +81,229 @@ class Candidates:
     texts: list[str]
     relevance: list[float]
     found: int
-    missing: list[float]  # grades of positives that are not among the texts
+    missing: list[float]  # grades of relevant documents that are not among the texts
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What is ranked for one query, the list that it came with (None without documents), and how many relevant
+    documents that list lacks."""
+
+    ranked: Candidates
+    base: Candidates | None
+    not_found: int
+
+    @property
+    def relevant(self) -> int:
+        """How many of the ranked documents are."""
+        return sum(grade > 0 for grade in self.ranked.relevance)
+
+
+# --- what is ranked --------------------------------------------------------------------------------------------
+
+
+def make_lists(given: Given, options: RerankingOptions) -> Lists:
+    return _their_lists(given, options) if options.compat else _our_lists(given, options)
+
+
+def _our_lists(given: Given, options: RerankingOptions) -> Lists:
+    wanted = dict.fromkeys(given.positives)
+    if given.documents is None:
+        others = [text for text in dict.fromkeys(given.negatives) if text not in wanted]
+        return Lists(_in_two(list(wanted), others), None, 0)
+    found = _once(given, wanted, options)
+    texts, grades = [text for text, _ in found.values()], [grade for _, grade in found.values()]
+    if given.qrels is not None:
+        cut = {id: _cut(grade, options) for id, grade in given.qrels.items() if (id, "") not in found}
+        missing = [grade for grade in cut.values() if grade > 0]
+        both = Candidates(texts, grades, len(texts), missing)
+        return Lists(both, both, len(missing))
+    known = set(texts)
+    absent = [text for text in wanted if text not in known]
+    ones = [1.0] * len(absent)
+    if options.always_rerank_positives:
+        both = Candidates([*texts, *absent], [*grades, *ones], len(texts), [])
+    else:
+        both = Candidates(texts, grades, len(texts), ones)
+    return Lists(both, both, len(absent))
+
+
+def _once(
+    given: Given, wanted: Mapping[str, None], options: RerankingOptions
+) -> dict[tuple[str | None, str], tuple[str, float]]:
+    """(id, "") or (None, text) of each document → text and grade, in the order of the first stage."""
+    found: dict[tuple[str | None, str], tuple[str, float]] = {}
+    for document in given.documents or ():
+        if given.qrels is not None:
+            grade = _cut(given.qrels.get(document.id or "", 0.0), options)
+        elif document.relevance is not None:
+            grade = _cut(document.relevance, options)
+        else:
+            grade = float(document.text in wanted)
+        key = (None, document.text) if document.id is None else (document.id, "")
+        text, before = found.get(key, (document.text, grade))
+        found[key] = text, max(before, grade)
+    return found
+
+
+def _their_lists(given: Given, options: RerankingOptions) -> Lists:
+    """Positives first, repeats kept; the base has its missing positives last, counted and not looked for."""
+    stated = set(given.positives)
+    graded = [d for d in given.documents or () if d.relevance is not None and _cut(d.relevance, options) > 0]
+    positives = [*given.positives, *(d.text for d in graded if d.text not in stated)]
+    if given.documents is None:
+        return Lists(_in_two(positives, list(given.negatives)), None, 0)
+    wanted, texts = set(positives), [document.text for document in given.documents]
+    grades = [float(text in wanted) for text in texts]
+    if options.always_rerank_positives:
+        ranked = _in_two(positives, [text for text in texts if text not in wanted])
+    else:
+        ranked = Candidates(texts, grades, len(texts), [])
+    missing = max(len(positives) - int(sum(grades)), 0)
+    tail = [1.0] * missing if any(grades) else []
+    return Lists(ranked, Candidates([*texts, *[""] * len(tail)], [*grades, *tail], len(texts), []), missing)
+
+
+def _in_two(positives: list[str], others: list[str]) -> Candidates:
+    return Candidates([*positives, *others], [1.0] * len(positives) + [0.0] * len(others), 0, [])
+
+
+def _cut(grade: float, options: RerankingOptions) -> float:
+    if options.relevant_from is not None:
+        return float(grade >= options.relevant_from)
+    return max(grade, 0.0)
+
+
+def their_failure(given: Given, lists: Lists) -> str | None:
+    """Why sentence-transformers raises an exception for this query, if it does."""
+    if any(found and found.relevance == [1.0] for found in (lists.ranked, lists.base)):
+        return "has one document, a positive, and nothing to rank it against"
+    return "has no documents" if given.documents is not None and not given.documents else None
+
+
+# --- the task --------------------------------------------------------------------------------------------------
 
 
 def check(dataset: Dataset) -> None:
-    for row in range(len(dataset)):
-        documents, positives = dataset.columns["documents_column"][row], dataset.columns["positive_column"][row]
-        graded = any(d.relevance is not None for d in documents or [])
-        if not graded and not positives:
+    raw = zip(*(dataset.columns[f"{name}_column"] for name in ("positive", "documents", "negative")), strict=True)
+    for id, given, (positives, documents, negatives) in zip(dataset.ids, read(dataset), raw, strict=True):
+        place = f"the query {id!r} of {dataset.source.path}"
+        if (documents and negatives) or (documents is None and negatives is None):
+            raise DataError(f"{place} needs either documents or negatives")
+        if given.qrels is not None:
+            _check_judged(given, place)
+        elif positives is None and not any(d.relevance is not None for d in documents or ()):
             raise DataError(
-                f"the query {dataset.ids[row]!r} of {dataset.source.path} says of no document that it is relevant: "
-                "expected a relevance in its documents, or positive texts"
+                f"{place} says of no document that it is relevant: expected a relevance in its documents, "
+                "or positive texts"
             )
-        negatives = dataset.columns["negative_column"][row]
-        if bool(negatives) == bool(documents) and not (documents == [] and not negatives):
-            raise DataError(
-                f"the query {dataset.ids[row]!r} of {dataset.source.path} needs either documents or negatives"
-            )
+
+
+def _check_judged(given: Given, place: str) -> None:
+    if given.positives or given.documents is None:
+        raise DataError(f"{place} names relevant texts, and --qrels names relevant documents: expected one of them")
+    if any(document.id is None for document in given.documents):
+        raise DataError(f"{place} has documents without an id, by which --qrels names them")
 
 
 def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
     return {}
 
 
+def read(dataset: Dataset) -> Iterator[Given]:
+    """Row by row. Where both are empty or null, a row has documents, none of them."""
+    names = ("positive_column", "documents_column", "negative_column")
+    qrels = dataset.columns.get(QRELS, [None] * len(dataset))
+    for *found, judged in zip(*(dataset.columns[name] for name in names), qrels, strict=True):
+        positives, documents, negatives = found
+        yield Given(positives or (), None if not documents and negatives else documents, negatives or (), judged)
+
+
 def run(model: PairScorer, dataset: Dataset, options: RerankingOptions, progress: Progress) -> Outcomes:
     """Outcomes per query: the metrics before (`base_…`) and after; per document its score, grade and first place."""
-    rows = [_candidates(dataset, row, options) for row in range(len(dataset))]
+    rows = [make_lists(given, options) for given in read(dataset)]
+    _refuse(rows, dataset, options)
     queries = dataset.columns["query_column"]
-    pairs = [(query, text) for query, row in zip(queries, rows, strict=True) for text in row.texts]
-    owners = [id for id, row in zip(dataset.ids, rows, strict=True) for _ in row.texts]
+    pairs = [(query, text) for query, row in zip(queries, rows, strict=True) for text in row.ranked.texts]
+    owners = [id for id, row in zip(dataset.ids, rows, strict=True) for _ in row.ranked.texts]
     scores = pair_scores.one_score(pair_scores.ask(model, pairs, owners, progress), "reranking")
-    reranked = measure(rows, scores, options)
-    based = {f"base_{name}": values for name, values in base(rows, options).items()} if _has_base(dataset) else {}
-    sizes = [len(row.texts) for row in rows]
+    columns = measure(rows, scores, options)
     return Outcomes(
         ids=dataset.ids,
-        columns={**reranked, **based},
+        columns=columns,
         texts={"query": tuple(queries)},
-        details={
-            "documents": {
-                "example": np.repeat(np.arange(len(rows)), sizes),
-                "place": np.concatenate([np.arange(n) for n in sizes]),
-                "score": scores,
-                "relevance": np.array([grade for row in rows for grade in row.relevance]),
-            }
-        },
+        details={"documents": details(rows, scores)},
         counts={
+            **dataset.counts,
             "queries": len(rows),
             "documents": len(pairs),
-            "without_relevant": int(np.isnan(reranked["map"]).sum()),
-            "positives_not_found": sum(len(row.missing) + len(row.texts) - row.found for row in rows) if based else 0,
+            "without_relevant": sum(not row.relevant and not row.not_found for row in rows),
+            "positives_not_found": sum(row.not_found for row in rows),
         },
+        notes=dataset.notes,
     )
 
 
-def measure(rows: Sequence[Candidates], scores: NDArray[np.floating[Any]], options: RerankingOptions) -> dict[str, Any]:
-    """Each metric for each query, float64[q]."""
-    compatible = options.compat is not None
-    ideal = [row.relevance + ([] if compatible else row.missing) for row in rows]
-    return _metrics(_rankings([row.relevance for row in rows], scores, ideal, compatible), options)
+def _refuse(rows: Sequence[Lists], dataset: Dataset, options: RerankingOptions) -> None:
+    """Queries that cannot give a figure under these options, before anything is scored."""
+    path = dataset.source.path
+    if options.compat:
+        for id, given, row in zip(dataset.ids, read(dataset), rows, strict=True):
+            if why := their_failure(given, row):
+                raise DataError(
+                    f"the query {id!r} of {path} {why}: {COMPAT} fails here and so does --compat; "
+                    "leave it out for a figure"
+                )
+    elif not any(row.relevant or row.ranked.missing for row in rows):
+        cut = f" from {options.relevant_from:g} on" if options.relevant_from is not None else ""
+        raise DataError(f"{path} has no query with a relevant document{cut} (queries {name_some(dataset.ids)})")
+    if not any(row.ranked.texts for row in rows):
+        raise DataError(f"{path} has no document to rank (queries {name_some(dataset.ids)})")
 
 
-def base(rows: Sequence[Candidates], options: RerankingOptions) -> dict[str, Any]:
-    """The same for the order in which the documents came; positives that were not found come last."""
-    scores = np.concatenate([np.arange(len(row.texts), 0.0, -1.0) for row in rows])
-    ideal = [row.relevance + row.missing for row in rows]
-    compatible = options.compat is not None
-    return _metrics(_rankings([row.relevance for row in rows], scores, ideal, compatible), options)
+def details(rows: Sequence[Lists], scores: NDArray[np.floating[Any]]) -> Columns:
+    """One row per ranked document: its query, its place before (from 0), its score and its grade."""
+    sizes = np.array([len(row.ranked.texts) for row in rows], dtype=np.int64)
+    return {
+        "example": np.repeat(np.arange(len(rows)), sizes),
+        "place": np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes),
+        "score": scores,
+        "relevance": np.array([grade for row in rows for grade in row.ranked.relevance]),
+    }
 
 
-def _candidates(dataset: Dataset, row: int, options: RerankingOptions) -> Candidates:
-    documents: list[Document] | None = dataset.columns["documents_column"][row]
-    positives = list(dict.fromkeys(dataset.columns["positive_column"][row] or []))
-    if not documents and dataset.columns["negative_column"][row]:
-        negatives = [text for text in dict.fromkeys(dataset.columns["negative_column"][row]) if text not in positives]
-        return Candidates([*positives, *negatives], [1.0] * len(positives) + [0.0] * len(negatives), 0, [])
-    found = documents or []
-    grades = [_grade(document, positives, options) for document in found]
-    texts = [document.text for document in found]
-    absent = [text for text in positives if text not in set(texts)]
-    if options.always_rerank_positives:
-        return Candidates([*texts, *absent], [*grades, *[1.0] * len(absent)], len(texts), [])
-    return Candidates(texts, grades, len(texts), [1.0] * len(absent))
+# --- measuring -------------------------------------------------------------------------------------------------
 
 
-def _grade(document: Document, positives: Sequence[str], options: RerankingOptions) -> float:
-    if document.relevance is None:
-        return float(document.text in positives)
-    if options.relevant_from is not None:
-        return float(document.relevance >= options.relevant_from)
-    return max(document.relevance, 0.0)
+def measure(
+    rows: Sequence[Lists], scores: NDArray[np.floating[Any]], options: RerankingOptions
+) -> dict[str, NDArray[np.float64]]:
+    """Each metric for each query, float64[q], and `base_…` of it where any query came with documents: NaN for those
+    that did not. `scores` are those of the ranked documents of all queries, one after the other."""
+    reranked = _measure([row.ranked for row in rows], scores, options)
+    based = [(i, row.base) for i, row in enumerate(rows) if row.base is not None]
+    if not based:
+        return reranked
+    lists = [found for _, found in based]
+    places = np.concatenate([np.arange(len(found.texts), 0.0, -1.0) for found in lists])
+    columns = {f"base_{name}": np.full(len(rows), np.nan) for name in reranked}
+    for name, values in _measure(lists, places, options).items():
+        columns[f"base_{name}"][[i for i, _ in based]] = values
+    return reranked | columns
 
 
-def _has_base(dataset: Dataset) -> bool:
-    return any(documents for documents in dataset.columns["documents_column"])
-
-
-def _rankings(
-    relevance: Sequence[Sequence[float]],
-    scores: NDArray[np.floating[Any]],
-    ideal: Sequence[Sequence[float]],
-    zero: bool,
-) -> ranking.Rankings:
-    best = [[grade for grade in row if grade > 0] for row in ideal]
-    return ranking.Rankings(
-        offsets=np.cumsum([0, *map(len, relevance)]),
+def _measure(
+    lists: Sequence[Candidates], scores: NDArray[np.floating[Any]], options: RerankingOptions
+) -> dict[str, NDArray[np.float64]]:
+    best = [[grade for grade in (*row.relevance, *row.missing) if grade > 0] for row in lists]
+    rankings = ranking.Rankings(
+        offsets=np.cumsum([0, *(len(row.relevance) for row in lists)]),
         scores=scores,
-        relevance=np.array([grade for row in relevance for grade in row], dtype=np.float64),
+        relevance=np.array([grade for row in lists for grade in row.relevance], dtype=np.float64),
         ideal_offsets=np.cumsum([0, *map(len, best)]),
         ideal_relevance=np.array([grade for row in best for grade in row], dtype=np.float64),
-        empty_queries="zero" if zero else "nan",
+        empty_queries="zero" if options.compat else "nan",
     )
-
-
-def _metrics(rankings: ranking.Rankings, options: RerankingOptions) -> dict[str, NDArray[np.float64]]:
     ties: ranking.Ties = "sentence-transformers" if options.compat else "expected"
     return {
         f"ndcg@{options.at_k}": ranking.ndcg(rankings, options.at_k, ties=ties),
@@ -180,15 +312,17 @@ def _metrics(rankings: ranking.Rankings, options: RerankingOptions) -> dict[str,
     }
 
 
-def metrics_for(options: RerankingOptions) -> tuple[Metric, ...]:
-    k = options.at_k
+def columns_at(k: int) -> dict[str, str]:
+    """Outcome column → what it is, the primary one first."""
     kinds = {f"ndcg@{k}": "gain of the first documents", f"mrr@{k}": "1 / place of the first hit", "map": "mean AP"}
-    after = [Metric(name, f"{about}, reranked", _mean(name), digits=4) for name, about in kinds.items()]
-    before = [
-        Metric(f"base_{name}", f"{about}, as they came", _mean(f"base_{name}"), digits=4, needs=(f"base_{name}",))
-        for name, about in kinds.items()
-    ]
-    return (*after, *before)
+    after = {name: f"{about}, reranked" for name, about in kinds.items()}
+    return after | {f"base_{name}": f"{about}, as they came" for name, about in kinds.items()}
+
+
+def metrics_for(options: RerankingOptions) -> tuple[Metric, ...]:
+    return tuple(
+        Metric(name, about, _mean(name), digits=4, needs=(name,)) for name, about in columns_at(options.at_k).items()
+    )
 
 
 def _mean(column: str) -> Callable[[Columns], Statistic]:

@@ -165,6 +165,7 @@ def search(
 ) -> Hits:
     """The `top_k` best documents of every query."""
     if isinstance(model, GivenRun):
+        _refuse_vector_options(model.info, options)
         return _given(model.run, dataset, options)
     if hasattr(model, "search"):
         _refuse_vector_options(model.info, options)
@@ -177,8 +178,8 @@ def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progre
     query_prompt, passage_prompt = prompts(model.info, options)
     corpus = dataset.tables["corpus"]
 
-    def vectors(texts: Sequence[str], prompt: str, ids: Sequence[str], what: str) -> NDArray[np.float32]:
-        found = model.encode([prompt + text for text in texts] if prompt else texts, progress=progress)
+    def vectors(texts: Sequence[str], prompt: str | None, ids: Sequence[str], what: str) -> NDArray[np.float32]:
+        found = model.encode(texts, prompt=prompt, progress=progress)
         _refuse_dead(found, texts, ids, what)
         if options.similarity == "cosine":
             found = found / np.linalg.norm(found, axis=1, keepdims=True)
@@ -193,19 +194,16 @@ def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progre
     return from_table(*exact_search(queries, windows(), options.top_k))
 
 
-def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str, str]:
-    """What is put before queries and before passages: what was asked for, else the model's own, and never both."""
-    own, offered = info.settings.get("prompt"), info.settings.get("prompts") or {}
-    if own:
-        if options.query_prompt is not None or options.passage_prompt is not None:
-            raise RequestError(
-                f"{info.model_id} puts {own!r} before every text: --query-prompt and --passage-prompt would come on "
-                "top of it; take it away with --prompt ''"
-            )
-        return "", ""
-    passage = next((offered[name] for name in _PASSAGE_PROMPTS if name in offered), "")
-    asked = options.query_prompt, options.passage_prompt
-    return asked[0] if asked[0] is not None else offered.get("query", ""), asked[1] if asked[1] is not None else passage
+def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str | None]:
+    """What is put before queries and before passages: what was asked for, else the model's own prompt of that name,
+    else None, which is the model's default or nothing."""
+    offered = info.settings.get("prompts") or {}
+    query, passage = options.query_prompt, options.passage_prompt
+    if query is None:
+        query = offered.get("query")
+    if passage is None:
+        passage = next((offered[name] for name in _PASSAGE_PROMPTS if name in offered), None)
+    return query, passage
 
 
 def _refuse_vector_options(info: ModelInfo, options: RetrievalOptions) -> None:
@@ -375,11 +373,11 @@ METRICS = tuple(
 TASK = Task(
     name="retrieval",
     aliases=("search", "information-retrieval"),
-    about="how well a search finds the documents judged relevant, in a BEIR folder",
+    about="how well a search finds the documents judged relevant, in BEIR data",
     ability="retrieve",
     unit="query",
     columns=(),
-    default_data=DefaultData("scifact", None, "test"),
+    default_data=DefaultData("mteb/scifact", None, "test"),
     metrics=METRICS,
     check=check,
     text_ids=text_ids,

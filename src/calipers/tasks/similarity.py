@@ -138,6 +138,7 @@ METRICS = tuple(
         thresholds=Thresholds(2.0, 4.0, relative=False)
         if similarity == "cosine" and correlation == "spearman"
         else Thresholds(0.05, 0.10),
+        minor=similarity != "cosine",
     )
     for similarity in _SIMILARITIES
     for correlation, statistic in _CORRELATIONS.items()

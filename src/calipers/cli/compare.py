@@ -1,0 +1,189 @@
+"""`calipers compare`: did I break it?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calipers.cli import options, thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from calipers.core import Verdict
+
+_FAIL_ON = ("regression", "inconclusive", "at-risk")
+
+
+@click.command(cls=options.GroupedCommand, short_help="Did a change break it? A paired verdict, and an exit code.")
+@click.argument("baseline")
+@click.argument("candidates", nargs=-1, required=True, metavar="CANDIDATE…")
+@options.option("Task", "--task", help="What to measure. Default: that of the stored run, else sentence-similarity.")
+@options.option(
+    "Verdict",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Compare this metric, and let the verdict hang on it; `all` compares all. Default: the primary one decides.",
+)
+@options.option(
+    "Verdict",
+    "--threshold",
+    "limits",
+    multiple=True,
+    metavar="METRIC=PASS,RISK",
+    help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
+)
+@options.option(
+    "Verdict",
+    "--confidence",
+    type=float,
+    metavar="SHARE",
+    help="A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals. Default: 0.95.",
+)
+@options.option(
+    "Verdict",
+    "--fail-on",
+    type=click.Choice(_FAIL_ON),
+    help="From which label on the exit code is 1. Default: regression.",
+)
+@options.option("Verdict", "--resamples", type=int, metavar="N", help="Of the bootstrap. Default: 10000.")
+@options.option(
+    "Verdict",
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A YAML file whose section `compare` holds thresholds, metrics, confidence, fail_on, worst, resamples.",
+)
+@options.option(
+    "Verdict",
+    "--unlabelled",
+    is_flag=True,
+    help="Without gold labels: how far the candidate agrees with the baseline. The data need only texts, in a column "
+    "`text`; for rankers, queries with documents.",
+)
+@options.TASK_FLAGS
+@options.RANKING_FLAGS
+@options.DATA_FLAGS
+@options.MODEL_FLAGS
+@options.RUN_FLAGS
+@options.option("Output", "--worst", type=int, metavar="N", help="Name the examples that lost most. Default: 10.")
+@options.option("Output", "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write JUnit XML.")
+@options.option(
+    "Output",
+    "--markdown",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set.",
+)
+@options.option("Output", "--fresh", is_flag=True, help="Run the models even if the same run is stored.")
+@options.OUTPUT_FLAGS
+@click.pass_context
+def compare(context: click.Context, /, **flags: Any) -> None:
+    """Did a change break the model? Both on the same examples: delta, interval, label, exit code.
+
+    BASELINE and each CANDIDATE is a model, as in `calipers eval`, or a stored run: its id, or `latest`.
+
+    \b
+    Labels (cosine_spearman: 2 / 4 points; every other metric: 5 % / 10 % of the baseline; --threshold changes it):
+      PASS          worse by less than the first number, or better
+      AT_RISK       worse by less than the second
+      REGRESSION    worse by more than that
+      INCONCLUSIVE  the examples do not settle which; about how many would is told
+      INVALID       the candidate's output is dead: NaN, constant, zero
+
+    Exit codes: 0 PASS or AT_RISK, 1 REGRESSION or INVALID (or --fail-on), 5 INCONCLUSIVE; 2, 3, 4 as in `eval`.
+
+    \b
+    Examples:
+      calipers compare ./float32 ./quantised.onnx --model-id ./float32
+      calipers compare 20261116-043822-5f0a1c latest
+      calipers compare ./bert ./bert-w8a8 --task fill-mask --samples 200 --threshold pseudo_perplexity=5%,10%
+      calipers compare ./float32 ./quantised --unlabelled --dataset texts.txt
+      calipers compare ./a ./b ./c --dataset pairs.csv --junit verdict.xml --fail-on at-risk
+    """
+    for path in (flags["output"], flags["junit"]):
+        options.check_output(path, flags["force"])
+    wishes = _wishes(flags)
+    verdicts = _judge(flags, wishes)
+    _show(verdicts, flags, wishes["fail_on"])
+    context.exit(exit_code([verdict.label for verdict in verdicts], wishes["fail_on"]))
+
+
+def exit_code(labels: Sequence[str], fail_on: str) -> int:
+    """1 if a label fails, else 5 if one is INCONCLUSIVE, else 0.
+
+    >>> exit_code(["PASS", "AT_RISK"], "regression"), exit_code(["AT_RISK"], "at-risk")
+    (0, 1)
+    >>> exit_code(["INCONCLUSIVE", "PASS"], "regression"), exit_code(["INCONCLUSIVE", "REGRESSION"], "regression")
+    (5, 1)
+    """
+    if failing_labels(fail_on) & set(labels):
+        return 1
+    return 5 if "INCONCLUSIVE" in labels else 0
+
+
+def failing_labels(fail_on: str) -> set[str]:
+    return {"REGRESSION", "INVALID"} | {"at-risk": {"AT_RISK"}, "inconclusive": {"INCONCLUSIVE"}}.get(fail_on, set())
+
+
+def _wishes(flags: dict[str, Any]) -> dict[str, Any]:
+    """What the verdict hangs on: from the flags, else from the config, else by default."""
+    config = thresholds.read_config(flags["config"])
+    default = {"metrics": (), "confidence": 0.95, "fail_on": "regression", "worst": 10, "resamples": 10_000}
+    said = {key: flags[key] for key in default if flags[key] not in (None, ())}
+    found = {**default, **{k: v for k, v in config.items() if k in default}, **said}
+    if found["fail_on"] not in _FAIL_ON:
+        raise click.UsageError(f"fail_on must be one of {', '.join(_FAIL_ON)}, found {found['fail_on']!r}")
+    for key, kind in (("confidence", float), ("worst", int), ("resamples", int)):
+        if not isinstance(found[key], (int, kind)) or isinstance(found[key], bool):
+            raise click.UsageError(f"{key} must be a number, found {found[key]!r}")
+    names = found["metrics"]
+    found["metrics"] = (names,) if isinstance(names, str) else tuple(str(name) for name in names)
+    found["thresholds"] = {**config.get("thresholds", {}), **thresholds.from_flags(flags["limits"])}
+    return found
+
+
+def _judge(flags: dict[str, Any], wishes: dict[str, Any]) -> list[Verdict]:
+    from calipers import comparing
+    from calipers.report import text
+
+    protocol = comparing.Protocol(
+        task=flags["task"],
+        task_options=options.task_options(flags),
+        dataset=flags["dataset"],
+        columns=options.column_mapping(flags["columns"]),
+        model_options=options.model_options(flags),
+        data_options=options.data_options(flags),
+    )
+    terms = {key: wishes[key] for key in ("thresholds", "metrics", "confidence", "resamples", "worst")}
+    sides = flags["baseline"], flags["candidates"]
+    _, err = options.consoles()
+    with text.bar(err) as progress:
+        if flags["unlabelled"]:
+            return comparing.agree(*sides, protocol=protocol, **terms, progress=progress)
+        store = options.open_store(flags["store"], flags["no_store"])
+        return comparing.compare(
+            *sides, protocol=protocol, **terms, store=store, fresh=flags["fresh"], progress=progress
+        )
+
+
+def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], fail_on: str) -> None:
+    from calipers.report import document, junit, markdown, verdict_json, verdict_text
+
+    content = document.to_json(verdict_json.document(verdicts))
+    if flags["output"]:
+        options.write_output(flags["output"], content)
+    if flags["junit"]:
+        options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing_labels(fail_on)))
+    if summary := flags["markdown"] or os.environ.get("GITHUB_STEP_SUMMARY"):
+        markdown.append(Path(summary), markdown.verdicts_markdown(verdicts))
+    if flags["as_json"]:
+        click.echo(content)
+    else:
+        out, _ = options.consoles()
+        verdict_text.show_verdicts(out, verdicts)

@@ -1,0 +1,275 @@
+"""The shape of a cloud of vectors on the unit sphere: alignment, uniformity, anisotropy, and where its variance lies.
+
+Vectors are float[n, d], in memory or mapped from a file; they are normalised window by window, so memory is a window
+and not the file. No row may be zero or non-finite: `norms` finds those.
+
+Every figure is an `Estimate`: its value, its standard error, and the *influence* of single examples. To first order a
+figure is the mean of "value + influence" over the examples (the infinitesimal jackknife; Efron 1982), so the standard
+error is the spread of the influences over √n, and a bootstrap over examples has a plain mean to resample. The
+standard error speaks of other texts drawn from where these came from; where a figure was computed on a sample of
+them, it covers the sampling as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_WINDOW = 8192  # rows in hand at a time: 12 MB of float32 at 384 dimensions
+_BLOCK = 2048  # rows of one side of a block of pairs: 16 MB of products
+_NO_VARIANCE = 1e-9  # of the largest; what float32 rounding leaves in a direction that is not used is below 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A figure with what is needed to say how sure it is.
+
+    `count` examples went into it; `rows` int64[r] are those whose `influence` float64[r] was worked out (all, or a
+    sample of them). `exact` is False where it stands for more examples than it was computed on.
+    """
+
+    value: float
+    count: int
+    rows: Ints
+    influence: Floats
+    exact: bool = True
+
+    @property
+    def standard_error(self) -> float:
+        """NaN for fewer than two examples."""
+        return _spread(self.influence) / np.sqrt(self.count) if self.count else np.nan
+
+    @property
+    def contributions(self) -> Floats:
+        """float64[r] whose mean is the value and whose spread over √r is the standard error."""
+        centred = self.influence - self.influence.mean() if len(self.influence) else self.influence
+        return np.asarray(self.value + centred * np.sqrt(len(self.rows) / max(1, self.count)))
+
+    def only(self, rows: Ints) -> Estimate:
+        """The same figure, with the influence of these examples alone."""
+        kept = np.isin(self.rows, rows)
+        return Estimate(self.value, self.count, self.rows[kept], self.influence[kept], self.exact)
+
+
+def _spread(values: Floats) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else np.nan
+
+
+def mean_estimate(values: Floats) -> Estimate:
+    """The mean over the examples for which there is a value; NaN where there is none.
+
+    >>> mean_estimate(np.array([1.0, np.nan, 3.0])).value
+    2.0
+    """
+    rows = np.flatnonzero(np.isfinite(values))
+    known = values[rows]
+    mean = float(known.mean()) if len(known) else np.nan
+    return Estimate(mean, len(known), rows, known - mean)
+
+
+def ratio_estimate(part: Floats, whole: Floats) -> Estimate:
+    """Σ part / Σ whole over examples; the examples are those whose whole is above 0, NaN where there is none.
+
+    >>> ratio_estimate(np.array([1.0, 3.0, 0.0]), np.array([4.0, 4.0, 0.0])).value
+    0.5
+    """
+    rows = np.flatnonzero(whole > 0)
+    if not len(rows):
+        return Estimate(np.nan, 0, rows, np.empty(0))
+    ratio = float(part[rows].sum() / whole[rows].sum())
+    return Estimate(ratio, len(rows), rows, (part[rows] - ratio * whole[rows]) / whole[rows].mean())
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+def unit(rows: NDArray[Any]) -> Vectors:
+    """Rows of length 1, float32, a new array."""
+    rows = np.asarray(rows, dtype=np.float32)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+
+
+def windows(vectors: NDArray[Any], rows: int = _WINDOW) -> Iterator[tuple[int, Vectors]]:
+    """The first row of each window, and its unit vectors."""
+    for start in range(0, len(vectors), rows):
+        yield start, unit(vectors[start : start + rows])
+
+
+def norms(vectors: NDArray[Any]) -> Floats:
+    """The length of each row, float64[n]: 0 or non-finite for one that has no direction."""
+    found = np.empty(len(vectors))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(vectors), _WINDOW):
+            part = np.asarray(vectors[start : start + _WINDOW], dtype=np.float32)
+            found[start : start + len(part)] = np.linalg.norm(part, axis=1)
+    return found
+
+
+def sample(population: int, size: int, *, seed: int) -> Ints:
+    """Rows drawn without replacement, in the order of the draw: a smaller sample is the beginning of a larger one.
+
+    >>> len(sample(5, 9, seed=0)), sample(100, 3, seed=1).tolist() == sample(100, 7, seed=1)[:3].tolist()
+    (5, True)
+    """
+    return np.random.default_rng(seed).permutation(population)[:size]
+
+
+# --- pairs -------------------------------------------------------------------------------------------------------
+
+
+def alignment(left: NDArray[Any], right: NDArray[Any], *, alpha: float = 2.0) -> Estimate:
+    """Mean of |x − y|^alpha over positive pairs of unit vectors (Wang & Isola 2020): 0 is best, 2^alpha the most.
+
+    >>> alignment(np.eye(2), np.eye(2)[::-1]).value
+    2.0
+    """
+    distances = np.empty(len(left))
+    for start in range(0, len(left), _WINDOW):
+        part = slice(start, start + _WINDOW)
+        gap = unit(left[part]).astype(np.float64) - unit(right[part])
+        distances[part] = np.einsum("ij,ij->i", gap, gap)
+    return mean_estimate(distances ** (alpha / 2))
+
+
+def uniformity(vectors: NDArray[Any], *, t: float = 2.0, rows: Ints | None = None) -> Estimate:
+    """log of the mean of exp(−t |x − y|²) over distinct pairs of unit vectors (Wang & Isola 2020).
+
+    0 where all vectors are one, the less the more evenly they are spread; NaN for fewer than two. `rows` takes all
+    pairs of a sample. Work n²/2 products; memory 50 MB. The influence of a vector is twice that of its mean over
+    the others, since it stands in a pair on either side (Hájek's projection of a U-statistic).
+
+    >>> uniformity(np.eye(4)).value
+    -4.0
+    """
+    chosen = np.arange(len(vectors)) if rows is None else rows
+    count = len(chosen)
+    if count < 2:
+        return Estimate(np.nan, count, chosen, np.zeros(count), rows is None)
+    sums, shift = _kernel_sums(vectors, rows, count, t)
+    total = sums.mean()
+    value = float(np.log(total / (count - 1)) + shift)
+    return Estimate(value, count, chosen, 2 * (sums / total - 1), rows is None)
+
+
+def _kernel_sums(vectors: NDArray[Any], rows: Ints | None, count: int, t: float) -> tuple[Floats, float]:
+    """For each vector Σ exp(−t |x − y|² − shift) over the others, float64[count], and the shift (the largest seen).
+
+    Blocks on one side of the diagonal give the sums of their rows and of their columns: half the work.
+    """
+    sums, shift = np.zeros(count), -np.inf
+    for i in range(0, count, _BLOCK):
+        left = unit(_take(vectors, rows, i))
+        for j in range(i, count, _BLOCK):
+            right = left if i == j else unit(_take(vectors, rows, j))
+            block = left @ right.T
+            if i == j:
+                np.fill_diagonal(block, -np.inf)
+            block -= 1.0
+            block *= 2.0 * t
+            highest = float(block.max())
+            if highest > shift:
+                sums *= np.exp(shift - highest)
+                shift = highest
+            np.exp(np.subtract(block, np.float32(shift), out=block), out=block)
+            sums[i : i + len(left)] += block.sum(axis=1, dtype=np.float64)
+            if i != j:
+                sums[j : j + len(right)] += block.sum(axis=0, dtype=np.float64)
+    return sums, shift
+
+
+def _take(vectors: NDArray[Any], rows: Ints | None, start: int) -> NDArray[Any]:
+    return vectors[start : start + _BLOCK] if rows is None else vectors[rows[start : start + _BLOCK]]
+
+
+# --- one pass ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What one pass over unit vectors leaves: their number, their sum float64[d], the sum of their squared lengths, and
+    the principal directions: variances float64[d], the largest first, and unit columns float64[d, d]."""
+
+    count: int
+    total: Floats
+    squares: float
+    variances: Floats
+    directions: Floats
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self.total / self.count)
+
+
+def moments(vectors: NDArray[Any]) -> Moments:
+    """One pass in float64, n·d² work; memory a window and d × d."""
+    d = vectors.shape[1]
+    total, second, squares = np.zeros(d), np.zeros((d, d)), 0.0
+    for _, part in windows(vectors):
+        rows = part.astype(np.float64)
+        total += rows.sum(axis=0)
+        second += rows.T @ rows
+        squares += float(np.einsum("ij,ij->", rows, rows))
+    mean = total / len(vectors)
+    variances, directions = np.linalg.eigh(second / len(vectors) - np.outer(mean, mean))
+    return Moments(len(vectors), total, squares, np.maximum(variances[::-1], 0.0), directions[:, ::-1])
+
+
+def anisotropy(vectors: NDArray[Any], found: Moments, rows: Ints) -> Estimate:
+    """Mean cosine over i ≠ j (Ethayarajh 2019), exactly: (|Σx|² − Σ|x|²) / (n (n − 1)). 0 is even, 1 is one direction.
+
+    `rows` are those whose influence is worked out.
+    """
+    n = found.count
+    if n < 2:
+        return Estimate(np.nan, n, rows, np.zeros(len(rows)))
+    value = float((found.total @ found.total - found.squares) / (n * (n - 1)))
+    mean_cosines = (unit(vectors[rows]) @ found.total - 1.0) / (n - 1)
+    return Estimate(value, n, rows, 2 * (mean_cosines - value))
+
+
+def centred_anisotropy(vectors: NDArray[Any], found: Moments, rows: Ints) -> Estimate:
+    """The mean cosine that is left when the mean vector is taken off every vector; a second pass.
+
+    A vector that equals the mean has no direction then and is left out. NaN where fewer than two are left.
+    """
+    total, count = np.zeros(len(found.total)), 0
+    for _, part in windows(vectors):
+        turned = _turned(part, found.mean)
+        total += turned.sum(axis=0)
+        count += int(turned.any(axis=1).sum())
+    if count < 2:
+        return Estimate(np.nan, count, rows, np.zeros(len(rows)))
+    value = float((total @ total - count) / (count * (count - 1)))
+    mean_cosines = (_turned(unit(vectors[rows]), found.mean) @ total - 1.0) / (count - 1)
+    return Estimate(value, count, rows, 2 * (mean_cosines - value))
+
+
+def _turned(rows: Vectors, mean: Floats) -> Floats:
+    """Unit vectors of what is left without the mean; zero where that is rounding only."""
+    moved = rows - mean
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return np.asarray(np.where(length > 1e-6, moved / np.maximum(length, 1e-6), 0.0))
+
+
+def principal_share(vectors: NDArray[Any], found: Moments, rows: Ints, *, top: int) -> Estimate:
+    """Share of the variance around the mean that lies in the first `top` principal directions; NaN without variance."""
+    whole = found.variances.sum()
+    if not whole > _NO_VARIANCE:
+        return Estimate(np.nan, found.count, rows, np.zeros(len(rows)))
+    share = float(found.variances[:top].sum() / whole)
+    moved = unit(vectors[rows]) - found.mean
+    inside = ((moved @ found.directions[:, :top]) ** 2).sum(axis=1)
+    return Estimate(share, found.count, rows, (inside - share * (moved**2).sum(axis=1)) / whole)
+
+
+def used_directions(found: Moments) -> int:
+    """In how many directions the vectors vary at all: the rank of their covariance."""
+    return int((found.variances > _NO_VARIANCE * found.variances[0]).sum()) if found.variances[0] > 0 else 0

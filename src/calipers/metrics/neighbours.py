@@ -1,0 +1,216 @@
+"""Exact nearest neighbours in bounded memory, and the intrinsic dimension that their distances tell.
+
+FAISS proposes in float32; distances and order are then worked out in float64 from the proposed rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.metrics.geometry import Estimate, sample, unit
+
+Floats = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
+_ASKING = 16_384  # vectors that look for neighbours at a time
+_SPARE = 13  # proposals beyond those asked for, among which rounding cannot hide the right ones
+_CELLS = 1 << 22  # numbers of an intermediate array: 32 MB in float64
+SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, another batch of a network some 1e-6
+
+
+def nearest(
+    asking: NDArray[Any], vectors: NDArray[Any], k: int, *, own: Ints | None = None, allowed: Bools | None = None
+) -> tuple[Floats, Ints]:
+    """The k nearest rows of `vectors` for each row that asks, by the distance of unit vectors: float64[m, k] and
+    int64[m, k], nearest first, among equals the earlier row; inf and -1 where there are no more.
+
+    `own` int64[m] are the rows that the asking ones have in `vectors` themselves: no row is its own neighbour.
+    `allowed` bool[n] are the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
+    Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, which of
+    them is taken is FAISS's choice.
+
+    >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), 1)[1].tolist()
+    [[0], [1]]
+    """
+    parts = [
+        _nearest(unit(asking[start : start + _ASKING]), vectors, k, None if own is None else own[start:], allowed)
+        for start in range(0, len(asking), _ASKING)
+    ]
+    if not parts:
+        return np.empty((0, k)), np.empty((0, k), np.int64)
+    return np.concatenate([d for d, _ in parts]), np.concatenate([i for _, i in parts])
+
+
+def _nearest(
+    asking: Vectors, vectors: NDArray[Any], k: int, own: Ints | None, allowed: Bools | None
+) -> tuple[Floats, Ints]:
+    wide = k + (own is not None) + _SPARE
+    best = np.full((len(asking), wide), -np.inf, np.float32)
+    found = np.full((len(asking), wide), -1, np.int64)
+    for start in range(0, len(vectors), _WINDOW):
+        rows = np.arange(start, min(start + _WINDOW, len(vectors)))
+        if allowed is not None:
+            rows = rows[allowed[rows]]
+        whole = len(rows) == min(_WINDOW, len(vectors) - start)
+        window = unit(vectors[start : start + _WINDOW] if whole else vectors[rows])
+        if len(rows):
+            _propose(asking, window, rows, best, found)
+    if own is not None:
+        found[found == own[: len(asking), None]] = -1
+    return _settle(asking, vectors, found, k)
+
+
+def _propose(asking: Vectors, window: Vectors, rows: Ints, best: Vectors, found: Ints) -> None:
+    """Put the best rows of the window among those found before, in place."""
+    import faiss
+
+    wide = best.shape[1]
+    scores, places = faiss.knn(asking, window, min(wide, len(rows)), metric=faiss.METRIC_INNER_PRODUCT)
+    both = np.concatenate([best, scores], axis=1)
+    rows_of_both = np.concatenate([found, rows[places]], axis=1)
+    kept = np.argpartition(-both, wide - 1, axis=1)[:, :wide]
+    best[:] = np.take_along_axis(both, kept, axis=1)
+    found[:] = np.take_along_axis(rows_of_both, kept, axis=1)
+
+
+def _settle(asking: Vectors, vectors: NDArray[Any], found: Ints, k: int) -> tuple[Floats, Ints]:
+    """Distances in float64 of the proposed rows, and the k nearest of them."""
+    distances = np.full(found.shape, np.inf)
+    step = max(1, _CELLS // (found.shape[1] * asking.shape[1]))
+    for start in range(0, len(found), step):
+        part = found[start : start + step]
+        rows, back = np.unique(np.maximum(part, 0), return_inverse=True)
+        gap = unit(vectors[rows]).astype(np.float64)[back.reshape(part.shape)]
+        gap -= asking[start : start + step, None]
+        distances[start : start + step] = np.sqrt(np.einsum("ijk,ijk->ij", gap, gap))
+    distances[found < 0] = np.inf
+    order = np.lexsort((found, distances), axis=1)[:, :k]
+    distances = np.take_along_axis(distances, order, axis=1)
+    return distances, np.where(np.isfinite(distances), np.take_along_axis(found, order, axis=1), -1)
+
+
+def first_copies(vectors: NDArray[Any]) -> Ints:
+    """For each row the first row that equals it, bit for bit in float32: int64[n]; a row without a copy is its own.
+
+    >>> first_copies(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])).tolist()
+    [0, 1, 0]
+    """
+    keys = _row_keys(vectors)
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]) != 0)
+    first = np.arange(len(keys))
+    first[order] = np.repeat(order[starts], np.diff(starts, append=len(keys)))
+    copies = np.flatnonzero(first != np.arange(len(keys)))
+    for start in range(0, len(copies), _WINDOW):  # equal keys are a hint, equal rows the proof
+        some = copies[start : start + _WINDOW]
+        equal = (np.float32(vectors[some]) == np.float32(vectors[first[some]])).all(axis=1)
+        first[some[~equal]] = some[~equal]
+    return first
+
+
+def _row_keys(vectors: NDArray[Any]) -> NDArray[np.uint64]:
+    """A 64-bit key of each row: its bits times random odd numbers, summed modulo 2⁶⁴."""
+    odd = np.random.default_rng(0).integers(0, 1 << 63, vectors.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    keys = np.empty(len(vectors), np.uint64)
+    step = max(1, _CELLS // vectors.shape[1])
+    for start in range(0, len(vectors), step):
+        part = np.ascontiguousarray(vectors[start : start + step], dtype=np.float32) + np.float32(0)  # −0 is 0
+        keys[start : start + step] = np.einsum("ij,j->i", part.view(np.uint32), odd, dtype=np.uint64, casting="unsafe")
+    return keys
+
+
+# --- intrinsic dimension -----------------------------------------------------------------------------------------
+
+
+def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
+    """Distances to the first and the second neighbour that are no copies, float64[m, 2]; NaN where there are not two.
+
+    `allowed` leaves out all but one of equal rows; what is nearer than `SAME` counts as a copy as well.
+    """
+    distances = nearest(vectors[rows], vectors, 2 + _SPARE, own=rows, allowed=allowed)[0]
+    copies = (distances <= SAME).sum(axis=1)
+    place = np.minimum(copies[:, None] + np.arange(2), distances.shape[1] - 1)
+    pair = np.take_along_axis(distances, place, axis=1)
+    full = (copies + 2 <= distances.shape[1]) & np.isfinite(pair).all(axis=1)
+    return np.where(full[:, None], pair, np.nan)
+
+
+def two_nn(distances: Floats, rows: Ints | None = None) -> Estimate:
+    """Intrinsic dimension n / Σ ln(r₂/r₁) (Facco et al. 2017), from distances float64[n, 2]; NaN for fewer than two.
+
+    Rows with NaN, or whose first neighbour is at distance 0, are left out.
+
+    >>> two_nn(np.array([[1.0, np.e], [2.0, 2 * np.e]])).value
+    1.0
+    """
+    ratios, kept = _log_ratios(distances, rows)
+    total = ratios.sum()
+    if len(ratios) < 2 or total <= 0:
+        return Estimate(np.nan, len(ratios), kept, np.zeros(len(ratios)))
+    value = float(len(ratios) / total)
+    return Estimate(value, len(ratios), kept, value * (1 - value * ratios))
+
+
+def facco_fit(distances: Floats, rows: Ints | None = None, *, discard: float = 0.1) -> Estimate:
+    """The slope through the origin of −ln(1 − F) over ln(r₂/r₁), without the largest share `discard` of the ratios.
+
+    The largest ratios are where the assumption of even density fails first. The influence is that of a ratio of
+    L-statistics: through F it reaches every ratio between an example's own and the cut.
+    """
+    ratios, kept = _log_ratios(distances, rows)
+    n, most = len(ratios), int(len(ratios) * (1 - discard))
+    if most < 2:
+        return Estimate(np.nan, n, kept, np.zeros(n))
+    order = np.argsort(ratios, kind="stable")
+    x = ratios[order[:most]]
+    shares = np.arange(1, most + 1) / n
+    y = -np.log1p(-shares)
+    squares = float(x @ x)
+    if squares <= 0:
+        return Estimate(np.nan, n, kept, np.zeros(n))
+    value = float(x @ y) / squares
+    pull = (y[:-1] - 2 * value * x[:-1]) * np.diff(x)  # between two neighbouring ratios F is constant
+    behind = np.concatenate([np.cumsum(pull[::-1])[::-1], np.zeros(n - most + 1)])
+    influence = np.empty(n)
+    influence[order] = (pull @ shares[:-1] - behind) / (squares / n)
+    return Estimate(value, n, kept, influence)
+
+
+def _log_ratios(distances: Floats, rows: Ints | None) -> tuple[Floats, Ints]:
+    usable = np.flatnonzero(np.isfinite(distances).all(axis=1) & (distances[:, 0] > 0))
+    ratios = np.log(distances[usable, 1] / distances[usable, 0])
+    return ratios, usable if rows is None else rows[usable]
+
+
+@dataclass(frozen=True, eq=False)
+class ScalePoint:
+    """The intrinsic dimension among `size` vectors."""
+
+    size: int
+    dimension: Estimate
+
+
+def scale_curve(
+    vectors: NDArray[Any], rows: Ints, allowed: Bools, *, least: int = 500, seed: int = 42
+) -> tuple[ScalePoint, ...]:
+    """The dimension of ever smaller sub-samples, each half of the one before: what a dimension says depends on how far
+    apart neighbours are. A curve that does not level off means that the figure is one of this size only.
+
+    `rows` look for their neighbours in every sub-sample. Work: as much as the search among all of `allowed`.
+    """
+    points = []
+    draw = np.empty(len(vectors))
+    draw[sample(len(vectors), len(vectors), seed=seed + 1)] = np.arange(len(vectors)) / max(1, len(vectors))
+    share = 0.5
+    while allowed.sum() * share >= least:
+        some = allowed & (draw < share)
+        points.append(ScalePoint(int(some.sum()), two_nn(two_nearest(vectors, rows, some), rows)))
+        share /= 2
+    return tuple(points)

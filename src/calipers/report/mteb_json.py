@@ -1,0 +1,218 @@
+"""A stored run as the result file that mteb writes and reads: one JSON document per task of MTEB.
+
+The scores are on mteb's scale, 0 to 1, under mteb's names. Calipers' own facts (run, intervals, how many examples, the
+fingerprint of the data) stand beside them under `calipers`, where mteb lets them be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from calipers.core import RequestError, Result
+
+
+@dataclass(frozen=True)
+class MtebTask:
+    """What mteb knows of a task: enough to write a result that it reads."""
+
+    name: str
+    path: str  # of its dataset on the hub
+    main_score: str
+    languages: tuple[str, ...] = ("eng-Latn",)
+
+
+def _sts(name: str, path: str, *languages: str) -> MtebTask:
+    return MtebTask(name, path, "cosine_spearman", languages or ("eng-Latn",))
+
+
+def _retrieval(name: str, path: str) -> MtebTask:
+    return MtebTask(name, path, "ndcg_at_10")
+
+
+def _reranking(name: str) -> MtebTask:
+    return MtebTask(name, f"mteb/{name}", "map_at_1000")
+
+
+# Those of which the data's path tells the task. mteb itself knows the others: `--mteb-task`.
+TASKS: tuple[MtebTask, ...] = (
+    _sts("STSBenchmark", "mteb/stsbenchmark-sts"),
+    *(_sts(f"STS{year}", f"mteb/sts{year}-sts") for year in range(12, 17)),
+    _sts("SICK-R", "mteb/sickr-sts"),
+    _sts("BIOSSES", "mteb/biosses-sts"),
+    _sts("JSTS", "mteb/JSTS", "jpn-Jpan"),
+    _retrieval("ArguAna", "mteb/arguana"),
+    _retrieval("ClimateFEVER", "mteb/climate-fever"),
+    _retrieval("DBPedia", "mteb/dbpedia"),
+    _retrieval("FEVER", "mteb/fever"),
+    _retrieval("FiQA2018", "mteb/fiqa"),
+    _retrieval("HotpotQA", "mteb/hotpotqa"),
+    _retrieval("MSMARCO", "mteb/msmarco"),
+    _retrieval("NFCorpus", "mteb/nfcorpus"),
+    _retrieval("NQ", "mteb/nq"),
+    _retrieval("QuoraRetrieval", "mteb/quora"),
+    _retrieval("SCIDOCS", "mteb/scidocs"),
+    _retrieval("SciFact", "mteb/scifact"),
+    _retrieval("Touche2020", "mteb/touche2020"),
+    _retrieval("TRECCOVID", "mteb/trec-covid"),
+    _reranking("AskUbuntuDupQuestions"),
+    _reranking("SciDocsRR"),
+    _reranking("StackOverflowDupQuestions"),
+)
+_TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
+_HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
+
+
+def find_task(result: Result, name: str | None = None) -> MtebTask:
+    """The task of MTEB that a run measured: the one named, else the one whose data it read."""
+    if result.task not in _TYPES:
+        raise RequestError(
+            f"the run {result.run_id} is of the task {result.task}, which MTEB does not have: "
+            f"expected one of {', '.join(_TYPES)}"
+        )
+    task = _named(name, result.dataset.name or "default") if name else known_task(result)
+    if task is None:
+        raise RequestError(
+            f"which task of MTEB {result.dataset.path} belongs to is not known: name it with --mteb-task"
+        )
+    if task.main_score not in scores(result):
+        raise RequestError(
+            f"MTEB's task {task.name} is judged by {task.main_score}, which the run {result.run_id} "
+            f"of {result.task} does not have"
+        )
+    return task
+
+
+def known_task(result: Result) -> MtebTask | None:
+    """By the hub id of the data, or for a BEIR folder by its name; None where neither tells."""
+    path = result.dataset.path.removeprefix("hub:").rstrip("/\\")
+    folder = re.split(r"[/\\]", path)[-1].lower()
+    for task in TASKS:
+        same = task.path.lower() == path.lower()
+        beir = result.task == "retrieval" and task.path.removeprefix("mteb/") == folder
+        if (same or beir) and task.main_score == _TYPES.get(result.task):
+            return task
+    return None
+
+
+def document(result: Result, task: MtebTask) -> dict[str, Any]:
+    """What mteb's TaskResult writes to disk. mteb was not used, so its version is null.
+
+    The revision of the data is the one that was asked for; where there is none, the fingerprint of the rows, so that
+    nothing is claimed that nobody checked.
+    """
+    named = scores(result)
+    return {
+        "dataset_revision": result.dataset.revision or result.fingerprint,
+        "task_name": task.name,
+        "mteb_version": None,
+        "scores": {
+            split(result): [
+                {
+                    **named,
+                    "main_score": named[task.main_score],
+                    "hf_subset": result.dataset.name or "default",
+                    "languages": list(task.languages),
+                    "calipers": _facts(result),
+                }
+            ]
+        },
+        "evaluation_time": float(result.timing.get("total_seconds", 0.0)),
+        "kg_co2_emissions": None,
+        "date": datetime.fromisoformat(result.created).timestamp(),
+        "evaluation_phases": None,
+    }
+
+
+def merge(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several splits or subsets of one task as one document. The same one twice is an error: which would count?"""
+    first, *others = documents
+    merged = {**first, "scores": {part: list(rows) for part, rows in first["scores"].items()}}
+    for other in others:
+        if other["dataset_revision"] != first["dataset_revision"] and not _is_fingerprint(first, other):
+            raise RequestError(f"the runs of {first['task_name']} are over different revisions of its data")
+        for part, rows in other["scores"].items():
+            have = merged["scores"].setdefault(part, [])
+            if {row["hf_subset"] for row in have} & {row["hf_subset"] for row in rows}:
+                raise RequestError(f"two runs measure {first['task_name']}, split {part}: give one of them")
+            have.extend(rows)
+        merged["evaluation_time"] += other["evaluation_time"]
+        merged["date"] = max(merged["date"], other["date"])
+    return merged
+
+
+def scores(result: Result) -> dict[str, float]:
+    """The run's metrics under mteb's names, 0 to 1, with six decimals as mteb writes them."""
+    return {_metric(name, result.task): _scaled(value, result.task) for name, value in result.metrics.items()}
+
+
+def split(result: Result) -> str:
+    """The split that was read; of a single file the one that its name tells, else "test"."""
+    name = re.split(r"[/\\]", result.dataset.path)[-1].split(".")[0]
+    return result.dataset.split or (name if name in ("train", "dev", "validation") else "test")
+
+
+def warnings(result: Result) -> list[str]:
+    """What keeps the figures from standing beside those of others."""
+    if result.dataset.requested is None:
+        return []
+    return [f"the run {result.run_id} scored {len(result.outcomes)} chosen rows: this is not a result on all of them"]
+
+
+def _metric(name: str, task: str) -> str:
+    """
+    >>> _metric("ndcg@10", "retrieval"), _metric("hit@10", "retrieval"), _metric("map", "reranking")
+    ('ndcg_at_10', 'hit_rate_at_10', 'map_at_1000')
+    """
+    if name == "map" and task == "reranking":
+        return "map_at_1000"  # mteb's ranking of up to 1,000 candidates, which none of its tasks exceeds
+    return re.sub(r"^hit@", "hit_rate@", name).replace("@", "_at_")
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    return {
+        "run": result.run_id,
+        "examples": len(result.outcomes),
+        "requested": result.dataset.requested,
+        "fingerprint": result.fingerprint,
+        "confidence": result.bootstrap.get("confidence"),
+        "intervals": {
+            _metric(name, result.task): [_scaled(end, result.task) for end in ends] if ends else None
+            for name, ends in result.intervals.items()
+        },
+    }
+
+
+def _scaled(value: float, task: str) -> float:
+    return round(value / (100.0 if task in _HUNDRED else 1.0), 6)
+
+
+def _is_fingerprint(*documents: dict[str, Any]) -> bool:
+    """Fingerprints are of the rows, so those of two splits differ; a revision is of all of them."""
+    return all(str(d["dataset_revision"]).startswith("sha256:") for d in documents)
+
+
+def _named(name: str, subset: str) -> MtebTask:
+    for task in TASKS:
+        if task.name == name:
+            return task
+    try:
+        from mteb import get_task
+    except ImportError as error:
+        raise RequestError(
+            f"{name!r} is not one of the MTEB tasks that are known without mteb "
+            f"({', '.join(task.name for task in TASKS)}): pip install 'calipers[mteb]'"
+        ) from error
+    try:
+        known = get_task(name).metadata
+    except KeyError as error:
+        raise RequestError(f"mteb has no task {name!r}: {str(error).strip(chr(34))}") from error
+    languages = known.hf_subsets_to_langscripts
+    if subset not in languages:
+        raise RequestError(
+            f"MTEB's task {name} has no subset {subset!r}: --dataset-name is one of {', '.join(languages)}"
+        )
+    return MtebTask(name, str(known.dataset["path"]), str(known.main_score), tuple(languages[subset]))

@@ -1,0 +1,127 @@
+"""NanoBEIR: reranking of BM25's first documents on up to thirteen small sets, per set and as their mean.
+
+The mean is over sets: each counts the same, however many queries it has. Outcomes are per query, with the place of its
+set in `SETS` as the column `set`. What is ranked and measured is that of `reranking`; with `compat` the figures are
+those of sentence-transformers' CrossEncoderNanoBEIREvaluator, except that positives keep the order of the judgements:
+theirs is that of a Python set, which changes from process to process and matters where scores tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calipers.core import (
+    Columns,
+    Dataset,
+    DefaultData,
+    Metric,
+    Outcomes,
+    PairScorer,
+    Progress,
+    RequestError,
+    Statistic,
+    Task,
+)
+from calipers.metrics.means import macro_mean_statistic, mean_statistic
+from calipers.tasks import reranking
+from calipers.tasks.reranking import RerankingOptions
+
+SETS = {
+    "climatefever": "ClimateFEVER",
+    "dbpedia": "DBPedia",
+    "fever": "FEVER",
+    "fiqa2018": "FiQA2018",
+    "hotpotqa": "HotpotQA",
+    "msmarco": "MSMARCO",
+    "nfcorpus": "NFCorpus",
+    "nq": "NQ",
+    "quoraretrieval": "QuoraRetrieval",
+    "scidocs": "SCIDOCS",
+    "arguana": "ArguAna",
+    "scifact": "SciFact",
+    "touche2020": "Touche2020",
+}
+# Both retrieve arguments, which is another task than that of the rest: sentence-transformers leaves them out too.
+USUAL = tuple(name for name in SETS if name not in ("arguana", "touche2020"))
+_PLACES = {name: place for place, name in enumerate(SETS)}
+
+
+@dataclass(frozen=True)
+class NanoBEIROptions:
+    sets: str = ",".join(USUAL)  # names with commas between them; "all" is all thirteen
+    rerank_k: int = 100  # how many of BM25's documents are ranked
+    at_k: int = 10
+    always_rerank_positives: bool = True
+    compat: str | None = None
+
+    def __post_init__(self) -> None:
+        names = list(SETS) if self.sets == "all" else [name.strip().lower() for name in self.sets.split(",")]
+        unknown = [name for name in names if name not in SETS]
+        if unknown:
+            raise RequestError(f"--sets names {unknown[0]!r}: expected all, or some of {','.join(SETS)}")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise RequestError(f"--sets names {twice[0]} twice")
+        object.__setattr__(self, "sets", ",".join(names))
+        if self.rerank_k < 1:
+            raise RequestError(f"--rerank-k must be at least 1, found {self.rerank_k}")
+        RerankingOptions(self.at_k, compat=self.compat)  # checks these two
+
+    @property
+    def reranking(self) -> RerankingOptions:
+        return RerankingOptions(self.at_k, self.always_rerank_positives, compat=self.compat)
+
+    @property
+    def splits(self) -> Mapping[str, str]:
+        """Name of a set → its split in the data."""
+        return {name: f"Nano{SETS[name]}" for name in self.sets.split(",")}
+
+
+def run(model: PairScorer, dataset: Dataset, options: NanoBEIROptions, progress: Progress) -> Outcomes:
+    """Outcomes of a reranking, and the place of each query's set in `SETS`, int8[q]. All sets are scored together."""
+    outcomes = reranking.run(model, dataset, options.reranking, progress)
+    places = np.array([_PLACES[name] for name in dataset.columns["set"]], dtype=np.int8)
+    return replace(outcomes, columns={**outcomes.columns, "set": places})
+
+
+def metrics_for(options: NanoBEIROptions) -> tuple[Metric, ...]:
+    """The means over sets, then each set's own as METRIC/SET."""
+    each = [
+        Metric(f"{name}/{part}", f"{about}, {part}", _of_set(name, part), digits=4, minor=True)
+        for part in options.splits
+        for name, about in reranking.columns_at(options.at_k).items()
+    ]
+    return (*_means(options.at_k), *each)
+
+
+def _means(k: int) -> tuple[Metric, ...]:
+    kinds = reranking.columns_at(k)
+    return tuple(Metric(name, f"{about}, mean over sets", _macro(name), digits=4) for name, about in kinds.items())
+
+
+def _macro(column: str) -> Callable[[Columns], Statistic]:
+    return lambda columns: macro_mean_statistic(columns[column], columns["set"])
+
+
+def _of_set(column: str, name: str) -> Callable[[Columns], Statistic]:
+    return lambda columns: mean_statistic(np.where(columns["set"] == _PLACES[name], columns[column], np.nan))
+
+
+TASK = Task(
+    name="nanobeir",
+    aliases=(),
+    about="how much better a cross-encoder orders BM25's documents, on the sets of NanoBEIR and as their mean",
+    ability="score",
+    unit="query",
+    columns=(),
+    default_data=DefaultData("sentence-transformers/NanoBEIR-en", None, ""),
+    metrics=_means(NanoBEIROptions().at_k),
+    check=reranking.check,
+    text_ids=reranking.text_ids,
+    run=run,
+    options=NanoBEIROptions,
+    data="nanobeir",
+    metrics_for=metrics_for,
+)
