@@ -42,9 +42,10 @@ format: $(VENV)/.dev  ## put the code in its usual form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA)
+bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA and CALIPERS_MODELS)
 	@$(BIN)/python -W ignore -m bench.similarity
 	@$(BIN)/python -W ignore -m bench.fill_mask
+	@$(BIN)/python -W ignore -m bench.ranking
 
 docs: $(VENV)/.dev  ## write again what is generated: the CLI reference and the picture in the README
 	@$(BIN)/python docs/generate.py

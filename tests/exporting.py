@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 
 class _First(torch.nn.Module):
@@ -32,6 +32,13 @@ def export(folder: Path, target: Path, *, attention: str = "eager") -> Path:
 def export_masked_lm(folder: Path, target: Path, *, attention: str = "eager") -> Path:
     model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
     return _export(model, folder, target, ["input_ids", "attention_mask"], "logits")
+
+
+def export_cross_encoder(folder: Path, target: Path, *, attention: str = "eager") -> Path:
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=attention
+    )
+    return _export(model, folder, target, ["input_ids", "attention_mask", "token_type_ids"], "logits")
 
 
 def _export(model: torch.nn.Module, folder: Path, target: Path, names: list[str], output: str) -> Path:

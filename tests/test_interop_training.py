@@ -169,10 +169,10 @@ def test_nanobeir_asks_once_for_all_sets_and_keeps_what_came_out(sets: Callable[
 def test_thirteen_sets_and_the_two_that_are_left_out() -> None:
     from sentence_transformers.cross_encoder.evaluation.nano_beir import DATASET_NAME_TO_HUMAN_READABLE
 
-    from calipers.interop import _nanobeir
+    from calipers.tasks.nanobeir import SETS, USUAL
 
-    assert _nanobeir.SETS == DATASET_NAME_TO_HUMAN_READABLE
-    assert set(_nanobeir.SETS) - set(_nanobeir.USUAL) == {"arguana", "touche2020"}
+    assert SETS == DATASET_NAME_TO_HUMAN_READABLE
+    assert set(SETS) - set(USUAL) == {"arguana", "touche2020"}
 
 
 def test_folders_that_cannot_be_read_are_refused(sets: Callable[..., str], tmp_path: Path) -> None:

@@ -135,11 +135,6 @@ def test_every_pooling_equals_a_plain_loop(minilm: Path, pooling: str) -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def test_a_prompt_is_put_before_every_text(minilm: Path, torch_minilm: Encoder) -> None:
-    prompted = load(minilm, prompt="query: ").encode(["bread"])
-    np.testing.assert_allclose(prompted, torch_minilm.encode(["query: bread"]), atol=1e-6)
-
-
 @pytest.fixture
 def copy(minilm: Path, tmp_path: Path) -> Path:
     """The model's folder, to be changed. The weights are a link."""

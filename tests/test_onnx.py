@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from calipers import models
 from calipers.core import Encoder, ModelError, RequestError
 from calipers.models import ModelOptions
-from calipers.models.onnx import quantises_dynamically
+from calipers.models.onnx_files import quantises_dynamically
 from tests.exporting import fix_shape
 
 SHORT = [

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from calipers import models
 from calipers.core import ModelError, PairScorer, RequestError
 from calipers.models import ModelOptions
 from calipers.models.heads import ACTIVATIONS
-from tests.exporting import _First, copy_settings, fix_shape
+from tests.exporting import export_cross_encoder, fix_shape
 
 Pair = tuple[str, str]
 SHORT: list[Pair] = [
@@ -224,29 +223,10 @@ def test_the_models_prompt_goes_before_the_first_text(one: Path) -> None:
 # --- ONNX ------------------------------------------------------------------------------------------------------
 
 
-def export(folder: Path, target: Path) -> Path:
-    """`target/model.onnx` from a padded, ragged example, since from a mask of ones the mask would be dropped."""
-    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
-    ids, mask = torch.randint(5, 30000, (3, 12)), torch.ones(3, 12, dtype=torch.long)
-    mask[0, 5:], mask[2, 9:] = 0, 0
-    types = (torch.arange(12) > 3) * mask
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=128)}
-    target.mkdir()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            _First(model, names).eval(), (ids * mask, mask, types), target / "model.onnx", input_names=names,
-            output_names=["logits"], dynamic_shapes=((shape,) * 3,), dynamo=True, external_data=False, verbose=False,
-        )  # fmt: skip
-    copy_settings(folder, target)
-    return target / "model.onnx"
-
-
 @pytest.mark.parametrize("labels", [1, 3])
 def test_a_graph_gives_what_pytorch_gives_in_any_shape(tmp_path: Path, minilm: Path, labels: int) -> None:
     folder = tiny(tmp_path / "torch", minilm, labels)
-    graph = export(folder, tmp_path / "onnx")
+    graph = export_cross_encoder(folder, tmp_path / "onnx")
     expected = load(folder, max_length=64).score(SHORT)
     for rows, length in ((None, None), (1, 64), (2, None)):
         scorer = load(fix_shape(graph, tmp_path / f"{rows}x{length}", rows=rows, length=length), max_length=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from calipers import models
 from calipers.core import SILENT, DataError, Dataset, DataSource, InvalidOutput, ModelInfo, Outcomes, RequestError
-from calipers.data import beir, trec
+from calipers.data import trec
 from calipers.models import ModelOptions, Source, bm25
 from calipers.tasks import retrieval
 from calipers.tasks.retrieval import GivenRun, RetrievalOptions, TwoStage
@@ -29,8 +30,8 @@ class Words:
         self.info = ModelInfo("test", "words", None, "cpu", "sha256:1", settings)
         self.seen: list[str] = []
 
-    def encode(self, texts: Sequence[str], *, progress: object = SILENT) -> np.ndarray:
-        self.seen += texts
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: object = SILENT) -> np.ndarray:
+        self.seen += [(self.info.settings.get("prompt", "") if prompt is None else prompt) + text for text in texts]
         vocabulary = sorted({word for text in GROUPS.values() for word in text.split()} | {"other"})
         rows = [[word in text.split() for word in vocabulary] for text in texts]
         return np.array(rows, dtype=np.float32) + np.float32(0.01)
@@ -141,24 +142,32 @@ def test_all_ties_are_not_perfect() -> None:
 # --- prompts and refusals --------------------------------------------------------------------------------------
 
 
-def test_prompts_come_from_the_options_then_from_the_model_and_never_twice() -> None:
-    model = Words(prompts={"query": "query: ", "passage": "passage: "})
-    run(model, ROWS)
-    assert model.seen[0] == "query: red wine"
-    assert model.seen[-1] == "passage: wine wine wine"
-    asked = RetrievalOptions(query_prompt="Q ", passage_prompt="")
-    assert retrieval.prompts(model.info, asked) == ("Q ", "")
-    own = Words(prompt="text: ", prompts={"query": "query: "})
-    assert retrieval.prompts(own.info, RetrievalOptions()) == ("", "")
-    with pytest.raises(RequestError, match="puts 'text: ' before every text"):
-        run(own, ROWS, query_prompt="query: ")
+@pytest.mark.parametrize(
+    ("settings", "asked", "query", "passage"),
+    [
+        ({}, {}, "", ""),
+        ({}, {"query_prompt": "Q "}, "Q ", ""),
+        ({"prompt": "text: "}, {}, "text: ", "text: "),
+        ({"prompt": "text: "}, {"query_prompt": "Q ", "passage_prompt": ""}, "Q ", ""),
+        ({"prompt": "text: ", "prompts": {"query": "query: "}}, {}, "query: ", "text: "),
+        ({"prompt": "text: ", "prompts": {"query": "", "document": ""}}, {}, "", ""),
+        ({"prompts": {"query": "query: ", "corpus": "c: ", "passage": "passage: "}}, {}, "query: ", "passage: "),
+        ({"prompts": {"query": "query: ", "passage": "passage: "}}, {"passage_prompt": "P "}, "query: ", "P "),
+    ],
+)
+def test_prompts_are_those_asked_for_else_the_models_named_ones_else_its_default(
+    settings: dict[str, Any], asked: dict[str, str], query: str, passage: str
+) -> None:
+    model = Words(**settings)
+    run(model, ROWS, **asked)
+    assert (model.seen[0], model.seen[-1]) == (f"{query}red wine", f"{passage}wine wine wine")
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan], ids=["zero", "NaN"])
 def test_dead_vectors_are_invalid_with_ids(value: float) -> None:
     class Dead(Words):
-        def encode(self, texts: Sequence[str], *, progress: object = SILENT) -> np.ndarray:
-            vectors = super().encode(texts)
+        def encode(self, texts: Sequence[str], **asked: Any) -> np.ndarray:
+            vectors = super().encode(texts, **asked)
             vectors[["tea" in text for text in texts]] = value
             return vectors
 
@@ -173,8 +182,9 @@ def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(DataError, match="the run names 1 documents that the corpus lacks: zz"):
         run(GivenRun({"1": {"zz": 1.0}}, INFO), ROWS)
     lexical = bm25.load(Source("bm25", "bm25", None), ModelOptions())
-    with pytest.raises(RequestError, match="--query-prompt does not apply to bm25"):
-        run(lexical, ROWS, query_prompt="query: ")
+    for model in (lexical, GivenRun({}, replace(INFO, model_id="bm25.trec"))):
+        with pytest.raises(RequestError, match="--query-prompt does not apply to bm25"):
+            run(model, ROWS, query_prompt="query: ")
     for options in ({"top_k": 5}, {"rerank_k": 0}, {"similarity": "l1"}, {"relevant_from": 0}):
         with pytest.raises(RequestError):
             RetrievalOptions(**options)  # type: ignore[arg-type]
@@ -187,6 +197,8 @@ def test_stored_vectors_are_found_by_the_ids_of_both_sides(tmp_path: Path) -> No
     model: Any = models.load(models.find(str(tmp_path / "v.npy")), ModelOptions())
     found = run(model.bind(retrieval.text_ids(ROWS)), ROWS)
     np.testing.assert_array_equal(found.columns["ndcg@10"], run(Words(), ROWS).columns["ndcg@10"])
+    with pytest.raises(RequestError, match=r"a prompt does not apply to .*v\.npy: its vectors are already computed"):
+        run(model.bind(retrieval.text_ids(ROWS)), ROWS, query_prompt="query: ")
 
 
 def test_a_run_file_gives_the_same_figures_again(tmp_path: Path) -> None:
@@ -238,31 +250,3 @@ def test_two_stages_know_both_models() -> None:
     assert info.model_id == "test + words"
     assert info.settings["rerank"]["fingerprint"] == "sha256:1"
     assert info.fingerprint not in ("sha256:0", "sha256:1")
-
-
-# --- real models on real data ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("folder", "wanted", "slack"), [("scifact", 0.460, 0.001), ("icecat", 0.464, 0.002)])
-def test_potion(model: Named, data: Named, folder: str, wanted: float, slack: float) -> None:
-    encoder = models.load(models.find(str(model("potion-base-4m-int8"))), ModelOptions())
-    found = run(encoder, beir.load(str(data(folder))))
-    assert found.columns["ndcg@10"].mean() == pytest.approx(wanted, abs=slack)
-    assert found.counts["queries_without_relevant"] == (19 if folder == "icecat" else 0)
-
-
-def test_a_real_reranker_improves_a_real_first_stage(model: Named, data: Named) -> None:
-    encoder: Any = models.load(models.find(str(model("potion-base-4m-int8"))), ModelOptions())
-    scorer: Any = models.load(
-        models.find(str(model("ms-marco-MiniLM-L12-v2-dequant"))), ModelOptions(max_length=128), "score"
-    )
-    found = run(TwoStage(encoder, scorer), beir.load(str(data("scifact")), samples=6), rerank_k=20)
-    assert found.columns["ndcg@10"].mean() > found.columns["base_ndcg@10"].mean()
-    assert found.columns["recall@100"].tolist() == found.columns["base_recall@100"].tolist()
-
-
-@pytest.mark.slow
-def test_minilm_on_scifact(minilm: Path, data: Named) -> None:
-    encoder = models.load(models.find(str(minilm)), ModelOptions())
-    found = run(encoder, beir.load(str(data("scifact"))))
-    assert found.columns["ndcg@10"].mean() == pytest.approx(0.645, abs=0.001)

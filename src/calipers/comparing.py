@@ -17,6 +17,7 @@ from calipers.core import (
     Progress,
     RequestError,
     Result,
+    Task,
     Thresholds,
     Verdict,
 )
@@ -70,10 +71,7 @@ def compare(
     def result(side: Side) -> Result:
         return known[id(side)] or _evaluate(side, asked, resamples, confidence, store, fresh, progress)
 
-    try:
-        first = result(baseline)
-    except InvalidOutput as error:
-        raise InvalidOutput(f"the baseline cannot be compared with: {error}", error.rows) from error
+    first = _alive(lambda: result(baseline))
     chosen, terms = _terms(first, metrics, thresholds or {}, confidence, resamples, asked, worst)
     verdicts = [_judge(first, side, result, chosen, terms, progress) for side in candidates]
     return verdict.correct(verdicts)
@@ -101,19 +99,43 @@ def agree(
     task = agreement.TASKS.get(tasks.find(asked.task or api.TASK).ability)
     if task is None:
         raise RequestError(f"--unlabelled has no form for the task {asked.task}")
-    first = _load(baseline, task.ability, asked)
+    first, asked = _load(baseline, task.ability, asked), replace(asked, task=task.name)
+
+    def result(both: agreement.Both) -> Result:
+        return _evaluate(both, asked, resamples, confidence, None, True, progress)
+
     verdicts = []
     for side in candidates:
-        both = agreement.Both(first, _load(side, task.ability, asked))
-        result = _evaluate(both, replace(asked, task=task.name), resamples, confidence, None, True, progress)
-        ideal = agreement.perfect(result.outcomes)
-        wished = [m for m in task.measures(None) if m.name in result.metrics]
-        known = replace(
-            result, model=first.info, outcomes=ideal, metrics={m.name: m.value(ideal.columns) for m in wished}
-        )
-        chosen, terms = _terms(known, metrics, thresholds or {}, confidence, resamples, asked, worst)
-        verdicts.append(verdict.compare(known, result, chosen, terms))
+        second = _load(side, task.ability, asked)
+        try:
+            found = result(agreement.Both(first, second))
+            known = _perfect(found, first, task)
+            chosen, terms = _terms(known, metrics, thresholds or {}, confidence, resamples, asked, worst)
+            verdicts.append(verdict.compare(known, found, chosen, terms))
+        except InvalidOutput as error:
+            known = _perfect(_alive(lambda: result(agreement.Both(first, first))), first, task)
+            chosen, terms = _terms(known, metrics, thresholds or {}, confidence, resamples, asked, worst)
+            verdicts.append(verdict.invalid(known, second.info.model_id, _reason(error), chosen, terms))
     return verdict.correct(verdicts)
+
+
+def _perfect(found: Result, first: Model, task: Task) -> Result:
+    """What the baseline would give beside itself."""
+    ideal = agreement.perfect(found.outcomes)
+    values = {m.name: m.value(ideal.columns) for m in task.metrics if m.name in found.metrics}
+    return replace(found, model=first.info, outcomes=ideal, metrics=values)
+
+
+def _alive(result: Callable[[], Result]) -> Result:
+    """The baseline's own: a dead candidate is a verdict, a dead baseline an error."""
+    try:
+        return result()
+    except InvalidOutput as error:
+        raise InvalidOutput(f"the baseline cannot be compared with: {_reason(error)}", error.rows) from error
+
+
+def _reason(error: InvalidOutput) -> str:
+    return str(error).removeprefix("INVALID: ")
 
 
 def _load(side: str | Model, ability: str, asked: Protocol) -> Model:
@@ -131,7 +153,7 @@ def _judge(
     try:
         second = result(side)
     except InvalidOutput as error:
-        return verdict.invalid(first, _name(side), str(error).removeprefix("INVALID: "), metrics, terms)
+        return verdict.invalid(first, _name(side), _reason(error), metrics, terms)
     progress.start("Resampling", 0)
     return verdict.compare(first, second, metrics, terms)
 

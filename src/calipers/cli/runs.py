@@ -14,7 +14,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON and not
 
 @click.group()
 def runs() -> None:
-    """Look into the store: list, show or rm runs. RUN is an id, its beginning, or `latest`."""
+    """Look into the store: list, show, rm or import runs. RUN is an id, its beginning, or `latest`."""
 
 
 @runs.command("list")
@@ -75,3 +75,43 @@ def rm(run: tuple[str, ...], store: Path | None) -> None:
     for run_id in dict.fromkeys([place.resolve(name) for name in run]):
         place.remove(run_id)
         click.echo(f"removed {run_id}")
+
+
+@runs.command("import")
+@click.argument("path", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--task", "names", multiple=True, metavar="NAME", help="Only this mteb task; may be repeated.")
+@click.option("--common", is_flag=True, help="Only the scores that all the models have, so that they can be compared.")
+@click.option("--model-id", metavar="NAME", help="The model, where the files do not name it.")
+@_STORE
+@_JSON
+def import_(
+    path: tuple[Path, ...],
+    names: tuple[str, ...],
+    common: bool,
+    model_id: str | None,
+    store: Path | None,
+    as_json: bool,
+) -> None:
+    """Take result files of mteb into the store: one run per model and revision, one example per score.
+
+    PATH is a JSON file, or a folder with mteb's layout of model, revision and task.
+    """
+    from calipers.core import printable
+    from calipers.interop.mteb import import_results
+    from calipers.report import document, text
+    from calipers.store import Store
+
+    place = Store(store)
+    found = import_results(path, tasks=names, model_id=model_id, common=common)
+    place.check_writable()
+    for result in found:
+        place.save(result)
+    if as_json:
+        click.echo(document.to_json([document.document(result) for result in found]))
+        return
+    out, err = options.consoles()
+    kept = {result.run_id for result in found}
+    text.show_runs(out, [line for line in place.list() if line.run_id in kept])
+    for result in found:
+        for warning in result.warnings:
+            err.print(f"{result.run_id}: {printable(warning)}", markup=False, highlight=False, soft_wrap=True)

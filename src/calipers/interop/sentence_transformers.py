@@ -32,6 +32,7 @@ from calipers.core import Outcomes
 from calipers.interop import _nanobeir, _pairs, _samples
 from calipers.interop._asking import Asking, Scores, ask, outputs
 from calipers.interop._reports import after, append_csv, for_card, logger, tell_counts, tell_ranking
+from calipers.tasks.nanobeir import SETS, USUAL
 from calipers.tasks.reranking import RerankingOptions
 
 try:
@@ -202,12 +203,12 @@ class CrossEncoderNanoBEIREvaluator(_Evaluator):
     ) -> None:
         name = f"NanoBEIR_R{rerank_k:d}_{aggregate_key}"
         super().__init__(name, (prompt_name, batch_size, show_progress_bar), write_csv, compat)
-        self.dataset_names = _nanobeir.USUAL if dataset_names is None else dataset_names
+        self.dataset_names = list(USUAL) if dataset_names is None else dataset_names
         _nanobeir.check_names(self.dataset_names)
         self.dataset_id, self.rerank_k, self.at_k = dataset_id, rerank_k, at_k
         self.always_rerank_positives = always_rerank_positives
         self.aggregate_fn, self.aggregate_key = aggregate_fn, aggregate_key
-        self.evaluators = [self._load(f"Nano{_nanobeir.SETS[name.lower()]}") for name in self.dataset_names]
+        self.evaluators = [self._load(f"Nano{SETS[name.lower()]}") for name in self.dataset_names]
         self.csv_file = f"NanoBEIR_evaluation_{aggregate_key}_results.csv"
         self.csv_headers = ["epoch", "steps", "MAP", f"MRR@{at_k}", f"NDCG@{at_k}"]
         self.primary_metric = f"ndcg@{at_k}"

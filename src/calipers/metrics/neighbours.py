@@ -132,14 +132,35 @@ def _row_keys(vectors: NDArray[Any]) -> NDArray[np.uint64]:
 def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
     """Distances to the first and the second neighbour that are no copies, float64[m, 2]; NaN where there are not two.
 
-    `allowed` leaves out all but one of equal rows; what is nearer than `SAME` counts as a copy as well.
+    `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
+    counts as a copy as well. Distances under 3e-4 are at the limit of what float32 products can put in order.
     """
-    distances = nearest(vectors[rows], vectors, 2 + _SPARE, own=rows, allowed=allowed)[0]
-    copies = (distances <= SAME).sum(axis=1)
-    place = np.minimum(copies[:, None] + np.arange(2), distances.shape[1] - 1)
-    pair = np.take_along_axis(distances, place, axis=1)
-    full = (copies + 2 <= distances.shape[1]) & np.isfinite(pair).all(axis=1)
+    distances, found = nearest(vectors[rows], vectors, 2 + _SPARE, own=rows, allowed=allowed)
+    first = (distances <= SAME).sum(axis=1)
+    second = _second(vectors, distances, found, first)
+    last = distances.shape[1] - 1
+    places = np.stack([np.minimum(first, last), np.minimum(second, last)], axis=1)
+    pair = np.take_along_axis(distances, places, axis=1)
+    full = (second <= last) & np.isfinite(pair).all(axis=1)
     return np.where(full[:, None], pair, np.nan)
+
+
+def _second(vectors: NDArray[Any], distances: Floats, found: Ints, first: Ints) -> Ints:
+    """The place of the next neighbour behind the first that is no copy of it, int64[m]."""
+    second = first + 1
+    doubtful = np.arange(len(first))
+    while True:
+        doubtful = doubtful[second[doubtful] < distances.shape[1]]
+        here, there = (doubtful, first[doubtful]), (doubtful, second[doubtful])
+        with np.errstate(invalid="ignore"):
+            tied = (distances[there] - distances[here] <= SAME) & np.isfinite(distances[there])
+        doubtful = doubtful[tied]
+        if not len(doubtful):
+            return second
+        one, other = found[here][tied], found[there][tied]
+        gap = unit(vectors[one]).astype(np.float64) - unit(vectors[other])
+        doubtful = doubtful[np.linalg.norm(gap, axis=1) <= SAME]
+        second[doubtful] += 1
 
 
 def two_nn(distances: Floats, rows: Ints | None = None) -> Estimate:

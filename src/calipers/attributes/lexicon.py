@@ -1,0 +1,144 @@
+"""The words: built-in files and those that a user adds, read, checked and put together.
+
+Every file has the same schema (docs/attributes.md); a file may hold any part of it. An added file extends: lists grow,
+an entry of the same id gets the new words, a single value is replaced. Nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calipers.core import DataError, printable
+
+BUILT_IN = Path(__file__).parent / "data"
+
+Words = dict[str, Any]
+_LIST, _WORD, _NUMBER, _FLAG = "a list of words", "a word", "a number", "true or false"
+
+# What may stand where: a name of a schema, or a map of keys to it; "*" is any key.
+_UNIT: dict[str, Any] = {
+    "factor": _NUMBER,
+    "binary": _NUMBER,
+    "names": _LIST,
+    "exact": _LIST,
+    "at_least": _NUMBER,
+    "at_most": _NUMBER,
+    "not_before": _LIST,
+    "not_before_number": _FLAG,
+    "article": _FLAG,
+}
+_BRAND = dict.fromkeys(("names", "common", "column", "exact", "lines", "not", "not_after_number"), _LIST)
+_KIND = {"tolerance": _NUMBER, "sizes": _FLAG, "fits": _FLAG, "units": {"*": _UNIT}}
+SCHEMA: dict[str, Any] = {
+    "colours": {"*": {"families": _LIST, "words": _LIST, "column": _LIST}},
+    "any_colour": _WORD,
+    "not_colours": _LIST,
+    "colour_affixes": {"before": _LIST, "after": _LIST},
+    "brands": {"*": _BRAND},
+    "company_words": _LIST,
+    "brand_affixes": {"after": _LIST},
+    "common_words": _LIST,
+    "kinds": {"*": _KIND},
+    "count_before": _LIST,
+    "number_words": {"*": _NUMBER},
+    "number_not_after": _LIST,
+    "at_most_before": _LIST,
+    "at_least_before": _LIST,
+    "at_most_after": _LIST,
+    "at_least_after": _LIST,
+    "not_limits": _LIST,
+    "negation": dict.fromkeys(("before", "between", "after", "linked_after", "lists"), _LIST),
+    "fits": dict.fromkeys(
+        ("before", "after", "after_ja", "anywhere_after", "lists", "ends", "accessories"),
+        _LIST,
+    ),
+    "columns": {**dict.fromkeys(("colour", "brand", "dimension", "title", "text"), _LIST), "units": {"*": _WORD}},
+}
+
+
+def read_words(paths: Sequence[Path | str] = ()) -> Words:
+    """The built-in words, and those of the files at `paths` (YAML or JSON) on top, in their order."""
+    words: Words = {}
+    for path in (*sorted(BUILT_IN.glob("*.yaml")), *map(Path, paths)):
+        _merge(words, _load(path))
+    _check_whole(words)
+    return words
+
+
+def _load(path: Path) -> Words:
+    import yaml
+
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as error:
+        raise DataError(f"the attributes file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"the attributes file {path} is not UTF-8, at byte {error.start}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DataError(f"the attributes file {path} is no YAML: {printable(str(error))[:200]}") from error
+    if found is None:
+        return {}
+    _check(found, SCHEMA, str(path), ())
+    return dict(found)
+
+
+def _check(found: Any, schema: Any, path: str, place: tuple[str, ...]) -> None:
+    where = f"{path}, {' → '.join(map(printable, place)) or 'top level'}"
+    if isinstance(schema, str):
+        if not _IS[schema](found):
+            raise DataError(f"{where}: expected {schema}, found {printable(repr(found))[:80]}")
+        return
+    if not isinstance(found, Mapping):
+        raise DataError(f"{where}: expected a map of {_keys(schema)}, found {printable(repr(found))[:80]}")
+    for key, value in found.items():
+        if not isinstance(key, str):
+            raise DataError(f"{where}: the key {key!r} must be a word; put it in quotes")
+        if key not in schema and "*" not in schema:
+            raise DataError(f"{where}: there is no key {printable(key)!r}; expected {_keys(schema)}")
+        _check(value, schema.get(key, schema.get("*")), path, (*place, key))
+
+
+def _keys(schema: Mapping[str, Any]) -> str:
+    return "names" if "*" in schema else "one of " + ", ".join(schema)
+
+
+_IS = {
+    _LIST: lambda found: isinstance(found, list) and all(isinstance(word, str) and word.strip() for word in found),
+    _WORD: lambda found: isinstance(found, str) and bool(found.strip()),
+    _NUMBER: lambda found: isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 1e30,
+    _FLAG: lambda found: isinstance(found, bool),
+}
+
+
+def _merge(words: Words, more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        known = words.get(key)
+        if isinstance(known, dict) and isinstance(value, Mapping):
+            _merge(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            known.extend(word for word in value if word not in known)
+        elif isinstance(value, Mapping):
+            words[key] = {}
+            _merge(words[key], value)
+        else:
+            words[key] = list(value) if isinstance(value, list) else value
+
+
+def _check_whole(words: Words) -> None:
+    """What only the sum of the files can show: an entry without what it needs, a name for two units of two kinds."""
+    for id, colour in words["colours"].items():
+        if not colour.get("words") and not colour.get("column"):
+            raise DataError(f"the attributes files give the colour {printable(id)!r} no words")
+    owner: dict[str, str] = {}
+    for kind, entry in words["kinds"].items():
+        for id, unit in entry.get("units", {}).items():
+            if not unit.get("factor", 0) > 0:
+                raise DataError(f"the attributes files give the unit {printable(id)!r} of {kind} no factor above 0")
+            for name in (*map(str.lower, unit.get("names", ())), *unit.get("exact", ())):
+                if owner.setdefault(name, kind) != kind:
+                    raise DataError(
+                        f"the attributes files give the name {printable(name)!r} to units of {owner[name]} and of "
+                        f"{kind}: a name may belong to one kind"
+                    )

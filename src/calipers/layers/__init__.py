@@ -1,0 +1,20 @@
+"""The layers of a diagnosis: each has the shape of a task, and reads a Space that was embedded once.
+
+`LAYERS` is the table: a layer is one module and one line here.
+"""
+
+from __future__ import annotations
+
+from calipers.core import RequestError
+from calipers.layers.geometry import LAYER as GEOMETRY
+from calipers.layers.space import Layer, Pairs, Space, Texts, space_of
+
+LAYERS: dict[str, Layer] = {layer.name: layer for layer in (GEOMETRY,)}
+
+__all__ = ["LAYERS", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
+
+
+def find(name: str) -> Layer:
+    if name not in LAYERS:
+        raise RequestError(f"there is no layer {name!r}: expected {', '.join(LAYERS)}")
+    return LAYERS[name]

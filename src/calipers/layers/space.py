@@ -1,0 +1,83 @@
+"""What a layer reads: a corpus, queries and judgements with their vectors, embedded once by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from calipers.core import Dataset, Encoder, Metric, NoOptions, Outcomes, Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Texts with their vectors float[n, d], which may be mapped from a file and need not have length 1.
+
+    `prompt` is what `encode(prompt=…)` was given for them; None stands for the model's own.
+    """
+
+    ids: tuple[str, ...]
+    texts: Sequence[str]
+    vectors: NDArray[Any]
+    prompt: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Texts that belong together, as the vectors of their two sides, float[n, d] each."""
+
+    ids: tuple[str, ...]
+    left: NDArray[Any]
+    right: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """`qrels` has one mapping per query, document id → grade. Without `pairs` the positives are taken from it."""
+
+    corpus: Texts
+    queries: Texts | None = None
+    qrels: Sequence[Mapping[str, float]] = ()
+    pairs: Pairs | None = None
+    terms: Sequence[str] = ()
+
+
+def space_of(
+    dataset: Dataset,
+    corpus_vectors: NDArray[Any],
+    query_vectors: NDArray[Any],
+    *,
+    pairs: Pairs | None = None,
+    terms: Sequence[str] = (),
+    prompts: tuple[str | None, str | None] = (None, None),
+) -> Space:
+    """A BEIR dataset and its vectors; `prompts` are those of queries and of documents."""
+    corpus = dataset.tables["corpus"]
+    return Space(
+        corpus=Texts(corpus.ids, corpus.columns["text"], corpus_vectors, prompts[1]),
+        queries=Texts(dataset.ids, dataset.columns["query"], query_vectors, prompts[0]),
+        qrels=dataset.columns["qrels"],
+        pairs=pairs,
+        terms=terms,
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is asked of a space; the shape of a task. The first metric is the primary one."""
+
+    name: str
+    about: str
+    unit: str
+    metrics: tuple[Metric, ...]
+    run: Callable[[Encoder | None, Space, Any, Progress], Outcomes]
+    options: type[Any] = NoOptions
+    metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None
+
+    def measures(self, options: Any) -> tuple[Metric, ...]:
+        return self.metrics_for(options) if self.metrics_for else self.metrics

@@ -1,0 +1,230 @@
+"""Codecs: how an index stores vectors in fewer bits, and how much of a vector's direction is left after it.
+
+Vectors are float[n, d] and are scaled to length 1 first, as an index for cosines has them. What a codec knows was found
+on the vectors of a corpus (at most 20,000 of them, a seeded sample):
+
+- fp16: half precision; nothing to find.
+- int8: each dimension has 256 even levels between the 0.1 and the 99.9 percentile of the corpus; beyond is clipped.
+- int4: 16 levels between the 1 and the 99 percentile; two dimensions share a byte.
+- binary: the sign of each dimension, eight to a byte; it decodes to the mean of the corpus on that side of 0.
+- pq: product quantisation; parts of 8 dimensions (or of the largest divisor of d below) have 256 centroids each, fewer
+  for a corpus of less than 256 (k-means on at most 8,192 vectors, 10 rounds).
+
+A vector without a direction (zero, NaN) has codes like any other, but no stability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+Codes = NDArray[Any]
+Tables = Mapping[str, NDArray[Any]]
+
+_CALIBRATED = 20_000  # vectors of the corpus that are looked at
+_CLIPPED = {"int8": 0.1, "int4": 1.0}  # percent of the values at either end that lie outside the range
+_PART = 8  # dimensions of a part of pq
+_TRAINED, _ROUNDS = 8192, 10  # vectors and rounds of its k-means
+_CELLS = 1 << 21  # numbers of an intermediate array: 8 MB in float32
+
+
+@dataclass(frozen=True, eq=False)
+class Codec:
+    """A way of storing vectors of `dimensions` numbers; `tables` is what was found on the corpus."""
+
+    name: str
+    dimensions: int
+    tables: Tables
+
+    def encode(self, vectors: NDArray[Any]) -> Codes:
+        """One row of codes for each vector: float16[n, d], uint8[n, d], uint8[n, ⌈d/2⌉], uint8[n, ⌈d/8⌉], uint8[n, parts]."""
+        return CODECS[self.name].encode(_unit(vectors), self.tables)
+
+    def decode(self, codes: Codes) -> Vectors:
+        """float32[n, d]; not of length 1."""
+        return CODECS[self.name].decode(codes, self.tables, self.dimensions)
+
+    @property
+    def bits(self) -> float:
+        """Bits that a stored vector takes for each dimension."""
+        row = self.encode(np.ones((1, self.dimensions), np.float32))
+        return 8 * row.nbytes / self.dimensions
+
+
+@dataclass(frozen=True)
+class Kind:
+    about: str
+    fit: Callable[[Vectors, int], dict[str, NDArray[Any]]]
+    encode: Callable[[Vectors, Tables], Codes]
+    decode: Callable[[Codes, Tables, int], Vectors]
+
+
+def fit(name: str, vectors: NDArray[Any], *, seed: int = 42) -> Codec:
+    """A codec for vectors like these, float[n, d]; rows without a direction are left out, and one must remain."""
+    if name not in CODECS:
+        raise ValueError(f"there is no codec {name!r}: expected {', '.join(CODECS)}")
+    rows = np.random.default_rng(seed).permutation(len(vectors))[:_CALIBRATED]
+    some = _unit(vectors[np.sort(rows)])
+    some = some[some.any(axis=1)]
+    if not len(some):
+        raise ValueError("a codec needs at least one vector that has a direction")
+    return Codec(name, vectors.shape[1], CODECS[name].fit(some, seed))
+
+
+def stability(vectors: NDArray[Any], codec: Codec) -> Floats:
+    """G_q = cos(x, Q(x)), float64[n] in -1–1: 1 where the codec loses nothing. NaN where either has no direction.
+
+    >>> half = Codec("fp16", 2, {})
+    >>> stability(np.array([[3.0, 4.0], [0.0, 0.0]]), half).round(6)
+    array([ 1., nan])
+    """
+    found = np.empty(len(vectors))
+    step = max(1, _CELLS // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        part = _unit(vectors[start : start + step])
+        decoded = codec.decode(CODECS[codec.name].encode(part, codec.tables))
+        found[start : start + step] = cosines(part, decoded)
+    return found
+
+
+def cosines(left: NDArray[Any], right: NDArray[Any]) -> Floats:
+    """Of each row with its counterpart, in float64; NaN where a side has no direction."""
+    a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    lengths = np.einsum("ij,ij->i", a, a) * np.einsum("ij,ij->i", b, b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.einsum("ij,ij->i", a, b) / np.sqrt(lengths)
+    return np.clip(np.where(lengths > 0, found, np.nan), -1.0, 1.0)
+
+
+def _unit(vectors: NDArray[Any]) -> Vectors:
+    """Rows of length 1, float32; zero where a row has no direction."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        alive = (lengths > 0) & np.isfinite(lengths)
+        return rows / lengths if alive.all() else np.where(alive, rows / lengths, np.float32(0))
+
+
+# --- the codecs --------------------------------------------------------------------------------------------------
+
+
+def _fit_range(name: str) -> Callable[[Vectors, int], dict[str, NDArray[Any]]]:
+    levels, clipped = 2 ** int(name.removeprefix("int")) - 1, _CLIPPED[name]
+
+    def fit_range(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
+        low, high = np.percentile(vectors, [clipped, 100 - clipped], axis=0)
+        return {"low": low.astype(np.float32), "step": ((high - low) / levels).astype(np.float32)}
+
+    return fit_range
+
+
+def _levels(vectors: Vectors, tables: Tables, most: int) -> NDArray[np.uint8]:
+    # A dimension that is constant on the corpus has no step: all of it is level 0.
+    with np.errstate(divide="ignore"):
+        inverse = np.where(tables["step"] > 0, 1 / tables["step"], np.float32(0))
+    level = (vectors - tables["low"]) * inverse
+    np.rint(level, out=level)
+    return np.clip(level, 0, most, out=level).astype(np.uint8)
+
+
+def _values(levels: Codes, tables: Tables) -> Vectors:
+    return np.asarray(levels * tables["step"] + tables["low"], dtype=np.float32)
+
+
+def _encode_int4(vectors: Vectors, tables: Tables) -> Codes:
+    levels = _levels(vectors, tables, 15)
+    even = np.pad(levels, ((0, 0), (0, levels.shape[1] % 2)))
+    return np.asarray(even[:, ::2] << 4 | even[:, 1::2])
+
+
+def _decode_int4(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
+    return _values(np.stack([codes >> 4, codes & 15], axis=2).reshape(len(codes), -1)[:, :dimensions], tables)
+
+
+def _fit_sides(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
+    """The mean of each dimension above 0 and of what is not; a side that the corpus lacks mirrors the other one."""
+    above = vectors > 0
+    counts = np.stack([(~above).sum(axis=0), above.sum(axis=0)])
+    sums = np.stack([np.where(above, 0, vectors).sum(axis=0), np.where(above, vectors, 0).sum(axis=0)])
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), 0.0)
+    means = np.where(counts > 0, means, -means[::-1])
+    return {"sides": means.astype(np.float32)}
+
+
+def _decode_sides(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
+    above = np.unpackbits(codes, axis=1, count=dimensions).astype(bool)
+    return np.asarray(np.where(above, tables["sides"][1], tables["sides"][0]), dtype=np.float32)
+
+
+def _fit_centroids(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
+    """k-means in all parts at once, from rows drawn at random: float32[parts, centroids, dimensions of a part].
+
+    A centroid that nothing is nearest to stays where it was. FAISS's own takes minutes where others use the cores:
+    its threads wait for each other by spinning.
+    """
+    d = vectors.shape[1]
+    width = next(size for size in range(min(_PART, d), 0, -1) if d % size == 0)
+    drawn = np.random.default_rng(seed).permutation(len(vectors))[:_TRAINED]
+    rows = vectors[drawn]
+    centroids = rows[:256].reshape(-1, d // width, width).transpose(1, 0, 2).copy()
+    for _ in range(_ROUNDS):
+        centroids = _move(centroids, rows, _encode_centroids(rows, {"centroids": centroids}))
+    return {"centroids": centroids}
+
+
+def _move(centroids: Vectors, rows: Vectors, codes: Codes) -> Vectors:
+    """Every centroid to the mean of what is nearest to it."""
+    parts, k, width = centroids.shape
+    place = (codes + np.arange(parts) * k).ravel()
+    counts = np.bincount(place, minlength=parts * k)
+    flat = rows.reshape(-1, width)
+    sums = np.stack([np.bincount(place, flat[:, i], minlength=parts * k) for i in range(width)], axis=1)
+    means = sums / np.maximum(counts, 1)[:, None]
+    kept = np.where(counts[:, None] > 0, means, centroids.reshape(-1, width))
+    return kept.reshape(centroids.shape).astype(np.float32)
+
+
+def _encode_centroids(vectors: Vectors, tables: Tables) -> Codes:
+    """The nearest centroid of each part: |x − c|² falls as x·c − |c|²/2 rises."""
+    centroids = tables["centroids"]
+    parts, _, width = centroids.shape
+    half = np.einsum("pkd,pkd->pk", centroids, centroids)[:, None] / np.float32(2)
+    turned = np.ascontiguousarray(centroids.transpose(0, 2, 1))
+    codes = np.empty((len(vectors), parts), np.uint8)
+    step = max(1, _CELLS // (parts * centroids.shape[1]))
+    for start in range(0, len(vectors), step):
+        rows = vectors[start : start + step].reshape(-1, parts, width).transpose(1, 0, 2)
+        codes[start : start + step] = (rows @ turned - half).argmax(axis=2).T
+    return codes
+
+
+def _decode_centroids(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
+    centroids = tables["centroids"]
+    return np.asarray(centroids[np.arange(len(centroids)), codes].reshape(len(codes), -1))
+
+
+CODECS: dict[str, Kind] = {
+    "fp16": Kind(
+        "half precision",
+        lambda vectors, seed: {},
+        lambda vectors, tables: vectors.astype(np.float16),
+        lambda codes, tables, d: codes.astype(np.float32),
+    ),
+    "int8": Kind(
+        "256 levels in each dimension",
+        _fit_range("int8"),
+        lambda vectors, tables: _levels(vectors, tables, 255),
+        lambda codes, tables, d: _values(codes, tables),
+    ),
+    "int4": Kind("16 levels in each dimension", _fit_range("int4"), _encode_int4, _decode_int4),
+    "binary": Kind(
+        "the sign of each dimension", _fit_sides, lambda vectors, tables: np.packbits(vectors > 0, axis=1), _decode_sides
+    ),
+    "pq": Kind("the nearest of 256 centroids for every 8 dimensions", _fit_centroids, _encode_centroids, _decode_centroids),
+}

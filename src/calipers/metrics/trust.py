@@ -1,0 +1,165 @@
+"""What one query shows before anyone judged its results: the parts of a trust score.
+
+- Stability, G_q = cos(f(x), Q(f(x))): how much of the query's direction a codec keeps (metrics.codecs).
+- Coherence, I_q: the mean cosine between any two of its K neighbours. With unit vectors it is (|Σx|² − K) / (K (K − 1)),
+  so no pair is ever looked at.
+- Reliability, R_q: the harmonic mean of the two.
+- Top score: the highest cosine of the query with a neighbour. Margin: the highest less the lowest among the K.
+
+What has no answer is NaN: stability of a query without a direction (zero, NaN); coherence and margin of fewer than two
+neighbours, or with a neighbour without a direction; reliability where a part is NaN. A part that is 0 or below, which
+says "no relation", makes the reliability 0. None of these is a probability; see metrics.calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.metrics import codecs
+from calipers.metrics.codecs import Codec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+K = 10
+FEATURES = ("stability", "coherence", "top_score", "margin")
+_CELLS = 1 << 19  # numbers of neighbours in hand at a time: 4 MB in float64, which stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """float64[q] each, one entry per query."""
+
+    stability: Floats
+    coherence: Floats
+    reliability: Floats
+    top_score: Floats
+    margin: Floats
+
+    def __len__(self) -> int:
+        return len(self.stability)
+
+    @property
+    def features(self) -> Floats:
+        """float64[q, 4]: stability, coherence, top score, margin."""
+        return np.stack([getattr(self, name) for name in FEATURES], axis=1)
+
+    @property
+    def known(self) -> Bools:
+        """bool[q]: which queries have all parts."""
+        return np.asarray(np.isfinite(self.features).all(axis=1))
+
+    def take(self, rows: NDArray[Any]) -> Parts:
+        return Parts(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def parts(
+    queries: NDArray[Any], neighbours: NDArray[Any], codec: Codec, *, known: NDArray[np.bool_] | None = None
+) -> Parts:
+    """The parts of each query from its vector float[q, d] and those of its neighbours float[q, K, d], in any order.
+
+    Neither need have length 1. `known` bool[q, K] is False where a query has fewer neighbours than K.
+    """
+    return _parts(queries, codec, neighbours.shape[1], lambda rows: (neighbours[rows], None if known is None else known[rows]))
+
+
+def parts_in(queries: NDArray[Any], corpus: NDArray[Any], rows: Ints, codec: Codec) -> Parts:
+    """The same where neighbours are rows of a corpus, int64[q, K], -1 for none; they are gathered a few at a time."""
+
+    def gather(some: slice) -> tuple[NDArray[Any], Bools | None]:
+        found = rows[some]
+        return corpus[np.maximum(found, 0)], None if (found >= 0).all() else found >= 0
+
+    return _parts(queries, codec, rows.shape[1], gather)
+
+
+def coherence(neighbours: NDArray[Any], known: Bools | None = None) -> Floats:
+    """I_q: the mean cosine over the pairs of neighbours float[q, K, d]; float64[q] from -1/(K - 1) to 1.
+
+    >>> coherence(np.array([[[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]])).round(6)  # cosines 0, 1, 0
+    array([0.333333])
+    """
+    nothing = np.ones((len(neighbours), neighbours.shape[2]))
+    step = _step(*neighbours.shape[1:])
+    found = [
+        _neighbourhood(nothing[i : i + step], neighbours[i : i + step], None if known is None else known[i : i + step])
+        for i in range(0, len(neighbours), step)
+    ]
+    return np.concatenate([part[0] for part in found]) if found else np.empty(0)
+
+
+def reliability(stability: Floats, coherence: Floats) -> Floats:
+    """R_q = 2 G I / (G + I); 0 where a part is 0 or below, NaN where one is NaN.
+
+    >>> reliability(np.array([1.0, 0.9, np.nan]), np.array([0.5, -0.1, 0.5])).round(6)
+    array([0.666667, 0.      ,      nan])
+    """
+    g, i = np.maximum(stability, 0.0), np.maximum(coherence, 0.0)
+    both = g + i
+    return np.asarray(2 * g * i / np.where(both == 0, 1.0, both))
+
+
+def success(rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str], *, relevant_from: float = 1) -> Floats:
+    """1 where a relevant document is among a query's rows int64[q, K], 0 where none is, NaN for a query that nobody judged.
+
+    A document without a judgement counts as not relevant. A judged query of which the corpus holds no relevant document
+    fails: that is what its user sees.
+
+    >>> success(np.array([[0, 1], [0, 1], [0, 1]]), [{"b": 2}, {"c": 1}, {}], ["a", "b", "c"])
+    array([ 1.,  0., nan])
+    """
+    found = np.full(len(rows), np.nan)
+    for query, (results, grades) in enumerate(zip(rows.tolist(), qrels, strict=True)):
+        if grades:
+            found[query] = any(row >= 0 and grades.get(ids[row], 0.0) >= relevant_from for row in results)
+    return found
+
+
+def _parts(queries: NDArray[Any], codec: Codec, k: int, gather: Any) -> Parts:
+    n, d = queries.shape
+    stability = codecs.stability(queries, codec)
+    found = np.empty((3, n))
+    step = _step(k, d)
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        found[:, rows] = _neighbourhood(np.asarray(queries[rows], np.float64), *gather(rows))
+    return Parts(stability, found[0], reliability(stability, found[0]), found[1], found[2])
+
+
+def _step(k: int, d: int) -> int:
+    return max(1, _CELLS // max(1, k * d))
+
+
+def _neighbourhood(queries: Floats, neighbours: NDArray[Any], known: Bools | None) -> tuple[Floats, Floats, Floats]:
+    """Coherence, top score and margin, float64[q] each."""
+    x = np.asarray(neighbours, np.float64)
+    if known is not None:
+        x = np.where(known[:, :, None], x, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        weights = 1.0 / np.sqrt(np.einsum("qkd,qkd->qk", x, x))
+        lengths = np.sqrt(np.einsum("qd,qd->q", queries, queries))
+        cosines = np.matmul(x, queries[:, :, None])[:, :, 0] * weights / lengths[:, None]
+    count = np.full(len(x), x.shape[1])
+    if known is not None:
+        weights, count = np.where(known, weights, 0.0), known.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        total = np.matmul(weights[:, None, :], x)[:, 0]
+        pairs = (np.einsum("qd,qd->q", total, total) - count) / np.where(count > 1, count * (count - 1), np.nan)
+    together = np.clip(pairs, -1.0 / np.maximum(count - 1, 1), 1.0)
+    return together, *_extremes(np.clip(cosines, -1.0, 1.0), known, count)
+
+
+def _extremes(cosines: Floats, known: Bools | None, count: Ints) -> tuple[Floats, Floats]:
+    """The highest cosine of each query, and how far the lowest lies below it."""
+    if not cosines.shape[1]:
+        return np.full(len(cosines), np.nan), np.full(len(cosines), np.nan)
+    high = cosines if known is None else np.where(known, cosines, -np.inf)
+    low = cosines if known is None else np.where(known, cosines, np.inf)
+    top = np.where(count > 0, high.max(axis=1), np.nan)
+    return top, np.where(count > 1, top - low.min(axis=1), np.nan)
