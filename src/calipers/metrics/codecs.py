@@ -199,8 +199,10 @@ def _encode_centroids(vectors: Vectors, tables: Tables) -> Codes:
     codes = np.empty((len(vectors), parts), np.uint8)
     step = max(1, _CELLS // (parts * centroids.shape[1]))
     for start in range(0, len(vectors), step):
-        rows = vectors[start : start + step].reshape(-1, parts, width).transpose(1, 0, 2)
-        codes[start : start + step] = (rows @ turned - half).argmax(axis=2).T
+        rows = vectors[start : start + step].reshape(-1, parts, width)
+        near = np.ascontiguousarray(rows.transpose(1, 0, 2)) @ turned
+        near -= half
+        codes[start : start + step] = near.argmax(axis=2).T
     return codes
 
 

@@ -191,50 +191,42 @@ class Output:
     pooled: bool
 
 
+@dataclass(frozen=True, eq=False)
 class OnnxEncoder:
-    def __init__(
-        self,
-        opened: Opened,
-        output: Output,
-        tokenizer: Tokenizer,
-        settings: EncoderSettings,
-        workers: int,
-        info: ModelInfo,
-    ) -> None:
-        self.info = info
-        self._opened = opened
-        self._output = output
-        self._tokenizer = tokenizer
-        self._settings = settings
-        self._workers = workers
+    opened: Opened
+    output: Output
+    tokenizer: Tokenizer
+    settings: EncoderSettings
+    workers: int
+    info: ModelInfo
 
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
-        prompt = self._settings.prompt if prompt is None else prompt
-        skip = self._settings.tokens_to_skip(prompt, self._tokenizer)
-        if skip and self._output.pooled:
+        prompt = self.settings.prompt if prompt is None else prompt
+        skip = self.settings.tokens_to_skip(prompt, self.tokenizer)
+        if skip and self.output.pooled:
             raise RequestError(
                 f"{self.info.model_id} was trained without its prompt in the pooling, and its graph pools all tokens: "
                 "take the prompt away with --prompt '', or read token embeddings with --graph-output"
             )
         return batching.encode(
             [prompt + text for text in texts],
-            tokenizer=self._tokenizer,
+            tokenizer=self.tokenizer,
             forward=partial(self._forward, skip=skip),
-            batching=self._opened.size,
-            workers=self._workers,
+            batching=self.opened.size,
+            workers=self.workers,
             progress=progress,
         )
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
-        return self._tokenizer.pieces(words)
+        return self.tokenizer.pieces(words)
 
     def _forward(self, batch: batching.Batch, skip: int = 0) -> NDArray[np.float32]:
-        found = self._opened.run([self._output.name], batch)[0].astype(np.float32, copy=False)
-        vectors = found if self._output.pooled else pool(found, batch.mask, self._settings.pooling, skip=skip)
-        return unit(vectors) if self._settings.normalize else vectors
+        found = self.opened.run([self.output.name], batch)[0].astype(np.float32, copy=False)
+        vectors = found if self.output.pooled else pool(found, batch.mask, self.settings.pooling, skip=skip)
+        return unit(vectors) if self.settings.normalize else vectors
 
 
 def choose_provider(options: ModelOptions) -> str:

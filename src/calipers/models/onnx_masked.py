@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,39 +37,40 @@ def load(source: Source, options: ModelOptions) -> OnnxMaskedLM:
     return OnnxMaskedLM(short or full, tokenizer, opened.size, options.workers, info)
 
 
+@dataclass(frozen=True, eq=False)
 class OnnxMaskedLM:
-    def __init__(
-        self, forward: masking.Forward, tokenizer: masking.MaskTokenizer, size: Batching, workers: int, info: ModelInfo
-    ) -> None:
-        self.info = info
-        self.max_length = tokenizer.max_length
-        self._forward = forward
-        self._tokenizer = tokenizer
-        self._batching = size
-        self._workers = workers
+    forward: masking.Forward
+    tokenizer: masking.MaskTokenizer
+    size: Batching
+    workers: int
+    info: ModelInfo
+
+    @property
+    def max_length(self) -> int:
+        return self.tokenizer.max_length
 
     def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
-        return self._tokenizer.encode(texts, truncate=truncate)
+        return self.tokenizer.encode(texts, truncate=truncate)
 
     def log_probs(
         self, questions: MaskedTokens, *, progress: Progress = SILENT
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         return masking.ask(
             questions,
-            forward=self._forward,
-            tokenizer=self._tokenizer,
-            batching=self._batching,
-            workers=self._workers,
+            forward=self.forward,
+            tokenizer=self.tokenizer,
+            batching=self.size,
+            workers=self.workers,
             progress=progress,
         )
 
     def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
         return masking.distributions(
             questions,
-            forward=self._forward,
-            tokenizer=self._tokenizer,
-            batching=self._batching,
-            workers=self._workers,
+            forward=self.forward,
+            tokenizer=self.tokenizer,
+            batching=self.size,
+            workers=self.workers,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,41 +44,32 @@ def load(source: Source, options: ModelOptions) -> OnnxScorer:
     return OnnxScorer(opened, output, tokenizer, head, settings.prompt, options.workers, info)
 
 
+@dataclass(frozen=True, eq=False)
 class OnnxScorer:
-    def __init__(
-        self,
-        opened: Opened,
-        output: str,
-        tokenizer: Tokenizer,
-        head: Head,
-        prompt: str,
-        workers: int,
-        info: ModelInfo,
-    ) -> None:
-        self.info = info
-        self._opened = opened
-        self._output = output
-        self._tokenizer = tokenizer
-        self._head = head
-        self._prompt = prompt
-        self._workers = workers
+    opened: Opened
+    output: str
+    tokenizer: Tokenizer
+    head: Head
+    prompt: str
+    workers: int
+    info: ModelInfo
 
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
         """float32[n], or float32[n, labels]; no pairs give no rows."""
         if not pairs:
-            return self._head.none()
+            return self.head.none()
         logits = batching.score(
-            [(self._prompt + a, b) for a, b in pairs],
-            tokenizer=self._tokenizer,
+            [(self.prompt + a, b) for a, b in pairs],
+            tokenizer=self.tokenizer,
             forward=self._forward,
-            batching=self._opened.size,
-            workers=self._workers,
+            batching=self.opened.size,
+            workers=self.workers,
             progress=progress,
         )
-        return self._head.finish(logits)
+        return self.head.finish(logits)
 
     def _forward(self, batch: batching.Batch) -> Scores:
-        found: NDArray[Any] = self._opened.run([self._output], batch)[0]
+        found: NDArray[Any] = self.opened.run([self.output], batch)[0]
         return found.astype(np.float32, copy=False).reshape(len(batch.ids), -1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -56,46 +57,38 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
     )
 
 
+@dataclass(frozen=True, eq=False)
 class StaticEncoder:
-    def __init__(
-        self,
-        vectors: NDArray[np.float32],
-        tokenizer: Tokenizer,
-        unknown: int | None,
-        normalize: bool,
-        prompt: str,
-        info: ModelInfo,
-    ) -> None:
-        self.info = info
-        self._vectors = vectors
-        self._tokenizer = tokenizer
-        self._unknown = unknown
-        self._normalize = normalize
-        self._prompt = prompt
+    vectors: NDArray[np.float32]
+    tokenizer: Tokenizer
+    unknown: int | None  # the id of the token that stands for unknown ones
+    normalize: bool
+    prompt: str
+    info: ModelInfo
 
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
         """A text without a known token is a zero vector."""
-        prompt = self._prompt if prompt is None else prompt
+        prompt = self.prompt if prompt is None else prompt
         progress.start("Encoding", len(texts))
-        found = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
+        found = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
             found[start : start + len(window)] = self._means(window)
             progress.advance(len(window))
-        return unit(found) if self._normalize else found
+        return unit(found) if self.normalize else found
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
-        return self._tokenizer.pieces(words)
+        return self.tokenizer.pieces(words)
 
     def _means(self, texts: list[str]) -> NDArray[np.float32]:
-        means = np.zeros((len(texts), self._vectors.shape[1]), dtype=np.float32)
-        for i, tokens in enumerate(self._tokenizer.encode(texts, special_tokens=False)):
-            ids = tokens.ids if self._unknown is None else tokens.ids[tokens.ids != self._unknown]
+        means = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
+        for i, tokens in enumerate(self.tokenizer.encode(texts, special_tokens=False)):
+            ids = tokens.ids if self.unknown is None else tokens.ids[tokens.ids != self.unknown]
             if len(ids):
-                means[i] = self._vectors[ids].mean(axis=0)
+                means[i] = self.vectors[ids].mean(axis=0)
         return means
 
 

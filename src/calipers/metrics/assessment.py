@@ -1,0 +1,273 @@
+"""What trust scores are worth on judged queries: R_q, the top cosine, and the maps fitted on them, side by side.
+
+Maps are measured on queries that they were not fitted on (folds, seeded, with the same share of successes in each).
+Intervals resample queries and leave the fitted maps as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.metrics import bootstrap, calibration, probabilities
+from calipers.metrics.calibration import FOLDS
+from calipers.metrics.probabilities import CurvePoint, RiskCoverage, Statistic
+from calipers.metrics.trust import Parts
+
+Floats = NDArray[np.float64]
+RESAMPLES = 2000
+FALSE_ALARMS = 0.05  # share of real queries that a detector may call odd
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number with its interval; NaN and None where it is not defined."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of one score. `brier` and `ece` take it for a probability; `honest` is the ECE that chance alone would leave."""
+
+    name: str
+    about: str
+    auroc: Measured
+    brier: Measured
+    ece: Measured
+    honest: float
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """Over `count` judged queries with all parts, of which the share `base_rate` succeeds.
+
+    `probabilities` are out of fold, float64[q] by map ("logistic", "isotonic"), NaN where a query has no label or part.
+    `reason` says why there are none; then only what needs no map is known.
+    """
+
+    count: int
+    base_rate: float
+    qualities: tuple[Quality, ...]
+    gain: Measured  # AUROC of R_q less that of the top cosine, on the same resamples
+    calibrated_gain: Measured  # the same for the logistic map
+    probabilities: Mapping[str, Floats]
+    curves: Mapping[str, tuple[CurvePoint, ...]]
+    risks: Mapping[str, RiskCoverage]
+    reason: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What R_q adds to the top cosine on these queries."""
+        if self.reason:
+            return f"Nothing can be said about R_q against the top cosine: {self.reason}."
+        return f"{_against('R_q', self.gain)} {_against('The calibrated score', self.calibrated_gain)}"
+
+
+def assess(
+    parts: Parts,
+    labels: Floats,
+    *,
+    folds: int = FOLDS,
+    seed: int = 42,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+) -> Assessment:
+    """`labels` float64[q]: 1 where a relevant result is among the K, 0 where not, NaN where nobody judged."""
+    rows = np.flatnonzero(parts.known & np.isfinite(labels))
+    some, right = parts.take(rows), labels[rows]
+    unknown = Measured(np.nan, None)
+    base = float(right.mean()) if len(rows) else np.nan
+    if reason := calibration.why_not(right, folds):
+        return Assessment(len(rows), base, (), unknown, unknown, {}, {}, {}, reason)
+    fold = calibration.folds(right, folds, seed=seed)
+    mapped = _mapped(some, right, fold)
+    columns = _columns(some, right, fold, mapped)
+    terms = _Terms(resamples, confidence, seed)
+    qualities, drawn = _qualities(columns, right, terms)
+    spread = {name: np.full(len(parts), np.nan) for name in mapped}
+    for name, found in mapped.items():
+        spread[name][rows] = found
+    return Assessment(
+        count=len(rows),
+        base_rate=base,
+        qualities=qualities,
+        gain=_gain(qualities, drawn, "reliability", terms),
+        calibrated_gain=_gain(qualities, drawn, "logistic", terms),
+        probabilities=spread,
+        curves={
+            name: probabilities.reliability_curve(p, right, resamples=resamples, confidence=confidence, seed=seed)
+            for name, p in mapped.items()
+        },
+        risks={name: probabilities.risk_coverage(p, right) for name, p in mapped.items()},
+    )
+
+
+@dataclass(frozen=True)
+class _Terms:
+    resamples: int
+    confidence: float
+    seed: int
+
+
+def _mapped(parts: Parts, labels: Floats, fold: NDArray[np.int64]) -> dict[str, Floats]:
+    return {
+        "logistic": calibration.out_of_fold(calibration.fit_logistic, parts.features, labels, fold),
+        "isotonic": calibration.out_of_fold(calibration.fit_isotonic, parts.reliability, labels, fold),
+    }
+
+
+def _columns(
+    parts: Parts, labels: Floats, fold: NDArray[np.int64], mapped: Mapping[str, Floats]
+) -> list[tuple[str, str, Floats, Floats]]:
+    """Name, what it is, the score that orders, the same as a probability."""
+    top = calibration.out_of_fold(calibration.fit_isotonic, parts.top_score, labels, fold)
+    share = np.array([labels[fold != number].mean() for number in fold])
+    return [
+        ("reliability", "R_q as it is", parts.reliability, np.clip(parts.reliability, 0, 1)),
+        ("top_score", "the top cosine as it is", parts.top_score, np.clip(parts.top_score, 0, 1)),
+        ("isotonic", "R_q through an isotonic map", mapped["isotonic"], mapped["isotonic"]),
+        ("top_score_isotonic", "the top cosine through an isotonic map", top, top),
+        ("logistic", "all four features through a logistic map", mapped["logistic"], mapped["logistic"]),
+        ("base_rate", "the share of successes, said of every query", np.zeros(len(labels)), share),
+    ]
+
+
+def _qualities(
+    columns: list[tuple[str, str, Floats, Floats]], labels: Floats, terms: _Terms
+) -> tuple[tuple[Quality, ...], dict[str, Floats]]:
+    """The qualities, and the AUROC of each score on every resample."""
+    statistics: list[Statistic] = []
+    for _, _, score, p in columns:
+        statistics += [
+            probabilities.auroc_statistic(score, labels),
+            probabilities.brier_statistic(p, labels),
+            probabilities.ece_statistic(p, labels),
+        ]
+    drawn = bootstrap.distribution(statistics, len(labels), resamples=terms.resamples, seed=terms.seed)
+    once = np.ones((len(labels), 1))
+    found = [
+        Measured(float(statistic(once)[0]), bootstrap.percentile_interval(values, confidence=terms.confidence))
+        for statistic, values in zip(statistics, drawn, strict=True)
+    ]
+    qualities = tuple(
+        Quality(name, about, *found[3 * i : 3 * i + 3], probabilities.honest_ece(p, seed=terms.seed))
+        for i, (name, about, _, p) in enumerate(columns)
+    )
+    return qualities, {name: drawn[3 * i] for i, (name, *_) in enumerate(columns)}
+
+
+def _gain(qualities: tuple[Quality, ...], drawn: Mapping[str, Floats], name: str, terms: _Terms) -> Measured:
+    """How much higher the AUROC of a score is than that of the top cosine."""
+    values = {quality.name: quality.auroc.value for quality in qualities}
+    ends = bootstrap.percentile_interval(drawn[name] - drawn["top_score"], confidence=terms.confidence)
+    return Measured(values[name] - values["top_score"], ends)
+
+
+def _against(who: str, gain: Measured) -> str:
+    if gain.interval is None:
+        return f"{who} cannot be set against the top cosine: too many resamples hold one kind of query only."
+    low, high = gain.interval
+    told = f"(AUROC {gain.value:+.3f}, interval {low:+.3f} to {high:+.3f})"
+    if low > 0:
+        return f"{who} is better than the top cosine alone on this data {told}."
+    if high < 0:
+        return f"{who} is worse than the top cosine alone on this data {told}."
+    return f"{who} is no better than the top cosine alone on this data {told}."
+
+
+# --- odd queries -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """How well odd queries of one kind are told from real ones: AUROC by a map on all features (out of fold), and by a
+    low R_q and a low top cosine alone. `threshold`: from there on the map calls a query odd, wrongly for 5 % of the
+    real ones. `map` is None where `reason` says why there is none."""
+
+    kind: str
+    count: int
+    real: int
+    auroc: Measured
+    by_reliability: Measured
+    by_top_score: Measured
+    threshold: float
+    found: float  # share of the odd ones at or above the threshold
+    map: calibration.Logistic | None
+    reason: str | None = None
+
+
+def detect(
+    kind: str,
+    odd: Parts,
+    real: Parts,
+    *,
+    folds: int = FOLDS,
+    seed: int = 42,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+) -> Detection:
+    """A detector of odd queries. Queries without all parts are left out."""
+    odd, real = odd.take(np.flatnonzero(odd.known)), real.take(np.flatnonzero(real.known))
+    labels = np.concatenate([np.ones(len(odd)), np.zeros(len(real))])
+    unknown = Measured(np.nan, None)
+    if min(len(odd), len(real)) < folds:
+        reason = f"{len(odd)} {kind} and {len(real)} real queries: {folds} folds need at least {folds} of either kind"
+        return Detection(kind, len(odd), len(real), unknown, unknown, unknown, np.nan, np.nan, None, reason)
+    features = np.concatenate([odd.features, real.features])
+    fold = calibration.folds(labels, folds, seed=seed)
+    p = calibration.out_of_fold(calibration.fit_logistic, features, labels, fold)
+    low = [-np.concatenate([getattr(odd, name), getattr(real, name)]) for name in ("reliability", "top_score")]
+    measured = [_auroc(score, labels, _Terms(resamples, confidence, seed)) for score in (p, *low)]
+    threshold = false_alarm_threshold(p[len(odd) :])
+    return Detection(
+        kind,
+        len(odd),
+        len(real),
+        *measured,
+        threshold,
+        float((p[: len(odd)] >= threshold).mean()),
+        calibration.fit_logistic(features, labels),
+    )
+
+
+def false_alarm_threshold(real: Floats, share: float = FALSE_ALARMS) -> float:
+    """The lowest threshold that at most this share of the real queries reaches.
+
+    >>> false_alarm_threshold(np.array([0.1, 0.2, 0.9]), 0.34) > 0.2
+    True
+    """
+    allowed = int(share * len(real))
+    return float(np.nextafter(np.sort(real)[len(real) - 1 - allowed], np.inf))
+
+
+def _auroc(scores: Floats, labels: Floats, terms: _Terms) -> Measured:
+    statistic = probabilities.auroc_statistic(scores, labels)
+    drawn = bootstrap.distribution([statistic], len(labels), resamples=terms.resamples, seed=terms.seed)
+    value = float(statistic(np.ones((len(labels), 1)))[0])
+    return Measured(value, bootstrap.percentile_interval(drawn[0], confidence=terms.confidence))
+
+
+def summary(found: Assessment) -> dict[str, Any]:
+    """Numbers and sentences only, for JSON."""
+    return {
+        "queries": found.count,
+        "base_rate": found.base_rate,
+        "reason": found.reason,
+        "sentence": found.sentence,
+        "scores": [
+            {
+                "name": quality.name,
+                "about": quality.about,
+                **{key: vars(getattr(quality, key)) for key in ("auroc", "brier", "ece")},
+                "honest_ece": quality.honest,
+            }
+            for quality in found.qualities
+        ],
+        "reliability_curve": {name: [vars(point) for point in points] for name, points in found.curves.items()},
+    }
