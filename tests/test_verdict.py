@@ -130,6 +130,13 @@ def test_what_few_examples_cannot_settle_is_inconclusive_and_says_how_many_would
     assert comparison.settled_by > 40
 
 
+def test_one_example_settles_nothing() -> None:
+    found = judge([1.0], [0.2])
+    (comparison,) = found.comparisons
+    assert (found.label, comparison.estimate, comparison.interval) == ("INCONCLUSIVE", "REGRESSION", None)
+    assert comparison.reason == "one example cannot be resampled"
+
+
 def test_only_metrics_that_decide_make_the_label() -> None:
     found = judge([1.0] * 9, [0.1] * 9, thresholds={}, worst=2)
     assert found.label == "REGRESSION"

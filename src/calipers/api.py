@@ -239,10 +239,13 @@ def measure(
         threads=threads,
     )
     intervals = {
-        metric.name: bootstrap.percentile_interval(row, confidence=confidence)
+        # every resample of one example is that example
+        metric.name: bootstrap.percentile_interval(row, confidence=confidence) if len(outcomes) > 1 else None
         for metric, row in zip(defined, drawn, strict=True)
     }
     warnings = [f"{name} is not defined on these outcomes (constant predictions)" for name in unknown]
+    if len(outcomes) == 1:
+        return {name: values[name] for name in intervals}, intervals, [*warnings, f"one {task.unit} gives no interval"]
     warnings += [
         f"{name} has no interval: it is undefined in too many resamples of {len(outcomes)} {task.unit}s"
         for name, ends in intervals.items()

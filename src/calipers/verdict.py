@@ -219,7 +219,9 @@ def _compare_metric(
     thresholds = terms.thresholds.get(metric.name, metric.thresholds)
     here = loss(np.array([a]), np.array([b]), higher_is_better=metric.higher_is_better, relative=thresholds.relative)
     estimate = int(labels(here, thresholds)[0])
-    interval = bootstrap.percentile_interval(drawn[1] - drawn[0], confidence=terms.confidence)
+    interval = None
+    if examples > 1:  # every resample of one example is that example
+        interval = bootstrap.percentile_interval(drawn[1] - drawn[0], confidence=terms.confidence)
     losses = loss(*drawn, higher_is_better=metric.higher_is_better, relative=thresholds.relative)
     losses = losses[~np.isnan(losses)]
     confidence = None if interval is None else float((labels(losses, thresholds) == estimate).mean())
@@ -242,13 +244,19 @@ def _compare_metric(
         thresholds=thresholds,
         decides=metric.name in terms.deciding,
         digits=metric.digits,
-        reason=None if interval else f"{metric.name} is undefined in too many resamples of {examples} examples",
+        reason=None if interval else _no_interval(metric.name, examples),
     )
+
+
+def _no_interval(name: str, examples: int) -> str:
+    if examples < 2:
+        return "one example cannot be resampled"
+    return f"{name} is undefined in too many resamples of {examples} examples"
 
 
 def _p_value(added: Sequence[Floats | None], delta: float, terms: Terms) -> float | None:
     a, b = added
-    if a is None or b is None:
+    if a is None or b is None or len(a) < 2:
         return None
     return paired.permutation_p(b - a, delta, permutations=PERMUTATIONS, seed=terms.seed)
 
