@@ -80,7 +80,7 @@ def read_cases() -> list[Case]:
     return [
         _case(json.loads(line), f"attributes_{name}.jsonl:{number}")
         for name in FILES
-        for number, line in enumerate((folder / f"attributes_{name}.jsonl").open(encoding="utf-8"), 1)
+        for number, line in enumerate((folder / f"attributes_{name}.jsonl").read_text(encoding="utf-8").splitlines(), 1)
     ]
 
 

@@ -36,6 +36,31 @@ def minilm_onnx(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(minilm, tmp_path_factory.mktemp("onnx"))
 
 
+@pytest.fixture(scope="session")
+def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.build_models import make_texts
+
+    return make_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One layer of BERT with random weights and a masked-language-model head, in a folder."""
+    from tests.build_models import make_bert
+
+    return make_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="session")
+def built(tiny_bert: Path, few_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `calipers build` made of it, to w8a8."""
+    from tests.build_models import run
+
+    folder = tmp_path_factory.mktemp("built") / "out"
+    run(tiny_bert, folder, "w8a8", few_texts)
+    return folder
+
+
 def shared(variable: str, name: str) -> Path:
     root = os.environ.get(variable)
     if not root:

@@ -90,6 +90,8 @@ def _from_torch(place: models.Source, wish: Wishes) -> tuple[build.Source, Path 
 def _from_graph(place: models.Source, wish: Wishes) -> tuple[build.Source, Path]:
     """An exported graph to begin with: there is no PyTorch model that it could be checked against."""
     options = wish.model_options
+    used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length")
+    options.refuse_others("a build of an ONNX graph", *used, "device", "provider")
     file = onnx.graph_file(place, options)
     folder = onnx.settings_folder(file, options)
     return _source(folder, wish, hub.fingerprint([file]), options.model_id or onnx.folder_name(file)), file

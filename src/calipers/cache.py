@@ -86,20 +86,20 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
 
 
-def code_version() -> dict[str, Any]:
-    """What computes: our version and source, the packages, and the kind of machine."""
+def code_version(parts: tuple[str, ...] = PARTS) -> dict[str, Any]:
+    """What computes: our version and the source of these parts, the packages, and the kind of machine."""
     return {
         "calipers": calipers.__version__,
-        "source": _own_digest(),
+        "source": _own_digest(parts),
         "packages": dict(_versions()),
         "machine": list(_machine()),
     }
 
 
-def source_digest(root: Path) -> str:
-    """SHA-256 over names and content of the source files below `root` that can change a number."""
+def source_digest(root: Path, parts: Sequence[str] = PARTS) -> str:
+    """SHA-256 over names and content of the source files of these parts below `root`."""
     total = hashlib.sha256()
-    for part in PARTS:
+    for part in parts:
         place = root / part
         for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
             total.update(f"{file.relative_to(root).as_posix()}\0".encode())
@@ -108,9 +108,9 @@ def source_digest(root: Path) -> str:
 
 
 @cache
-def _own_digest() -> str:
+def _own_digest(parts: tuple[str, ...]) -> str:
     """Read once: what this process runs is what was there when it began."""
-    return source_digest(Path(calipers.__file__).parent)
+    return source_digest(Path(calipers.__file__).parent, parts)
 
 
 @cache

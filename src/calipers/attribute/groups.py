@@ -108,7 +108,8 @@ def _home(rounded: Rounded, graph: View, where: Map) -> Place:
             return place
     if rounded.name in graph.maker:
         return where.places[graph.maker[rounded.name].name]
-    return where.places[rounded.owners[0]] if rounded.owners else (None, "embeddings")
+    roles = {role for _, role in readers}
+    return (None, roles.pop()) if len(roles) == 1 else (None, "shared weights")
 
 
 def _chunks(graph: View) -> list[Group]:
@@ -230,7 +231,7 @@ def _place(node: Node, depth: int, norms: int, layers: int, in_scores: bool) -> 
     if node.op_type in ATTENTION:
         return depth - 1, "attention scores"
     if depth == 0:
-        return (0, "attention input") if norms else (None, "embeddings")
+        return (None, "embeddings") if norms == 0 or (norms == 1 and node.op_type in _NORMS) else (0, "attention input")
     if norms == 0 or (norms == 1 and node.op_type in _NORMS):
         return depth - 1, "attention output"
     if norms == 1 or (norms == 2 and node.op_type in _NORMS):

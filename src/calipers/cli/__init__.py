@@ -10,14 +10,17 @@ from collections.abc import Sequence
 import click
 
 from calipers import __version__
+from calipers.cli.attribute import attribute
 from calipers.cli.build import build
 from calipers.cli.compare import compare
 from calipers.cli.demo import demo
+from calipers.cli.diagnose import diagnose
 from calipers.cli.eval import eval_
 from calipers.cli.info import doctor, tasks
 from calipers.cli.options import GroupedCommand
 from calipers.cli.report import report
 from calipers.cli.runs import runs
+from calipers.cli.trust import trust
 
 _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
 
@@ -32,6 +35,9 @@ def app(debug: bool) -> None:
     How good is it?         calipers eval -m MODEL --dataset pairs.csv
     Did I break it?         calipers compare BASELINE CANDIDATE
     Make the artifacts      calipers build MODEL --precision w8a8 -o DIR
+    Which step broke it?    calipers attribute MODEL --precision w8a8 --fix
+    Can I trust a result?   calipers trust MODEL --corpus C QUERY
+    Why does search fail?   calipers diagnose MODEL --dataset FOLDER --html report.html
     What can be measured?   calipers tasks
     What did I measure?     calipers runs list
     See it work             calipers demo
@@ -43,7 +49,7 @@ def app(debug: bool) -> None:
     """
 
 
-for _command in (eval_, compare, build, tasks, runs, report, demo, doctor):
+for _command in (eval_, compare, build, attribute, diagnose, trust, tasks, runs, report, demo, doctor):
     app.add_command(_command)
 
 

@@ -3,6 +3,15 @@
 Imports nothing of ours, so that every other part may import it.
 """
 
+from calipers.core.attribution import (
+    Attribution,
+    BillLine,
+    Culprit,
+    Divergence,
+    Fix,
+    StageFigure,
+    Trial,
+)
 from calipers.core.datasets import (
     Column,
     Dataset,
@@ -10,6 +19,7 @@ from calipers.core.datasets import (
     Document,
     fingerprint,
 )
+from calipers.core.diagnoses import Diagnosis, Finding
 from calipers.core.errors import (
     CalipersError,
     DataError,
@@ -30,12 +40,14 @@ from calipers.core.figures import (
 from calipers.core.models import (
     SILENT,
     Encoder,
+    Halo,
     MaskedLM,
     MaskedTokens,
     Model,
     ModelInfo,
     PairScorer,
     Progress,
+    ShowsHalo,
     Silent,
     TokenizedText,
 )
@@ -62,20 +74,28 @@ from calipers.core.verdicts import (
 
 __all__ = [
     "SILENT",
+    "Attribution",
+    "BillLine",
     "CalipersError",
     "Column",
     "Columns",
     "Comparison",
     "Counts",
+    "Culprit",
     "DataError",
     "DataSource",
     "Dataset",
     "DefaultData",
+    "Diagnosis",
+    "Divergence",
     "Document",
     "Encoder",
     "Example",
     "Figure",
+    "Finding",
+    "Fix",
     "Floats",
+    "Halo",
     "InferenceError",
     "InvalidOutput",
     "Label",
@@ -93,11 +113,14 @@ __all__ = [
     "RequestError",
     "Result",
     "RunLine",
+    "ShowsHalo",
     "Silent",
+    "StageFigure",
     "Statistic",
     "Task",
     "Thresholds",
     "TokenizedText",
+    "Trial",
     "Verdict",
     "figure_tables",
     "fingerprint",

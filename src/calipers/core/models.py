@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,3 +121,20 @@ class MaskedLM(Protocol):
     def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
         """For each question the log-probabilities of the whole vocabulary, float32[n, v]: ask for a few at a time."""
         ...
+
+
+@dataclass(frozen=True)
+class Halo:
+    """What a masked language model thinks of at a text: tokens, the most likely first, with the natural log of their
+    probabilities; `echoes` says which of them are tokens of the text itself. Empty for a text without tokens."""
+
+    tokens: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    echoes: tuple[bool, ...]
+
+
+@runtime_checkable
+class ShowsHalo(Protocol):
+    """A masked language model that also says what it thinks of at a whole text."""
+
+    def top_tokens(self, texts: Sequence[str], k: int = 10) -> list[Halo]: ...

@@ -16,6 +16,7 @@ One row per judged query, with its judgements; the corpus is a table of the data
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from calipers.core import DataError, Dataset, DataSource, fingerprint
@@ -40,15 +41,22 @@ def load(
     `samples` chooses queries, never documents: a search among fewer documents is another task. In memory are the
     texts of the corpus and, while it is read, one number for each id.
     """
-    parts = beir_parts.find(reference, name, split, revision)
+    source = DataSource(
+        path=reference, name=name, revision=revision, requested=samples, shuffle=shuffle, seed=seed
+    )
+    return gather(beir_parts.find(reference, name, split, revision), source)
+
+
+def gather(parts: beir_parts.Parts, source: DataSource) -> Dataset:
+    """The dataset that the three parts make. Of `source` the place and the choice of queries are taken as they are."""
     qrels = parts.qrels()
     judged, unjudged = _queries(parts.queries, qrels)
-    chosen = choose(judged, samples, seed=seed if shuffle else None)
+    chosen = choose(judged, source.requested, seed=source.seed if source.shuffle else None)
     if not chosen.kept:
         raise DataError(
-            f"{reference} has no query to measure: no query of {parts.queries_name} is in {parts.qrels_name}"
+            f"{source.path} has no query to measure: no query of {parts.queries_name} is in {parts.qrels_name}"
         )
-    corpus = _corpus(parts.corpus, parts.corpus_name)
+    corpus = read_corpus(parts.corpus, parts.corpus_name)
     ids = tuple(record.id for record in chosen.kept)
     values = {key: [record.values[key] for record in chosen.kept] for key in ("query", "qrels")}
     tables = {"corpus": corpus}
@@ -56,14 +64,9 @@ def load(
     return Dataset(
         ids=ids,
         columns=values,
-        source=DataSource(
-            path=reference,
-            name=name,
-            split=parts.split,
-            revision=revision,
-            requested=samples,
-            shuffle=shuffle,
-            seed=seed,
+        source=replace(
+            source,
+            split=parts.split or None,
             rows_read=len(judged),
             rows_blank=sum(record.blank for record in judged),
         ),
@@ -79,11 +82,12 @@ def load(
     )
 
 
-def _corpus(rows: Rows, name: str) -> Dataset:
+def read_corpus(rows: Rows, name: str) -> Dataset:
+    """Documents with a text; `name` is for messages."""
     ids: list[str] = []
     texts: list[str] = []
     blank = 0
-    for id, row in _identified(rows):
+    for id, row in identified(rows):
         text = _passage(row)
         if text:
             ids.append(id)
@@ -105,7 +109,7 @@ def _passage(row: readers.Row) -> str:
 def _queries(rows: Rows, qrels: trec.Judgements) -> tuple[list[Record], int]:
     """The judged queries with their judgements, and how many others there are."""
     judged, unjudged = [], 0
-    for id, row in _identified(rows):
+    for id, row in identified(rows):
         if id not in qrels:
             unjudged += 1
             continue
@@ -121,7 +125,7 @@ def _required_text(row: readers.Row) -> str:
     return columns.read_text(row.values["text"], row, "text")
 
 
-def _identified(rows: Rows) -> Iterator[tuple[str, readers.Row]]:
+def identified(rows: Rows) -> Iterator[tuple[str, readers.Row]]:
     """Rows with their ids, each of which may stand once."""
     seen: dict[str, int] = {}
     for number, row in enumerate(rows()):

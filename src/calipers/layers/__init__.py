@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from calipers.core import RequestError
+from calipers.layers.certainty import LAYER as CERTAINTY
 from calipers.layers.geometry import LAYER as GEOMETRY
-from calipers.layers.space import Layer, Pairs, Space, Texts, space_of
+from calipers.layers.retrieval import LAYER as RETRIEVAL
+from calipers.layers.space import Groups, Layer, Pairs, Space, Texts, space_of
 
-LAYERS: dict[str, Layer] = {layer.name: layer for layer in (GEOMETRY,)}
+LAYERS: dict[str, Layer] = {layer.name: layer for layer in (GEOMETRY, RETRIEVAL, CERTAINTY)}
 
-__all__ = ["LAYERS", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
+__all__ = ["LAYERS", "Groups", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
 
 
 def find(name: str) -> Layer:

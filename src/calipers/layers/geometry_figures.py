@@ -1,6 +1,19 @@
 """The figures of the geometry layer: direction, warning level and meaning of each, and their metrics.
 
-Levels: placeholder.
+Warning levels lie outside of what healthy models show. Measured: all-MiniLM-L6-v2 and potion-base-4m on scifact and
+icecat, bge-small-en-v1.5 (int8) on icecat:
+
+    anisotropy              0.13 to 0.52    warns above 0.7
+    principal_share@1       0.08 to 0.10    above 0.5
+    used_dimensions         0.99 to 1       below 0.95
+    intrinsic_dimension     4.3 to 16       below 2 (icecat has many products that differ in one word)
+    hubness_skewness        1.1 to 8.6      above 10, as the field has it, and above twice what chance gives
+    duplicates              0 to 0.02       above 0.05
+    word_order_sensitivity  0.05 to 0.06    below 0.005 (potion, which is a bag of words, has 0)
+    fragmentation           1.4 to 1.8      above 2.5
+    unknown_words           under 0.0001    above 0.01
+
+Alignment and uniformity pull against each other and have no level of their own.
 """
 
 from __future__ import annotations

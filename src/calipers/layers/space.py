@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calipers.core import Dataset, Encoder, Metric, NoOptions, Outcomes, Progress
+from calipers.core import Dataset, Encoder, Metric, NoOptions, Outcomes, Progress, ShowsHalo
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +37,33 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False)
+class Groups:
+    """Queries that mean the same: the texts of all groups one after the other, and the group of each, int[n] from 0."""
+
+    ids: tuple[str, ...]
+    texts: Texts
+    group: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Space:
-    """`qrels` has one mapping per query, document id → grade. Without `pairs` the positives are taken from it."""
+    """`qrels` has one mapping per query, document id → grade. Without `pairs` the positives are taken from it.
+
+    `searched` is what the search task found in this space: its details `results` have, per result, `example` (the row
+    of the query), `rank`, `document` (id), `score`, `grade`, and `base_rank` where a second stage ordered them again.
+    `reference` are the first results of every query with another model, rows of the corpus int[q, k].
+    """
 
     corpus: Texts
     queries: Texts | None = None
     qrels: Sequence[Mapping[str, float]] = ()
     pairs: Pairs | None = None
     terms: Sequence[str] = ()
+    entities: Sequence[str] = ()  # for the knowledge probe; none: they are mined from the corpus
+    head: ShowsHalo | None = None  # a masked language model on this model's own states
+    searched: Outcomes | None = None
+    reference: NDArray[Any] | None = None
+    paraphrases: Groups | None = None
 
 
 def space_of(

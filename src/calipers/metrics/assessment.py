@@ -62,11 +62,11 @@ class Assessment:
     reason: str | None = None
 
     @property
-    def sentence(self) -> str:
-        """What R_q adds to the top cosine on these queries."""
+    def sentences(self) -> tuple[str, ...]:
+        """What R_q, and then the calibrated score, adds to the top cosine on these queries."""
         if self.reason:
-            return f"Nothing can be said about R_q against the top cosine: {self.reason}."
-        return f"{_against('R_q', self.gain)} {_against('The calibrated score', self.calibrated_gain)}"
+            return (f"Nothing can be said about R_q against the top cosine: {self.reason}.",)
+        return _against("R_q", self.gain), _against("The calibrated score", self.calibrated_gain)
 
 
 def assess(
@@ -156,7 +156,9 @@ def _qualities(
         for statistic, values in zip(statistics, drawn, strict=True)
     ]
     qualities = tuple(
-        Quality(name, about, *found[3 * i : 3 * i + 3], probabilities.honest_ece(p, seed=terms.seed))
+        Quality(
+            name, about, found[3 * i], found[3 * i + 1], found[3 * i + 2], probabilities.honest_ece(p, seed=terms.seed)
+        )
         for i, (name, about, _, p) in enumerate(columns)
     )
     return qualities, {name: drawn[3 * i] for i, (name, *_) in enumerate(columns)}
@@ -223,13 +225,17 @@ def detect(
     fold = calibration.folds(labels, folds, seed=seed)
     p = calibration.out_of_fold(calibration.fit_logistic, features, labels, fold)
     low = [-np.concatenate([getattr(odd, name), getattr(real, name)]) for name in ("reliability", "top_score")]
-    measured = [_auroc(score, labels, _Terms(resamples, confidence, seed)) for score in (p, *low)]
+    by_map, by_reliability, by_top_score = (
+        _auroc(score, labels, _Terms(resamples, confidence, seed)) for score in (p, *low)
+    )
     threshold = false_alarm_threshold(p[len(odd) :])
     return Detection(
         kind,
         len(odd),
         len(real),
-        *measured,
+        by_map,
+        by_reliability,
+        by_top_score,
         threshold,
         float((p[: len(odd)] >= threshold).mean()),
         calibration.fit_logistic(features, labels),
@@ -259,7 +265,7 @@ def summary(found: Assessment) -> dict[str, Any]:
         "queries": found.count,
         "base_rate": found.base_rate,
         "reason": found.reason,
-        "sentence": found.sentence,
+        "sentences": list(found.sentences),
         "scores": [
             {
                 "name": quality.name,

@@ -51,7 +51,7 @@ Map = Isotonic | Logistic
 
 
 def fit_isotonic(scores: Floats, labels: Floats) -> Isotonic:
-    """The map kept within 1/(n + 2) of 0 and 1: n examples cannot show that anything is impossible or certain (Laplace).
+    """The map, kept 1/(n + 2) away from 0 and 1: n examples cannot show that anything is certain (Laplace).
 
     >>> fit_isotonic(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])).probability.round(3).tolist()
     [0.167, 0.5, 0.5, 0.833]
@@ -86,10 +86,10 @@ def pool_adjacent(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
 
 
 def fit_logistic(features: Floats, labels: Floats, *, ridge: float = 1.0) -> Logistic:
-    """Minimises Σ log-loss + ridge/2 · |weights|² over standardised features, by Newton's method; the intercept is free.
+    """Minimises Σ log-loss + ridge/2 · |weights|² over standardised features, by Newton's method.
 
-    `features` float64[n, f], finite. A feature without spread gets no weight. The ridge keeps the weights finite
-    where the features tell the labels apart without an error.
+    `features` float64[n, f], finite. A feature without spread gets no weight. The ridge, which the intercept is
+    free of, keeps the weights finite where the features tell the labels apart without an error.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
     flat = scale <= 1e-12 * np.maximum(1.0, np.abs(mean))

@@ -43,7 +43,7 @@ class Codec:
     tables: Tables
 
     def encode(self, vectors: NDArray[Any]) -> Codes:
-        """One row of codes for each vector: float16[n, d], uint8[n, d], uint8[n, ⌈d/2⌉], uint8[n, ⌈d/8⌉], uint8[n, parts]."""
+        """One row for each vector: float16[n, d] or uint8[n, m] with m = d, ⌈d/2⌉, ⌈d/8⌉ or the number of parts."""
         return CODECS[self.name].encode(_unit(vectors), self.tables)
 
     def decode(self, codes: Codes) -> Vectors:
@@ -226,7 +226,12 @@ CODECS: dict[str, Kind] = {
     ),
     "int4": Kind("16 levels in each dimension", _fit_range("int4"), _encode_int4, _decode_int4),
     "binary": Kind(
-        "the sign of each dimension", _fit_sides, lambda vectors, tables: np.packbits(vectors > 0, axis=1), _decode_sides
+        "the sign of each dimension",
+        _fit_sides,
+        lambda vectors, tables: np.packbits(vectors > 0, axis=1),
+        _decode_sides,
     ),
-    "pq": Kind("the nearest of 256 centroids for every 8 dimensions", _fit_centroids, _encode_centroids, _decode_centroids),
+    "pq": Kind(
+        "the nearest of 256 centroids for every 8 dimensions", _fit_centroids, _encode_centroids, _decode_centroids
+    ),
 }

@@ -21,17 +21,18 @@ Bools = NDArray[np.bool_]
 _WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
 _ASKING = 16_384  # vectors that look for neighbours at a time
 _SPARE = 13  # proposals beyond those asked for, among which rounding cannot hide the right ones
+_COPIES = 6  # neighbours beyond two, for rows with copies that are equal up to rounding only
 _CELLS = 1 << 22  # numbers of an intermediate array: 32 MB in float64
 SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, another batch of a network some 1e-6
 
 
 def nearest(
-    asking: NDArray[Any], vectors: NDArray[Any], k: int, *, own: Ints | None = None, allowed: Bools | None = None
+    asking: NDArray[Any], vectors: NDArray[Any], k: int, *, own: bool = False, allowed: Bools | None = None
 ) -> tuple[Floats, Ints]:
-    """The k nearest rows of `vectors` for each row that asks, by the distance of unit vectors: float64[m, k] and
+    """The k nearest rows of `vectors` for each vector that asks, by the distance of unit vectors: float64[m, k] and
     int64[m, k], nearest first, among equals the earlier row; inf and -1 where there are no more.
 
-    `own` int64[m] are the rows that the asking ones have in `vectors` themselves: no row is its own neighbour.
+    With `own`, rows of `vectors` ask themselves: `asking` is int64[m], and no row is its own neighbour.
     `allowed` bool[n] are the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
     Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, which of
     them is taken is FAISS's choice.
@@ -39,10 +40,13 @@ def nearest(
     >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), 1)[1].tolist()
     [[0], [1]]
     """
-    parts = [
-        _nearest(unit(asking[start : start + _ASKING]), vectors, k, None if own is None else own[start:], allowed)
-        for start in range(0, len(asking), _ASKING)
-    ]
+    parts = []
+    for start in range(0, len(asking), _ASKING):
+        some = asking[start : start + _ASKING]
+        if own:
+            parts.append(_nearest(unit(vectors[some]), vectors, k, some, allowed))
+        else:
+            parts.append(_nearest(unit(some), vectors, k, None, allowed))
     if not parts:
         return np.empty((0, k)), np.empty((0, k), np.int64)
     return np.concatenate([d for d, _ in parts]), np.concatenate([i for _, i in parts])
@@ -62,9 +66,10 @@ def _nearest(
         window = unit(vectors[start : start + _WINDOW] if whole else vectors[rows])
         if len(rows):
             _propose(asking, window, rows, best, found)
+    doubtful = _within_rounding(best, k + (own is not None), asking.shape[1])
     if own is not None:
-        found[found == own[: len(asking), None]] = -1
-    return _settle(asking, vectors, found, k)
+        found[found == own[:, None]] = -1
+    return _settle(asking, vectors, np.where(doubtful, found, -1), k)
 
 
 def _propose(asking: Vectors, window: Vectors, rows: Ints, best: Vectors, found: Ints) -> None:
@@ -80,17 +85,24 @@ def _propose(asking: Vectors, window: Vectors, rows: Ints, best: Vectors, found:
     found[:] = np.take_along_axis(rows_of_both, kept, axis=1)
 
 
+def _within_rounding(best: Vectors, k: int, dimensions: int) -> Bools:
+    """Which proposals may be among the k best: a float32 product of unit vectors is off by d · 2⁻²⁴ at most, and so is
+    the one that it competes with (Higham 2002, section 3.1)."""
+    last = np.partition(best, best.shape[1] - k, axis=1)[:, best.shape[1] - k]
+    return np.asarray(best >= last[:, None] - np.float32(2 * dimensions * 2.0**-24))
+
+
 def _settle(asking: Vectors, vectors: NDArray[Any], found: Ints, k: int) -> tuple[Floats, Ints]:
     """Distances in float64 of the proposed rows, and the k nearest of them."""
+    who, place = np.nonzero(found >= 0)
     distances = np.full(found.shape, np.inf)
-    step = max(1, _CELLS // (found.shape[1] * asking.shape[1]))
-    for start in range(0, len(found), step):
-        part = found[start : start + step]
-        rows, back = np.unique(np.maximum(part, 0), return_inverse=True)
-        gap = unit(vectors[rows]).astype(np.float64)[back.reshape(part.shape)]
-        gap -= asking[start : start + step, None]
-        distances[start : start + step] = np.sqrt(np.einsum("ijk,ijk->ij", gap, gap))
-    distances[found < 0] = np.inf
+    step = max(1, _CELLS // asking.shape[1])
+    for start in range(0, len(who), step):
+        here = who[start : start + step], place[start : start + step]
+        rows, back = np.unique(found[here], return_inverse=True)
+        gap = unit(vectors[rows])[back].astype(np.float64)
+        gap -= asking[here[0]]
+        distances[here] = np.sqrt(np.einsum("ij,ij->i", gap, gap))
     order = np.lexsort((found, distances), axis=1)[:, :k]
     distances = np.take_along_axis(distances, order, axis=1)
     return distances, np.where(np.isfinite(distances), np.take_along_axis(found, order, axis=1), -1)
@@ -135,7 +147,7 @@ def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
     `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
     counts as a copy as well. Distances under 3e-4 are at the limit of what float32 products can put in order.
     """
-    distances, found = nearest(vectors[rows], vectors, 2 + _SPARE, own=rows, allowed=allowed)
+    distances, found = nearest(rows, vectors, 2 + _COPIES, own=True, allowed=allowed)
     first = (distances <= SAME).sum(axis=1)
     second = _second(vectors, distances, found, first)
     last = distances.shape[1] - 1

@@ -108,9 +108,11 @@ def honest_ece(probabilities: NDArray[Any], *, seed: int = 42, trials: int = 200
     p = np.asarray(probabilities, np.float64)
     if not len(p):
         return np.nan
-    bins, once = equal_mass_bins(p), np.ones((len(p), 1))
-    drawn = np.random.default_rng(seed).random((trials, len(p))) < p
-    return float(np.mean([ece_statistic(p, labels, bins)(once)[0] for labels in drawn.astype(np.float64)]))
+    bins = equal_mass_bins(p)
+    order = np.argsort(bins, kind="stable")
+    gaps = p - (np.random.default_rng(seed).random((trials, len(p))) < p)
+    missed = np.abs(np.add.reduceat(gaps[:, order], np.flatnonzero(np.diff(bins[order], prepend=-1)), axis=1))
+    return float(missed.sum(axis=1).mean() / len(p))
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,12 @@ class CurvePoint:
 
 
 def reliability_curve(
-    probabilities: NDArray[Any], labels: NDArray[Any], *, resamples: int = 2000, confidence: float = 0.95, seed: int = 42
+    probabilities: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 42,
 ) -> tuple[CurvePoint, ...]:
     """A point for each bin, from low to high. On an honest score share and probability are one."""
     p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
@@ -132,7 +139,9 @@ def reliability_curve(
         return ()
     bins = equal_mass_bins(p)
     inside = [bins == number for number in np.unique(bins)]
-    drawn = bootstrap.distribution([ratio_statistic(y * rows, rows) for rows in inside], len(p), resamples=resamples, seed=seed)
+    drawn = bootstrap.distribution(
+        [ratio_statistic(y * rows, rows) for rows in inside], len(p), resamples=resamples, seed=seed
+    )
     return tuple(
         CurvePoint(
             float(p[rows].mean()),
@@ -150,16 +159,27 @@ def reliability_curve(
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
     """What happens if only scores from a threshold on are answered, float64[t] each, from strict to lax: the threshold,
-    the share of examples that are answered, and the share of failures among these."""
+    the share of the `count` examples that are answered, and the share of failures among these."""
 
+    count: int
     threshold: Floats
     coverage: Floats
     risk: Floats
 
     def at(self, error: float) -> float | None:
-        """The lowest threshold whose risk is at most `error`; None where there is none."""
-        fit = np.flatnonzero(self.risk <= error)
+        """The lowest threshold whose risk is at most `error`; None where there is none.
+
+        It must answer 1/error examples or more: fewer without a failure do not show such a rate.
+        """
+        fit = np.flatnonzero((self.risk <= error) & (self.coverage * self.count >= self.least(error)))
         return float(self.threshold[fit[-1]]) if len(fit) else None
+
+    def least(self, error: float) -> int:
+        return int(np.ceil(1 / error - 1e-9)) if error > 0 else self.count
+
+    def covered(self, threshold: float) -> float:
+        """The share of examples at or above a threshold."""
+        return float(np.max(self.coverage[self.threshold >= threshold], initial=0.0))
 
     @property
     def area(self) -> float:
@@ -171,11 +191,11 @@ def risk_coverage(scores: NDArray[Any], labels: NDArray[Any]) -> RiskCoverage:
     """One point for each different score; examples of the same score are answered together or not at all.
 
     >>> curve = risk_coverage(np.array([0.9, 0.8, 0.8, 0.1]), np.array([1, 1, 0, 0]))
-    >>> curve.coverage.tolist(), curve.risk.round(3).tolist(), curve.at(0.4)
-    ([0.25, 0.75, 1.0], [0.0, 0.333, 0.5], 0.8)
+    >>> curve.coverage.tolist(), curve.risk.round(3).tolist(), curve.at(0.4), curve.at(0.1)
+    ([0.25, 0.75, 1.0], [0.0, 0.333, 0.5], 0.8, None)
     """
     order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
     ranked = np.asarray(scores, np.float64)[order]
     ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True)[: len(ranked)])
     failures = np.cumsum(1.0 - np.asarray(labels, np.float64)[order])
-    return RiskCoverage(ranked[ends], (ends + 1) / max(1, len(ranked)), failures[ends] / (ends + 1))
+    return RiskCoverage(len(ranked), ranked[ends], (ends + 1) / max(1, len(ranked)), failures[ends] / (ends + 1))

@@ -1,8 +1,8 @@
 """What one query shows before anyone judged its results: the parts of a trust score.
 
 - Stability, G_q = cos(f(x), Q(f(x))): how much of the query's direction a codec keeps (metrics.codecs).
-- Coherence, I_q: the mean cosine between any two of its K neighbours. With unit vectors it is (|Σx|² − K) / (K (K − 1)),
-  so no pair is ever looked at.
+- Coherence, I_q: the mean cosine between any two of its K neighbours. For unit vectors that is
+  (|Σx|² − K) / (K (K − 1)), so no pair is ever looked at.
 - Reliability, R_q: the harmonic mean of the two.
 - Top score: the highest cosine of the query with a neighbour. Margin: the highest less the lowest among the K.
 
@@ -66,7 +66,9 @@ def parts(
 
     Neither need have length 1. `known` bool[q, K] is False where a query has fewer neighbours than K.
     """
-    return _parts(queries, codec, neighbours.shape[1], lambda rows: (neighbours[rows], None if known is None else known[rows]))
+    return _parts(
+        queries, codec, neighbours.shape[1], lambda rows: (neighbours[rows], None if known is None else known[rows])
+    )
 
 
 def parts_in(queries: NDArray[Any], corpus: NDArray[Any], rows: Ints, codec: Codec) -> Parts:
@@ -105,8 +107,10 @@ def reliability(stability: Floats, coherence: Floats) -> Floats:
     return np.asarray(2 * g * i / np.where(both == 0, 1.0, both))
 
 
-def success(rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str], *, relevant_from: float = 1) -> Floats:
-    """1 where a relevant document is among a query's rows int64[q, K], 0 where none is, NaN for a query that nobody judged.
+def success(
+    rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str], *, relevant_from: float = 1
+) -> Floats:
+    """1 where a relevant document is among a query's rows int64[q, K], 0 where none is, NaN where nobody judged.
 
     A document without a judgement counts as not relevant. A judged query of which the corpus holds no relevant document
     fails: that is what its user sees.

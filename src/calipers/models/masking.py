@@ -45,6 +45,15 @@ class MaskTokenizer:
         unknown = unknown_id(self._backend)
         return [_tokenized(encoding, unknown) for encoding in self._backend.encode_batch(list(texts))]
 
+    def spell(self, id: int) -> str:
+        """The token as the vocabulary writes it."""
+        return str(self._backend.id_to_token(id))
+
+    @property
+    def special_ids(self) -> list[int]:
+        """Tokens that stand for no text: padding, separators, the mask."""
+        return [id for id, token in self._backend.get_added_tokens_decoder().items() if token.special]
+
 
 def _tokenized(encoding: Any, unknown: int | None) -> TokenizedText:
     scored = np.flatnonzero(np.array(encoding.special_tokens_mask, np.int8) == 0).astype(np.int32)

@@ -55,9 +55,12 @@ class Tokenizer:
         the head of a text; None for one that is not in the vocabulary. Nothing is truncated."""
         import tokenizers
 
-        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        written = self._backend.to_str()
+        backend = tokenizers.Tokenizer.from_str(written)
         backend.no_truncation()
         unknown = unknown_id(backend)
+        if unknown is None:  # the library does not show it for a Unigram model
+            unknown = json.loads(written)["model"].get("unk_id")
         wanted = [word.lower() for word in words] if self._lower_case else list(words)
         found: list[list[str | None]] = []
         for start in range(0, len(wanted), _AT_ONCE):

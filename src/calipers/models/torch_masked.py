@@ -10,18 +10,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, InferenceError, MaskedTokens, ModelInfo, Progress, TokenizedText
-from calipers.models import masking
+from calipers.core import SILENT, Halo, InferenceError, MaskedTokens, ModelError, ModelInfo, Progress, TokenizedText
+from calipers.models import halo, masking
 from calipers.models.batching import Batch
+from calipers.models.layout import read_layout
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, first_line, longest_input, transformers_backend
+from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, first_line, longest_input, transformers_backend
 from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
 
 
@@ -31,6 +33,34 @@ def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
     folder = fetch_folder(source, options)
     model = load_weights("AutoModelForMaskedLM", folder, options)
     return TorchMaskedLM(model, folder, options, model_info(source, folder, options))
+
+
+def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
+    """An encoder without a head of its own under that of another model, such as the one that it was trained from.
+
+    The two must have the same width and the same vocabulary.
+    """
+    used = ModelOptions(dtype=options.dtype, device=options.device, threads=options.threads)
+    folder, other = fetch_folder(source, options), fetch_folder(head, used)
+    transformer = read_layout(folder).transformer
+    model, trunk = load_weights("AutoModelForMaskedLM", other, used), load_weights("AutoModel", transformer, options)
+    widths = [m.config.hidden_size for m in (trunk, model)]
+    if widths[0] != widths[1]:
+        raise ModelError(
+            f"the head of {head.reference} does not fit {source.reference}: it reads {widths[1]} numbers a token, "
+            f"and the model gives {widths[0]}"
+        )
+    if _vocabulary(transformer) != _vocabulary(other):
+        raise ModelError(f"the head of {head.reference} does not fit {source.reference}: their vocabularies differ")
+    setattr(model, model.base_model_prefix, trunk)
+    info = model_info(source, folder, options)
+    return TorchMaskedLM(
+        model, transformer, options, replace(info, settings={**info.settings, "mlm_head": head.reference})
+    )
+
+
+def _vocabulary(folder: Path) -> dict[str, int]:
+    return dict(fast_backend(folder).get_vocab(with_added_tokens=True))
 
 
 class TorchMaskedLM:
@@ -76,6 +106,32 @@ class TorchMaskedLM:
                 workers=self._work.workers,
             )
 
+    def top_tokens(self, texts: Sequence[str], k: int = 10) -> list[Halo]:
+        """The k tokens that the head puts first when it reads the mean of the hidden states at a text's own tokens.
+
+        Special tokens are left out of the answer, not out of the probabilities.
+        """
+        if self._gather.module is None:
+            raise InferenceError(f"the head of {self.info.model_id} mixes positions: it cannot read a pooled state")
+        pool = _Gather()
+        pool.attach(self._model.base_model)
+        try:
+            with SingleThreaded(self._work):
+                return halo.ask(
+                    self.tokenize(texts),
+                    k,
+                    forward=partial(self._pooled, pool),
+                    tokenizer=self._tokenizer,
+                    batching=self._batching,
+                    workers=self._work.workers,
+                )
+        finally:
+            pool.detach()
+
+    def _pooled(self, pool: _Gather, batch: Batch, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        with pool.at(weights, self._work.device):
+            return np.asarray(self._run(batch)[:, 0])
+
     def _find_short_cut(self) -> str:
         """Hook the model where it is exact and saves most; say where."""
         worst = 0.0
@@ -108,7 +164,8 @@ class TorchMaskedLM:
 
 
 class _Gather:
-    """A forward hook that keeps one position per row of what a module puts out. Each thread has its own positions."""
+    """A forward hook that keeps one position per row of what a module puts out, or a weighted mean of all. Each thread
+    has its own positions."""
 
     def __init__(self) -> None:
         self.module: Any = None
@@ -123,7 +180,7 @@ class _Gather:
         self._handle.remove()
         self.module = None
 
-    def at(self, positions: NDArray[np.int64], device: str) -> _Positions:
+    def at(self, positions: NDArray[Any], device: str) -> _Positions:
         return _Positions(self._local, positions, device)
 
     def _hook(self, module: Any, arguments: Any, output: Any) -> Any:
@@ -139,7 +196,7 @@ class _Gather:
 
 
 class _Positions:
-    def __init__(self, local: threading.local, positions: NDArray[np.int64], device: str) -> None:
+    def __init__(self, local: threading.local, positions: NDArray[Any], device: str) -> None:
         self._local, self._positions, self._device = local, positions, device
 
     def __enter__(self) -> None:
@@ -152,9 +209,11 @@ class _Positions:
 
 
 def _keep(hidden: Any, positions: Any) -> Any:
-    """[b, s, d] to [b, 1, d]."""
+    """[b, s, d] to [b, 1, d]: at one position [b], or the mean by weights [b, s]."""
     import torch
 
+    if positions.ndim == 2:
+        return torch.einsum("bs,bsd->bd", positions.to(hidden.dtype), hidden)[:, None]
     return hidden[torch.arange(len(hidden), device=hidden.device), positions][:, None]
 
 

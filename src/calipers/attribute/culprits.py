@@ -1,0 +1,90 @@
+"""The search in a quantised graph: from suspicion to the parts whose restoration brings the metric back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from calipers.attribute.groups import Group
+from calipers.attribute.scene import Scene
+from calipers.attribute.search import Ledger, Measured, OutOfBudget, drop_needless, smallest_prefix
+from calipers.core import Culprit
+
+_ALONE = 4  # culprits that are measured by themselves
+_NAMED = 6  # suspects told where nothing brings the metric back
+Shares = Callable[[Measured], tuple[float | None, tuple[float, float] | None]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """`tensors` is the smallest set seen to pass; None where no restoration within the budget did."""
+
+    culprits: tuple[Culprit, ...]
+    tensors: frozenset[str] | None
+    notes: tuple[str, ...] = ()
+
+
+def find(scene: Scene, ledger: Ledger, share: Shares) -> Found:
+    """Restore the largest suspects until the metric returns, drop those that are not needed, and refine inside them."""
+    hurts = scene.damages([part.tensors for part in scene.parts])
+    order = sorted(range(len(hurts)), key=lambda i: -hurts[i])
+    parts, damage = [scene.parts[i] for i in order], [hurts[i] for i in order]
+    sets = [frozenset(part.tensors) for part in parts]
+    count = smallest_prefix(sets, ledger, lambda n: f"Restoring {_told(parts[:n])}")
+    if count is None:
+        notes = ["putting every part back to float did not bring the metric back within the budget"]
+        culprits = [_culprit(scene, part, hurt) for part, hurt in zip(parts[:_NAMED], damage, strict=False)]
+        return Found(tuple(_measured_alone(scene, culprits, ledger, share)), None, tuple(notes))
+    needed = drop_needless(sets[:count], ledger, lambda i: f"Without {parts[i].name}") if count > 1 else [0]
+    chosen = [_culprit(scene, parts[i], damage[i]) for i in needed]
+    tensors = _refine(scene, chosen, ledger)
+    chosen = _measured_alone(scene, chosen, ledger, share)
+    return Found(tuple(_narrowed(scene, chosen, tensors)), tensors)
+
+
+def _told(parts: Sequence[Group]) -> str:
+    return parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more parts"
+
+
+def _culprit(scene: Scene, part: Group, damage: float) -> Culprit:
+    return Culprit(part.name, part.layer, part.role, part.nodes, part.tensors, damage)
+
+
+def _refine(scene: Scene, chosen: Sequence[Culprit], ledger: Ledger) -> frozenset[str]:
+    """The fewest tensors of the culprits that still bring the metric back, those that hurt most first."""
+    tensors = list(dict.fromkeys(name for culprit in chosen for name in culprit.tensors))
+    hurts = scene.damages([[name] for name in tensors])
+    order = [tensors[i] for i in sorted(range(len(tensors)), key=lambda i: -hurts[i])]
+    everything = frozenset(tensors)
+    # The last step would be the whole again, which is known to pass.
+    count = smallest_prefix(
+        [frozenset({name}) for name in order],
+        lambda found, what: ledger(found, what) if found != everything else ledger.known[everything],
+        lambda n: f"Restoring {order[0]}" if n == 1 else f"Restoring {order[0]} and {n - 1} more tensors",
+    ) if everything in ledger.known else None
+    return everything if count is None else frozenset(order[:count])
+
+
+def _measured_alone(
+    scene: Scene, chosen: Sequence[Culprit], ledger: Ledger, share: Shares
+) -> list[Culprit]:
+    """What each brings back by itself, as far as the budget goes; the largest share first."""
+    found = list(chosen)
+    try:
+        for i, culprit in enumerate(found[:_ALONE]):
+            measured = ledger(frozenset(culprit.tensors), f"Restoring {culprit.name} alone")
+            part, interval = share(measured)
+            found[i] = replace(culprit, value=measured.value, share=part, interval=interval)
+    except OutOfBudget:
+        pass
+    return sorted(found, key=lambda c: -(c.share if c.share is not None else float("-inf")))
+
+
+def _narrowed(scene: Scene, chosen: Sequence[Culprit], tensors: frozenset[str]) -> list[Culprit]:
+    """Each culprit with what of it is needed, and the reasons that can be seen. One that is not needed keeps all."""
+    found = []
+    for culprit in chosen:
+        kept = tuple(name for name in culprit.tensors if name in tensors) or culprit.tensors
+        nodes = tuple(sorted(scene.graph.owners_of(kept)))
+        found.append(replace(culprit, tensors=kept, nodes=nodes, reasons=tuple(scene.reasons_for(kept))))
+    return found

@@ -1,0 +1,219 @@
+"""`calipers diagnose`: why does search with it fail?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calipers.cli import options
+from calipers.cli.compare import exit_code
+
+if TYPE_CHECKING:
+    from calipers.core import Diagnosis
+    from calipers.vector_cache import VectorCache
+
+_LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "relevant_from", "alpha", "t")
+
+
+@click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Geometry, retrieval, certainty.")
+@click.argument("model")
+@options.option(
+    "Data", "--dataset", metavar="D", help="A BEIR folder or hub id, or a table of query–product pairs with ESCI labels."
+)
+@options.option("Data", "--corpus", metavar="FILE", help="Documents: jsonl, csv, tsv, parquet, or one text per line.")
+@options.option("Data", "--queries", metavar="FILE", help="Queries, in the same formats. Optional.")
+@options.option("Data", "--qrels", metavar="FILE", help="Judgements, TREC or BEIR or ESCI labels. Optional.")
+@options.option(
+    "Data",
+    "--pairs",
+    metavar="FILE",
+    help="Texts that belong together (sentence1, sentence2), for alignment; alone, they are the corpus as well.",
+)
+@options.option(
+    "Data",
+    "--pairs-above",
+    type=float,
+    metavar="SCORE",
+    help="Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.",
+)
+@options.option("Data", "--terms", metavar="FILE", help="Domain terms, one per line, for the look at the tokenizer.")
+@options.option(
+    "Data",
+    "--paraphrases",
+    metavar="FILE",
+    help="Queries that mean the same: a group per line with tabs between, or rows with `texts`.",
+)
+@options.option("Data", "--split", metavar="S", help="Which judgements of the dataset. Default: test.")
+@options.option("Data", "--dataset-name", metavar="CONFIG", help="What stands before corpus, queries and qrels on the hub.")
+@options.option("Data", "--revision", metavar="R", help="The hub dataset's revision.")
+@options.option("Data", "--samples", type=int, metavar="N", help="How many queries. Default: all. The corpus stays whole.")
+@options.option("Data", "--seed", type=int, default=42, show_default=True, help="Of samples, shuffles, edits, resamples.")
+@options.option(
+    "Diagnosis",
+    "--baseline",
+    metavar="MODEL",
+    help="Compare with this model: every figure with delta, interval and label, and how many results stay.",
+)
+@options.option(
+    "Diagnosis", "--layers", metavar="NAMES", help="geometry,retrieval,certainty,… Default: all that the data allow."
+)
+@options.option("Diagnosis", "--k", type=int, metavar="K", help="How many results a user sees. Default: 10.")
+@options.option("Diagnosis", "--rerank", metavar="MODEL", help="A cross-encoder for a second stage.")
+@options.option("Diagnosis", "--rerank-k", type=int, default=100, show_default=True, help="How many results it reads.")
+@options.option("Diagnosis", "--exact", is_flag=True, default=None, help="Never work a figure out on a sample.")
+@options.option(
+    "Diagnosis",
+    "--grades",
+    type=click.Choice(["plain", "esci"]),
+    help="esci: grades 3 2 1 0 are exact, substitute, complement, irrelevant. Default: plain, or what the labels say.",
+)
+@options.option("Diagnosis", "--relevant-from", type=float, metavar="GRADE", help="Grades that are relevant. Default: 1.")
+@options.option(
+    "Diagnosis",
+    "--words",
+    type=click.Choice(["auto", "space", "phrases"]),
+    help="What a word is, for word order: phrases for Japanese and Chinese. Default: by the text.",
+)
+@options.option("Diagnosis", "--permutations", type=int, metavar="N", help="Shuffles of a text, for word order. Default: 3.")
+@options.option("Diagnosis", "--texts", type=int, metavar="N", help="Texts to shuffle, queries to edit. Default: 500.")
+@options.option(
+    "Diagnosis",
+    "--mteb",
+    "mteb_names",
+    metavar="NAMES",
+    help="General language: tasks or benchmarks of mteb, with commas between. A drop against the baseline is forgetting.",
+)
+@options.option("Diagnosis", "--query-prompt", metavar="TEXT", help="Put before every query. Default: the model's own.")
+@options.option("Diagnosis", "--passage-prompt", metavar="TEXT", help="Put before every document.")
+@options.option("Diagnosis", "--confidence", type=float, default=0.95, show_default=True, help="Of intervals and labels.")
+@options.option("Diagnosis", "--resamples", type=int, default=10_000, show_default=True, help="Of the comparison.")
+@options.option(
+    "Diagnosis",
+    "--fail-on",
+    type=click.Choice(["regression", "inconclusive", "at-risk", "never"]),
+    default="regression",
+    show_default=True,
+    help="With --baseline: from which label on the exit code is 1.",
+)
+@options.MODEL_FLAGS
+@options.RUN_FLAGS
+@options.option(
+    "Output", "--html", metavar="FILE", type=click.Path(path_type=Path), help="Write the report as one HTML file."
+)
+@options.option("Output", "--examples", type=int, default=5, show_default=True, help="Named examples shown per figure.")
+@options.option("Output", "--no-cache", is_flag=True, help="Keep no vectors, and use none that were kept.")
+@options.option(
+    "Output", "--cache-size", type=float, default=10.0, show_default=True, metavar="GB", help="Of all kept vectors."
+)
+@options.OUTPUT_FLAGS
+@click.pass_context
+def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
+    """Why does search with a model fail? nDCG says that it does; the layers say why.
+
+    \b
+    geometry   the shape of the space: anisotropy, dimension, hubs, word order, the tokenizer
+    retrieval  what is found and in which order; what changes by precision, index, typing
+    certainty  whether a query's own numbers tell that its results are good
+
+    Every figure has its interval, which way is good, where it warns, and what it means; examples are named. Texts are
+    embedded once: layers, runs and the baseline share the vectors, which are kept in the store's folder.
+
+    Exit codes: 0 done, or with --baseline PASS or AT_RISK; 1 REGRESSION of ndcg or of mteb (or --fail-on);
+    5 INCONCLUSIVE; 2, 3, 4 as in `eval`.
+
+    \b
+    Examples:
+      calipers diagnose ./model --dataset ./scifact
+      calipers diagnose ./model --dataset ./shop --baseline ./old --html report.html
+      calipers diagnose ./model --corpus products.jsonl --queries queries.txt --layers geometry
+      calipers diagnose ./model --dataset ./shop --grades esci --rerank ./cross-encoder --paraphrases same.txt
+      calipers diagnose ./model --pairs sts.jsonl --pairs-above 4 --terms terms.txt
+      calipers diagnose ./tuned --baseline ./base --dataset ./shop --mteb "JMTEB-lite(v1)"
+    """
+    for path in (flags["output"], flags["html"]):
+        options.check_output(path, flags["force"])
+    diagnosis = _diagnose(model, flags)
+    _show(diagnosis, flags)
+    context.exit(_exit_code(diagnosis, flags["fail_on"]))
+
+
+def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
+    from calipers import diagnosing
+    from calipers.core import DataSource
+    from calipers.report import text
+
+    store = options.open_store(flags["store"], flags["no_store"])
+    inputs = diagnosing.Inputs(
+        **{name: flags[name] for name in _INPUTS},
+        source=DataSource(
+            path="",
+            name=flags["dataset_name"],
+            split=flags["split"],
+            revision=flags["revision"],
+            requested=flags["samples"],
+            seed=flags["seed"],
+        ),
+    )
+    wishes = diagnosing.Wishes(
+        layers=_names(flags["layers"]),
+        options={"seed": flags["seed"], **{name: flags.get(name) for name in _LAYER_OPTIONS}},
+        model_options=options.model_options(flags),
+        mteb=_names(flags["mteb_names"]),
+        **{name: flags[name] for name in _WISHES},
+    )
+    _, err = options.consoles()
+    with text.bar(err) as progress:
+        return diagnosing.diagnose(
+            model,
+            inputs,
+            baseline=flags["baseline"],
+            wishes=wishes,
+            store=store,
+            vectors=_vectors(store, flags),
+            progress=progress,
+        )
+
+
+_INPUTS = ("dataset", "corpus", "queries", "qrels", "pairs", "pairs_above", "terms", "paraphrases")
+_WISHES = ("query_prompt", "passage_prompt", "rerank", "rerank_k", "resamples", "confidence")
+
+
+def _names(told: str | None) -> tuple[str, ...]:
+    """
+    >>> _names("geometry, retrieval"), _names(None)
+    (('geometry', 'retrieval'), ())
+    """
+    return tuple(name.strip() for name in (told or "").split(",") if name.strip())
+
+
+def _vectors(store: Any, flags: dict[str, Any]) -> VectorCache | None:
+    from calipers.vector_cache import VectorCache
+
+    if store is None or flags["no_cache"]:
+        return None
+    return VectorCache(store.folder / "vectors", int(flags["cache_size"] * 1e9))
+
+
+def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
+    from calipers.report import diagnosis_json, diagnosis_text, document
+
+    content = document.to_json(diagnosis_json.document(diagnosis))
+    if flags["output"]:
+        options.write_output(flags["output"], content)
+    if flags["html"]:
+        from calipers.report import diagnosis_html
+
+        options.write_output(flags["html"], diagnosis_html.page(diagnosis))
+    if flags["as_json"]:
+        click.echo(content)
+        return
+    out, _ = options.consoles()
+    diagnosis_text.show_diagnosis(out, diagnosis, examples=flags["examples"])
+
+
+def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
+    """By the verdicts of the layers that make one; without a baseline there is none."""
+    labels = [finding.verdict.label for finding in diagnosis.findings if finding.verdict and finding.decides]
+    return 0 if fail_on == "never" else exit_code(labels, fail_on)

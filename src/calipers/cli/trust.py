@@ -1,0 +1,264 @@
+"""`calipers trust`: can this one result be trusted?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calipers.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calipers.trusting import Answer, Wishes
+
+SCHEMA = "calipers/trust/1"
+_CODECS = ("fp16", "int8", "int4", "binary", "pq")
+_SHOWN = 90  # characters of a neighbour's text
+
+
+@click.command(cls=options.GroupedCommand, short_help="Can this one result be trusted? A score per query.")
+@click.argument("model")
+@click.argument("query", nargs=-1)
+@options.option(
+    "Data",
+    "--corpus",
+    required=True,
+    metavar="C",
+    help="What is searched: a folder with corpus.jsonl (BEIR), or a file with a text in each row or line.",
+)
+@options.option(
+    "Data",
+    "--queries",
+    metavar="Q",
+    help="Real queries, a file or folder as above: what is usual for R_q. Default: queries.jsonl beside the corpus "
+    "with --calibrate, else documents.",
+)
+@options.option(
+    "Data",
+    "--calibrate",
+    metavar="QRELS",
+    help="Judgements of these queries (BEIR or TREC): turns the score into the probability that a relevant result "
+    "is among the first K.",
+)
+@options.option(
+    "Data",
+    "--out-of-domain",
+    metavar="Q",
+    help="Queries that the corpus has no answer to: a detector of such queries is fitted.",
+)
+@options.option("Score", "--codec", type=click.Choice(_CODECS), help="How vectors are stored. Default: int8.")
+@options.option("Score", "--k", type=int, metavar="K", help="How many neighbours. Default: 10.")
+@options.option(
+    "Score", "--error", type=float, metavar="E", help="Failures that may be among what is answered. Default: 0.1."
+)
+@options.option(
+    "Score",
+    "--map",
+    "method",
+    type=click.Choice(["logistic", "isotonic"]),
+    help="To a probability: from all features, or from R_q alone. Default: logistic.",
+)
+@options.option("Score", "--seed", type=int, default=42, show_default=True, help="Of samples, folds and resamples.")
+@options.option("Score", "--query-prompt", metavar="TEXT", help="Put before every query.")
+@options.option("Score", "--passage-prompt", metavar="TEXT", help="Put before every document.")
+@options.MODEL_FLAGS
+@options.RUN_FLAGS
+@options.option(
+    "Output",
+    "--save",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Keep the fitted score in one file (safetensors), for `--load` or calipers.trust.Trust.load.",
+)
+@options.option("Output", "--load", metavar="FILE", type=click.Path(path_type=Path), help="Use a score that was kept.")
+@options.option("Output", "--force", is_flag=True, help="Overwrite that file.")
+@options.option("Output", "--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
+    """Can this one result be trusted? Score, parts, decision and neighbours for each QUERY.
+
+    R_q is the harmonic mean of stability G_q (what a codec leaves of the query) and coherence I_q (how alike its first
+    K results are). It is no probability until it is calibrated with judged queries. The decision is answer, hedge or
+    fall back; the output says by which thresholds.
+
+    \b
+    Examples:
+      calipers trust ./model --corpus ./scifact 'vitamin D and bone density' 'asdf qwer'
+      calipers trust ./model --corpus ./scifact --calibrate ./scifact/qrels/test.tsv --save trust.safetensors
+      calipers trust ./model --corpus ./scifact --load trust.safetensors --json 'vitamin D and bone density'
+      calipers trust ./model --corpus products.txt --queries log.txt --codec binary 'red wine'
+    """
+    if flags["save"] and flags["load"]:
+        raise click.UsageError("--save and --load exclude each other: give one of them")
+    if not query and not (flags["save"] or flags["calibrate"]):
+        raise click.UsageError("there is nothing to do: give a QUERY, or --calibrate or --save")
+    options.check_output(flags["save"], flags["force"])
+    from calipers import trusting
+    from calipers.report import document, text
+
+    out, err = options.consoles()
+    with text.bar(err) as progress:
+        found = trusting.ask(model, flags["corpus"], query, _wishes(flags), progress=progress)
+    if flags["save"]:
+        found.trust.save(flags["save"])
+    if flags["as_json"]:
+        click.echo(document.to_json(_document(found)))
+    else:
+        _show(out, found)
+
+
+def _wishes(flags: Mapping[str, Any]) -> Wishes:
+    from calipers.trusting import Wishes
+
+    names = ("load", "queries", "calibrate", "out_of_domain", "codec", "k", "error", "method")
+    return Wishes(
+        **{name: flags[name] for name in (*names, "query_prompt", "passage_prompt", "seed")},
+        model_options=options.model_options(flags),
+    )
+
+
+# --- for programs ------------------------------------------------------------------------------------------------
+
+
+def _document(found: Answer) -> dict[str, Any]:
+    trust = found.trust
+    return {
+        "schema": SCHEMA,
+        "model_id": found.model_id,
+        "corpus": {
+            "path": found.corpus.source.path,
+            "documents": len(found.corpus),
+            "fingerprint": found.corpus.fingerprint,
+        },
+        "codec": trust.codec.name,
+        "k": trust.k,
+        "calibrated": trust.calibrated,
+        "map": trust.method if trust.calibrated else None,
+        "thresholds": vars(trust.thresholds),
+        **trust.report,
+        "about": trust.about,
+        "queries": [_query(found, row) for row in range(len(found.questions))],
+        "warnings": found.notes,
+    }
+
+
+def _query(found: Answer, row: int) -> dict[str, Any]:
+    scores = found.scores
+    numbers = {name: float(values[row]) for name, values in vars(scores.parts).items()}
+    return {
+        "query": found.questions[row],
+        "decision": str(scores.decision[row]),
+        "reason": found.trust.reason(scores, row),
+        "probability": float(scores.probability[row]),
+        **numbers,
+        "odd": {kind: bool(flags[row]) for kind, flags in scores.odd.items()},
+        "neighbours": _neighbours(found, row),
+    }
+
+
+def _neighbours(found: Answer, row: int) -> list[dict[str, Any]]:
+    texts = found.corpus.columns["text"]
+    return [
+        {
+            "rank": rank,
+            "id": found.corpus.ids[document],
+            "cosine": float(found.cosines[row, rank - 1]),
+            "text": texts[document],
+        }
+        for rank, document in enumerate(found.rows[row].tolist(), start=1)
+        if document >= 0
+    ]
+
+
+# --- for people --------------------------------------------------------------------------------------------------
+
+
+def _show(console: Console, found: Answer) -> None:
+    from calipers.core import printable
+    from calipers.report import text
+
+    trust = found.trust
+    facts = [
+        ("Model", found.model_id),
+        ("Corpus", f"{found.corpus.source.path}, {len(found.corpus):,} documents"),
+        ("Codec", f"{trust.codec.name}, K = {trust.k}"),
+        ("Score", f"a probability by the {trust.method} map" if trust.calibrated else "R_q, which is no probability"),
+        ("Decision", f"on the {trust.thresholds.on}: {trust.thresholds}"),
+        ("", trust.thresholds.why),
+    ]
+    text.show_facts(console, "trust", [(name, printable(value)) for name, value in facts])
+    _show_report(console, trust.report)
+    for row in range(len(found.questions)):
+        _show_query(console, _query(found, row))
+    for note in found.notes:
+        console.print(f"warning: {printable(note)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_report(console: Console, report: Mapping[str, Any]) -> None:
+    from calipers.core import printable
+    from calipers.report import text
+
+    judged = report.get("calibration")
+    if judged:
+        rows = [
+            {
+                "score": q["about"],
+                **{key: _with_interval(q[key]) for key in ("auroc", "brier", "ece")},
+                "ece of chance alone": _with_interval({"value": q["honest_ece"], "interval": None}),
+            }
+            for q in judged["scores"]
+        ]
+        if rows:
+            text.show_examples(console, rows)
+        for sentence in judged["sentences"]:
+            console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
+    detectors = [
+        {
+            "odd queries": d["kind"].replace("_", " "),
+            "auroc": _with_interval(d["auroc"]),
+            "by R_q alone": _with_interval(d["by_reliability"]),
+            "by the top cosine alone": _with_interval(d["by_top_score"]),
+            "found at 5 % false alarms": "none" if d["found"] is None else f"{d['found']:.0%}",
+            "decides": "yes" if d["acts"] else "no",
+        }
+        for d in report.get("detectors") or ()
+    ]
+    if detectors:
+        text.show_examples(console, detectors)
+
+
+def _with_interval(told: Mapping[str, Any]) -> str:
+    value, ends = told["value"], told["interval"]
+    if value is None or value != value:
+        return "none"
+    return f"{value:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
+
+
+def _show_query(console: Console, told: Mapping[str, Any]) -> None:
+    from calipers.core import printable
+    from calipers.report import text
+
+    parts = ", ".join(f"{name} {told[key]:.3f}" for key, name in _PARTS.items())
+    facts = [
+        ("Decision", f"{told['decision']}: {told['reason']}"),
+        ("Reliability", f"{told['reliability']:.3f}"),
+        ("Parts", parts),
+    ]
+    if said := [kind.replace("_", " ") for kind, called in told["odd"].items() if called]:
+        facts.append(("Looks", ", ".join(said)))
+    text.show_facts(console, printable(told["query"]), facts)
+    shown = [
+        {"": str(n["rank"]), "cosine": n["cosine"], "id": printable(n["id"]), "text": _cut(printable(n["text"]))}
+        for n in told["neighbours"]
+    ]
+    text.show_examples(console, shown)
+
+
+_PARTS = {"stability": "stability", "coherence": "coherence", "top_score": "top cosine", "margin": "margin"}
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"

@@ -1,0 +1,86 @@
+"""Search as an index in production does it: vectors in fewer bits, or not all of them looked at.
+
+Documents are stored by the codec or in the index, queries stay as they are; cosine decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.metrics import neighbours
+from calipers.metrics.codecs import Codec, fit
+from calipers.metrics.geometry import unit
+
+Ints = NDArray[np.int64]
+
+MOST_DOCUMENTS = 200_000  # an index over more takes minutes to build
+INDEXES = {
+    "ivf": "an inverted file: 4·√n cells, of which 8 are looked into",
+    "hnsw": "a graph: 16 links a node, 40 nodes in hand while building and 64 while searching",
+}
+_CELLS_LOOKED_INTO, _LINKS, _BUILDING, _SEARCHING = 8, 16, 40, 64
+
+
+class Decoded:
+    """Vectors as they come back from a codec, a slice at a time, as an array would give them."""
+
+    def __init__(self, codec: Codec, vectors: NDArray[Any]) -> None:
+        self._codec = codec
+        self._vectors = vectors
+        self.shape = vectors.shape
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
+        return self._codec.decode(self._codec.encode(self._vectors[rows]))
+
+
+def nearest_stored(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, codec: str, seed: int = 42) -> Ints:
+    """The k nearest documents, int64[q, k], where the documents are stored by the codec fitted on them."""
+    stored = Decoded(fit(codec, vectors, seed=seed), vectors)
+    return neighbours.nearest(queries, cast(Any, stored), k)[1]
+
+
+def nearest_indexed(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, index: str) -> Ints:
+    """The k documents that an index of FAISS finds, int64[q, k], -1 where it finds fewer. One thread: a graph that
+    several build at once is another one every time."""
+    import faiss
+
+    rows = unit(vectors)
+    with _one_thread():
+        made = _make(faiss, index, rows)
+        _, found = made.search(unit(queries), k)
+    return np.asarray(found, np.int64)
+
+
+def _make(faiss: Any, index: str, rows: NDArray[np.float32]) -> Any:
+    d = rows.shape[1]
+    if index == "hnsw":
+        graph = faiss.IndexHNSWFlat(d, _LINKS, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction, graph.hnsw.efSearch = _BUILDING, _SEARCHING
+        graph.add(rows)
+        return graph
+    cells = max(1, min(int(4 * np.sqrt(len(rows))), len(rows) // 39))  # FAISS warns below 39 vectors a cell
+    made = faiss.index_factory(d, f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)
+    made.train(rows)
+    made.add(rows)
+    made.nprobe = min(_CELLS_LOOKED_INTO, cells)
+    return made
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

@@ -1,0 +1,90 @@
+"""How alike two lists of results are, and how well one list agrees with graded judgements.
+
+Lists are tables int[q, k] of documents, best first, -1 where there is none; each gives one value per query.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CHURNED = 0.5  # a query whose two lists share less than this has other results
+
+
+def jaccard(left: NDArray[Any], right: NDArray[Any]) -> Floats:
+    """|A ∩ B| / |A ∪ B| of the two lists of each query, float64[q] in 0–1; the order within a list does not matter.
+
+    No document stands twice in a list. Two empty lists are NaN; an empty one beside another is 0.
+
+    >>> jaccard(np.array([[1, 2, 3], [4, -1, -1]]), np.array([[3, 1, 9], [-1, -1, -1]]))
+    array([0.5, 0. ])
+    """
+    shared = ((left[:, :, None] == right[:, None, :]) & (left >= 0)[:, :, None]).sum(axis=(1, 2))
+    union = (left >= 0).sum(axis=1) + (right >= 0).sum(axis=1) - shared
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(union > 0, shared / np.maximum(union, 1), np.nan))
+
+
+def churned(overlap: Floats) -> Floats:
+    """1 where less than half is shared, else 0; NaN stays.
+
+    >>> churned(np.array([0.4, 0.5, np.nan]))
+    array([ 1.,  0., nan])
+    """
+    return np.where(np.isnan(overlap), np.nan, (overlap < CHURNED).astype(np.float64))
+
+
+def reversals(scores: Floats, grades: Floats) -> Floats:
+    """The share of pairs of different grades in which the lower grade stands above, float64[q] in 0–1.
+
+    `scores` and `grades` float[q, k], best first, grades NaN where a result is not judged or there is none. A pair
+    with equal scores stands either way and counts half. NaN for a query without two different grades. 0.5 is what
+    a random order gives.
+
+    >>> reversals(np.array([[3.0, 2.0, 1.0]]), np.array([[0.0, 2.0, 1.0]])).round(3)
+    array([0.667])
+    """
+    higher, lower = np.triu_indices(grades.shape[1], 1)  # places: the first of each two stands above
+    with np.errstate(invalid="ignore"):
+        differ = np.abs(grades[:, higher] - grades[:, lower]) > 0
+        wrong = differ & (grades[:, higher] < grades[:, lower])
+        tied = differ & (scores[:, higher] == scores[:, lower])
+    bad = (wrong & ~tied).sum(axis=1) + 0.5 * tied.sum(axis=1)
+    pairs = differ.sum(axis=1)
+    return np.asarray(np.where(pairs > 0, bad / np.maximum(pairs, 1), np.nan))
+
+
+def above(grades: Floats, low: float, high: float) -> Floats:
+    """1 where a result of grade `low` stands above every result of grade `high`, else 0: float64[q].
+
+    NaN for a query whose list does not have both. Grades as in `reversals`.
+
+    >>> above(np.array([[1.0, 3.0], [3.0, 1.0], [3.0, 0.0]]), 1, 3)
+    array([ 1.,  0., nan])
+    """
+    places = np.arange(grades.shape[1])
+
+    def first(grade: float) -> Ints:
+        return np.asarray(np.where(grades == grade, places, grades.shape[1]).min(axis=1, initial=grades.shape[1]))
+
+    one, other = first(low), first(high)
+    both = (one < grades.shape[1]) & (other < grades.shape[1])
+    return np.where(both, (one < other).astype(np.float64), np.nan)
+
+
+def table(example: Ints, rank: Ints, values: NDArray[Any], *, queries: int, k: int, missing: float) -> NDArray[Any]:
+    """Loose results to [q, k]: `rank` counts from 1, those behind k are left out.
+
+    >>> table(np.array([0, 1, 1]), np.array([1, 2, 1]), np.array([5, 6, 7]), queries=2, k=2, missing=-1)
+    array([[ 5, -1],
+           [ 7,  6]])
+    """
+    found = np.full((queries, k), missing, dtype=np.result_type(values.dtype, np.min_scalar_type(missing)))
+    kept = rank <= k
+    found[example[kept], rank[kept] - 1] = values[kept]
+    return found

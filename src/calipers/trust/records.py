@@ -1,0 +1,59 @@
+"""What a trust score is made of, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.metrics.calibration import Logistic
+from calipers.metrics.trust import Parts
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Method = Literal["logistic", "isotonic"]
+METHODS: tuple[Method, ...] = ("logistic", "isotonic")
+DECISIONS = ("fall back", "hedge", "answer")
+AT_MOST_HEDGE = ("vague",)  # kinds of odd queries that a question back may help; the others fall back
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """`answer` where the score is at or above it (None: never), `fall back` below `fall_back`, else `hedge`.
+
+    `on` says which score: a probability once calibrated, R_q itself before.
+    """
+
+    on: Literal["probability", "reliability"]
+    answer: float | None
+    fall_back: float
+    why: str
+
+    def __str__(self) -> str:
+        never = "nothing is answered" if self.answer is None else f"answered from {self.answer:.3f} on"
+        return f"{never}, falls back below {self.fall_back:.3f}"
+
+
+@dataclass(frozen=True, eq=False)
+class Detector:
+    """Calls a query odd from `threshold` on. `acts`: whether it is good enough to decide anything."""
+
+    map: Logistic
+    threshold: float
+    acts: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """One entry per query. `probability` is NaN where nothing was calibrated; `odd` is bool[q] by kind."""
+
+    parts: Parts
+    probability: Floats
+    odd: Mapping[str, Bools]
+    decision: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.parts)

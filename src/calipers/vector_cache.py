@@ -1,0 +1,146 @@
+"""Vectors kept on disk by content: the same texts, prompt and model are embedded once.
+
+A file is named after a hash of everything that decides its content. It is written to a temporary name and moved in
+place, and read as a memory map. The folder is bounded: what was not used for the longest time is removed first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import SILENT, Encoder, InferenceError, ModelInfo, Progress, RequestError
+
+WINDOW = 65_536  # texts that are encoded at a time; a larger corpus is written to its file window by window
+MOST_BYTES = 10_000_000_000
+_ABANDONED = 86_400.0  # seconds after which the temporary file of a run that died may go
+
+
+class VectorCache:
+    """`folder` is made when it is first needed; `most_bytes` bounds what it holds."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        if most_bytes < 1:
+            raise RequestError(f"the vector cache must be allowed at least 1 byte, found {most_bytes}")
+        self.folder = folder
+        self.most_bytes = most_bytes
+
+    def find(self, key: str, rows: int) -> NDArray[np.float32] | None:
+        """The vectors of a key, float32[rows, d], mapped from their file; None where there are none to be read."""
+        file = self._file(key)
+        try:
+            found = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        if found.ndim != 2 or len(found) != rows or found.dtype != np.float32:
+            return None
+        with suppress(OSError):
+            os.utime(file)  # it was used now
+        return np.asarray(found) if rows == 0 else found
+
+    def write(self, key: str, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
+        """Encode the texts into the file of the key. A run that is stopped half-way leaves nothing under that name."""
+        file = self._file(key)
+        part = file.with_suffix(f".{os.getpid()}.part")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _encode_into(part, model, texts, prompt, progress)
+            part.replace(file)
+        except OSError as error:
+            raise RequestError(f"vectors cannot be kept in {self.folder}: {error.strerror} (--no-cache)") from error
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        self.shrink(keep=file)
+
+    def shrink(self, keep: Path | None = None) -> None:
+        """Remove what was used longest ago until the folder is small enough; `keep` stays whatever its size."""
+        known = []
+        for file in self.folder.glob("*"):
+            with suppress(OSError):  # another process may remove it at the same time
+                known.append((file.stat().st_mtime, file.stat().st_size, file))
+        total = sum(size for _, size, _ in known)
+        for used, size, file in sorted(known):
+            abandoned = file.suffix == ".part" and time.time() - used > _ABANDONED
+            if abandoned or (total > self.most_bytes and file.suffix == ".npy" and file != keep):
+                with suppress(OSError):
+                    file.unlink()
+                    total -= size
+
+    def _file(self, key: str) -> Path:
+        return self.folder / f"{key}.npy"
+
+
+def _encode_into(
+    part: Path, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress
+) -> NDArray[np.float32]:
+    table: NDArray[Any] | None = None
+    for start in range(0, max(1, len(texts)), WINDOW):
+        window = model.encode(texts[start : start + WINDOW], prompt=prompt, progress=progress)
+        if table is None:
+            shape = (len(texts), window.shape[1])
+            table = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
+        table[start : start + len(window)] = window
+    assert isinstance(table, np.memmap)
+    table.flush()
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    return table
+
+
+class CachedEncoder:
+    """An encoder whose vectors are looked up first, by its identity, the prompt and the texts.
+
+    Without a cache or an identity (an endpoint may change unseen) every text is asked for. Other abilities of the
+    model that layers may want (`pieces`) are passed on.
+    """
+
+    def __init__(self, model: Encoder, identity: str | None, cache: VectorCache | None) -> None:
+        self.info: ModelInfo = model.info
+        self.encoded = self.reused = 0  # texts
+        self._model = model
+        self._identity = identity
+        self._cache = cache
+        if hasattr(model, "pieces"):
+            self.pieces = model.pieces
+
+    def encode(
+        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
+        """float32[n, d], read-only where it is mapped from a file."""
+        if self._cache is None or self._identity is None or not texts:
+            self.encoded += len(texts)
+            return self._model.encode(texts, prompt=prompt, progress=progress)
+        key = text_key(self._identity, prompt, texts)
+        found = self._cache.find(key, len(texts))
+        if found is not None:
+            self.reused += len(texts)
+            return found
+        self._cache.write(key, self._model, texts, prompt, progress)
+        self.encoded += len(texts)
+        found = self._cache.find(key, len(texts))
+        if found is None:
+            raise InferenceError(f"the vectors just written to {self._cache.folder} cannot be read (--no-cache)")
+        return found
+
+
+def text_key(identity: str, prompt: str | None, texts: Sequence[str]) -> str:
+    """SHA-256 over the identity of the model, the prompt (None is not "") and the texts in their order.
+
+    >>> text_key("m", None, ["ab", "c"]) == text_key("m", None, ["a", "bc"])
+    False
+    """
+    total = hashlib.sha256(f"{identity}\0{prompt!r}\0".encode())
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        total.update(len(content).to_bytes(8, "little"))
+        total.update(content)
+    return total.hexdigest()

@@ -1,0 +1,188 @@
+"""`calipers trust`: what it prints, keeps and refuses, with precomputed vectors and with a real model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calipers import trusting
+from calipers.core import DataError, RequestError
+from calipers.trusting import Wishes
+from tests.conftest import Run, write_jsonl
+
+WORDS = ("wine", "tea", "lamp", "chair", "phone")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BEIR folder of 100 products and 40 queries, half of which have no answer, and vectors for all their texts."""
+    folder = tmp_path_factory.mktemp("shop")
+    rng = np.random.default_rng(4)
+    centres = rng.normal(size=(5, 6))
+    products = [f"{WORDS[i % 5]} {i}" for i in range(100)]
+    asked = [f"a {WORDS[i % 5]} no. {i}" if i < 20 else f"nothing {i}" for i in range(40)]
+    vectors = [centres[i % 5] + 0.2 * rng.normal(size=6) for i in range(100)]
+    vectors += [centres[i % 5] + 0.2 * rng.normal(size=6) if i < 20 else rng.normal(size=6) for i in range(40)]
+    np.save(folder / "vectors.npy", np.array(vectors, np.float32))
+    (folder / "vectors.txt").write_text("\n".join([*products, *asked]) + "\n", encoding="utf-8")
+    write_jsonl(folder / "corpus.jsonl", [{"_id": f"p{i}", "title": "", "text": t} for i, t in enumerate(products)])
+    write_jsonl(folder / "queries.jsonl", [{"_id": f"q{i}", "text": t} for i, t in enumerate(asked)])
+    lines = [f"q{i}\tp{j}\t1" for i in range(40) for j in range(100) if i < 20 and j % 5 == i % 5]
+    lines += [f"q{i}\tp0\t0" for i in range(20, 40)]
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_query_is_scored_and_its_neighbours_are_shown(calipers: Run, shop: Path) -> None:
+    found = calipers("trust", shop / "vectors.npy", "--corpus", shop, "--k", "3", "a wine no. 0", "nothing 25")
+    assert found.returncode == 0, found.stderr
+    assert "R_q, which is no probability" in found.stdout
+    assert found.stdout.count("Decision") == 3
+    assert "wine 0" in found.stdout or "wine 5" in found.stdout
+
+
+def test_the_json_holds_score_parts_decision_and_neighbours(calipers: Run, shop: Path) -> None:
+    found = calipers("trust", shop / "vectors.npy", "--corpus", shop, "--codec", "binary", "--json", "a tea no. 1")
+    told = json.loads(found.stdout)
+    query = told["queries"][0]
+    g, i, r = query["stability"], query["coherence"], query["reliability"]
+    assert r == pytest.approx(2 * g * i / (g + i))
+    assert (told["schema"], told["codec"], told["k"], told["calibrated"]) == ("calipers/trust/1", "binary", 10, False)
+    assert query["probability"] is None
+    assert query["decision"] in ("answer", "hedge", "fall back")
+    assert [n["rank"] for n in query["neighbours"]] == list(range(1, 11))
+    assert query["neighbours"][0]["cosine"] == pytest.approx(query["top_score"], abs=1e-6)
+    assert all(n["text"].startswith("tea") for n in query["neighbours"])
+
+
+def test_a_corpus_may_be_a_file_with_a_text_on_each_line(calipers: Run, shop: Path, tmp_path: Path) -> None:
+    lines = (shop / "vectors.txt").read_text(encoding="utf-8").splitlines()[:100]
+    (tmp_path / "corpus.txt").write_text("\n".join(["", *lines]) + "\n", encoding="utf-8")
+    found = calipers("trust", shop / "vectors.npy", "--corpus", tmp_path / "corpus.txt", "--json", "a tea no. 1")
+    told = json.loads(found.stdout)
+    assert told["corpus"]["documents"] == 100
+    assert int(told["queries"][0]["neighbours"][0]["id"]) % 5 == 3  # tea 1 stands on line 3
+
+
+def words(model: object, texts: list[str], prompt: str | None, progress: object) -> np.ndarray:
+    """A stand-in where texts are not among the vectors of the shop: gibberish and vague terms."""
+    known = dict(model.known)  # type: ignore[attr-defined]
+    rng = np.random.default_rng(1)
+    return np.array([known.get(text, rng.normal(size=6)) for text in texts], np.float32)
+
+
+class Shop:
+    def __init__(self, folder: Path, fingerprint: str = "sha256:shop") -> None:
+        from calipers.core import ModelInfo
+
+        self.info = ModelInfo("test", "shop", None, "cpu", fingerprint)
+        texts = (folder / "vectors.txt").read_text(encoding="utf-8").splitlines()
+        self.known = dict(zip(texts, np.load(folder / "vectors.npy"), strict=True))
+
+    def encode(self, texts: list[str], **_: object) -> np.ndarray:
+        return words(self, texts, None, None)
+
+
+def test_a_calibrated_score_is_kept_and_used_again(shop: Path, tmp_path: Path) -> None:
+    wish = Wishes(calibrate=str(shop / "qrels" / "test.tsv"))
+    made = trusting.ask(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], wish)
+    assert made.trust.calibrated
+    assert made.trust.report["calibration"]["queries"] == 40
+    assert [d["kind"] for d in made.trust.report["detectors"]] == ["gibberish", "vague"]
+    made.trust.save(tmp_path / "t")
+    again = trusting.ask(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], Wishes(load=tmp_path / "t"))
+    assert again.scores.probability.tolist() == made.scores.probability.tolist()
+    assert again.scores.decision.tolist() == made.scores.decision.tolist()
+    assert again.notes == ()
+
+
+def test_another_model_is_refused_and_another_corpus_is_told(shop: Path, tmp_path: Path) -> None:
+    trusting.ask(Shop(shop), str(shop)).trust.save(tmp_path / "t")
+    with pytest.raises(RequestError, match="fitted for shop, whose weights differ"):
+        trusting.ask(Shop(shop, "sha256:other"), str(shop), wishes=Wishes(load=tmp_path / "t"))
+    write_jsonl(tmp_path / "corpus.jsonl", [{"_id": str(i), "text": f"wine {5 * i}"} for i in range(20)])
+    found = trusting.ask(Shop(shop), str(tmp_path), ["a wine no. 0"], Wishes(load=tmp_path / "t"))
+    assert "another corpus" in found.notes[0]
+
+
+def test_vectors_come_through_the_seam_that_a_cache_would_use(shop: Path) -> None:
+    seen: list[int] = []
+
+    def embed(model: object, texts: list[str], prompt: str | None, progress: object) -> np.ndarray:
+        seen.append(len(texts))
+        return words(model, texts, prompt, progress)
+
+    trusting.ask(Shop(shop), str(shop), ["a wine no. 0"], Wishes(embed=embed))  # type: ignore[arg-type]
+    assert seen == [100, 1]
+
+
+def test_what_cannot_be_asked_is_one_sentence(calipers: Run, shop: Path, tmp_path: Path) -> None:
+    model = shop / "vectors.npy"
+    (tmp_path / "no.tsv").write_text("other\tp1\t1\n")
+    (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
+    cases: list[tuple[tuple[str | Path, ...], str]] = [
+        (("--corpus", shop), "there is nothing to do"),
+        (("--corpus", shop, "--save", tmp_path / "a", "--load", tmp_path / "b", "x"), "exclude each other"),
+        (("--corpus", tmp_path, "x"), "has no corpus.jsonl"),
+        (("--corpus", shop, "--k", "1", "a wine no. 0"), "--k must be at least 2"),
+        (("--corpus", shop, "--calibrate", tmp_path / "no.tsv", "x"), "judges no query of"),
+        (("--corpus", shop, "--load", tmp_path / "none", "x"), "there is no file"),
+        (("--corpus", shop, "--load", tmp_path / "bad.safetensors", "x"), "is no trust file"),
+        (("--corpus", shop, "--load", tmp_path / "none", "--k", "5", "x"), "--k does not apply"),
+        (("--corpus", shop, " "), "a query is blank"),
+    ]
+    for arguments, why in cases:
+        found = calipers("trust", model, *arguments)
+        assert found.returncode == 2, arguments
+        assert why in found.stderr
+        assert "Traceback" not in found.stderr
+
+
+def test_texts_are_read_with_care(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "twice.jsonl", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}])
+    write_jsonl(tmp_path / "none.jsonl", [{"_id": "a", "body": "x"}])
+    write_jsonl(
+        tmp_path / "title.jsonl", [{"_id": 7, "title": "T", "text": "x"}, {"_id": 8, "title": None, "text": ""}]
+    )
+    with pytest.raises(DataError, match="the id 'a' stands already"):
+        trusting.read_texts(str(tmp_path / "twice.jsonl"), "corpus")
+    with pytest.raises(DataError, match="there is no 'text'; found _id, body"):
+        trusting.read_texts(str(tmp_path / "none.jsonl"), "corpus")
+    found = trusting.read_texts(str(tmp_path / "title.jsonl"), "corpus")
+    assert (found.ids, found.columns["text"], found.source.rows_blank) == (("7",), ["T x"], 1)
+
+
+def test_text_from_data_cannot_command_the_terminal(calipers: Run, shop: Path, tmp_path: Path) -> None:
+    lines = (shop / "vectors.txt").read_text(encoding="utf-8").splitlines()
+    rows = [{"_id": f"\x1b[2J{i}", "text": text} for i, text in enumerate(lines[:20])]
+    write_jsonl(tmp_path / "corpus.jsonl", rows)
+    found = calipers("trust", shop / "vectors.npy", "--corpus", tmp_path, "a wine no. 0")
+    assert found.returncode == 0
+    assert "\x1b" not in found.stdout
+
+
+def test_a_real_model_on_real_products(
+    calipers: Run, model: Callable[[str], Path], data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = data("icecat")
+    judged = {line.split("\t")[1] for line in (source / "qrels" / "test.tsv").read_text().splitlines()[1:]}
+    with (source / "corpus.jsonl").open(encoding="utf-8") as file:
+        kept = [row for row in map(json.loads, file) if row["_id"] in judged]
+    write_jsonl(tmp_path / "corpus.jsonl", kept)
+    arguments = ("--queries", source / "queries.jsonl", "--calibrate", source / "qrels" / "test.tsv")
+    kept_in = tmp_path / "trust.safetensors"
+    found = calipers(
+        *("trust", model("potion-base-4m-int8"), "--corpus", tmp_path, *arguments),
+        *("--save", kept_in, "--json", "bluetooth speaker", "zxcv qwer"),
+    )
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout)
+    assert told["calibrated"]
+    assert 0 < told["queries"][0]["probability"] < 1
+    assert told["queries"][1]["odd"]["gibberish"]
+    assert kept_in.stat().st_size < 100_000
