@@ -1,0 +1,321 @@
+"""Small encoders whose every stage is sound, and the faults that tests and benchmarks plant in one of them.
+
+The gold scores are the model's own cosines (or scores), so that the PyTorch stage is perfect and a fault shows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+import transformers
+from onnx import numpy_helper
+
+from calipers import api, attributing, build, building, comparing, models
+from calipers.attribute import groups
+from calipers.attribute.view import View, view
+from calipers.build.graphs import save_proto
+from calipers.core import Attribution
+from calipers.models import ModelOptions
+from calipers.store import Store
+from tests.conftest import write_jsonl
+from tests.masked_models import DISTIL, PIECES, SMALL, make_tokenizer
+
+_SIZE = {"hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 128, "initializer_range": 0.12}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": {**SMALL, **_SIZE},
+    "roberta": {**SMALL, **_SIZE, "type_vocab_size": 1},
+    "albert": {**SMALL, **_SIZE, "embedding_size": 32},
+    "distilbert": {**DISTIL, "dim": 64, "n_layers": 3, "hidden_dim": 128, "initializer_range": 0.12},
+}
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A model with sound float stages, and how to quantise it soundly."""
+
+    family: str
+    folder: Path  # the PyTorch model
+    task: str
+    data: Path
+    exported: Path
+    optimized: Path
+    floats: build.FloatGraph
+    ranges: build.Ranges
+    recipe: build.Recipe
+    graph: View  # of the optimised graph
+    where: groups.Map
+    store: Store
+    source: build.Source
+    rows: build.Rows
+
+    def node(self, layer: int | None, role: str, kind: str = "MatMul", which: int = 0) -> str:
+        """The name of a node by where it stands."""
+        weighted = [
+            n.name
+            for n in self.graph.nodes
+            if self.where.places[n.name] == (layer, role)
+            and n.op_type == kind
+            and (kind != "MatMul" or n.inputs[1] in self.graph.weights)
+        ]
+        return weighted[which]
+
+
+def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", rows: int = 80) -> Sound:
+    folder = make_encoder(family, place / "model", scores=task != "sentence-similarity")
+    data = write_pairs(folder, place / "pairs.jsonl", task, rows)
+    wishes = building.Wishes(task=task, calibration=str(data))
+    built = building.build_artifacts(str(folder), place / "float", build.Recipe("fp32"), wishes)
+    request = building.build_request(str(folder), place / "unused", build.Recipe("w8a8"), wishes)
+    assert request.calibration is not None
+    floats = build.load_graph(Path(built.stage("optimized").path))
+    seen = view(floats.proto)
+    where = groups.locate(seen)
+    ranges = build.collect_ranges(floats, request.calibration, build.Recipe("w8a8"))
+    masked = {n.name for n in seen.nodes if where.masked & {*n.outputs, *n.inputs} and where.places[n.name][1] != "mask"}
+    exclude = tuple(n for n in masked if seen.named[n].op_type in ("Add", "Softmax", "Where", "Mul"))
+    recipe = build.Recipe("w8a8", unsigned=True, reduce_range=True, exclude=exclude)
+    return Sound(
+        family=family,
+        folder=folder,
+        task=task,
+        data=data,
+        exported=Path(built.stage("exported").path),
+        optimized=Path(built.stage("optimized").path),
+        floats=floats,
+        ranges=ranges,
+        recipe=recipe,
+        graph=seen,
+        where=where,
+        store=Store(place / "store"),
+        source=request.source,
+        rows=request.rows,
+    )
+
+
+def make_encoder(family: str, folder: Path, *, scores: bool) -> Path:
+    config = transformers.AutoConfig.for_model(family, **FAMILIES[family], num_labels=1)
+    torch.manual_seed(1)
+    kind = transformers.AutoModelForSequenceClassification if scores else transformers.AutoModel
+    model = kind.from_config(config)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=1.0 if parameter.mean() > 0.5 else 0.0, std=0.1)
+    model.save_pretrained(folder)
+    make_tokenizer(folder)
+    return folder
+
+
+def write_pairs(folder: Path, path: Path, task: str, count: int) -> Path:
+    rng = np.random.default_rng(3)
+    words = [piece for piece in PIECES if not piece.startswith("##")]
+    sides = [[" ".join(rng.choice(words, size=rng.integers(2, 16))) for _ in range(count)] for _ in range(2)]
+    ability = "encode" if task == "sentence-similarity" else "score"
+    loaded: Any = models.load(models.find(str(folder)), ModelOptions(), ability)
+    if ability == "encode":
+        a, b = (loaded.encode(side) for side in sides)
+        gold = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    else:
+        gold = loaded.score(list(zip(*sides, strict=True)))
+    rows = [
+        {"id": f"p{i}", "sentence1": x, "sentence2": y, "score": float(z)}
+        for i, (x, y, z) in enumerate(zip(*sides, gold, strict=True))
+    ]
+    return write_jsonl(path, rows)
+
+
+# --- faults ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A stage made wrong. `expected` says whether a culprit's layer and role are where the fault was planted."""
+
+    name: str
+    stage: str
+    family: str
+    make: Callable[[Sound, Path], None]
+    expected: Callable[[int | None, str], bool]
+    task: str = "sentence-similarity"
+
+
+def quantized(sound: Sound, target: Path, recipe: build.Recipe | None = None) -> Any:
+    build.quantize(sound.floats, target, recipe or sound.recipe, sound.ranges)
+    return onnx.load(target)
+
+
+def weight_of(proto: Any, node: str) -> tuple[Any, dict[str, Any]]:
+    """The DequantizeLinear before a node's weight, and the initializers of the graph."""
+    held = {i.name: i for i in proto.graph.initializer}
+    made = {n.output[0]: n for n in proto.graph.node}
+    reads = next(n for n in proto.graph.node if n.name == node).input
+    found = next(made[name] for name in reads if name in made and made[name].input[0] in held)
+    return found, held
+
+
+def rescale(sound: Sound, target: Path, node: str, factor: float) -> None:
+    proto = quantized(sound, target)
+    dequantize, held = weight_of(proto, node)
+    scale = held[dequantize.input[1]]
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
+    save_proto(proto, target)
+
+
+def few_levels(sound: Sound, target: Path, nodes: list[str], bits: int) -> None:
+    """Weights rounded to 2^bits levels over their range."""
+    proto = quantized(sound, target)
+    for node in nodes:
+        dequantize, held = weight_of(proto, node)
+        weight = held[dequantize.input[0]]
+        q = numpy_helper.to_array(weight).astype(np.float64)
+        step = 2.0 * np.abs(q).max() / (2**bits - 1)
+        rounded = np.clip((np.floor(q / step) + 0.5) * step, -127, 127)
+        weight.CopyFrom(numpy_helper.from_array(np.rint(rounded).astype(np.int8), weight.name))
+    save_proto(proto, target)
+
+
+def ranged(sound: Sound, target: Path, tensors: list[str], scale: Callable[[tuple[float, float]], tuple[float, float]]) -> None:
+    """Another calibration range for some tensors."""
+    ranges = {name: scale(sound.ranges.tensors[name]) for name in tensors}
+    quantized(sound, target, replace(sound.recipe, ranges=ranges))
+
+
+def wrong_axis(sound: Sound, target: Path, node: str) -> None:
+    proto = quantized(sound, target, replace(sound.recipe, per_channel=True))
+    dequantize, _ = weight_of(proto, node)
+    axis = next(a for a in dequantize.attribute if a.name == "axis")
+    axis.i = 1 - axis.i % 2
+    save_proto(proto, target)
+
+
+def mask_rounded(sound: Sound, target: Path) -> None:
+    """The mask constant in the range of the masked scores."""
+    names = [name for name in sound.where.masked if name in sound.ranges.tensors]
+    ranges = {name: (-3.4e38, max(1.0, sound.ranges.tensors[name][1])) for name in names}
+    quantized(sound, target, replace(sound.recipe, exclude=(), ranges=ranges))
+
+
+def swapped(sound: Sound, target: Path) -> None:
+    """The weights of layers 1 and 2 in each other's place."""
+    proto = onnx.load(sound.optimized)
+    held = {i.name: i for i in proto.graph.initializer}
+    nodes = {n.name: n for n in proto.graph.node}
+    for role in ("attention input", "attention output", "feed-forward"):
+        sides = [
+            [n.name for n in sound.graph.nodes if sound.where.places[n.name] == (layer, role)] for layer in (1, 2)
+        ]
+        for one, two in zip(*sides, strict=True):
+            for a, b in zip(nodes[one].input, nodes[two].input, strict=True):
+                if a in held and b in held and a != b:
+                    first, second = (numpy_helper.to_array(held[name]) for name in (a, b))
+                    held[a].CopyFrom(numpy_helper.from_array(second, a))
+                    held[b].CopyFrom(numpy_helper.from_array(first, b))
+    save_proto(proto, target)
+
+
+class _Wrong(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, names: list[str], *, masked: bool) -> None:
+        super().__init__()
+        self.model, self.names, self.masked = model, names, masked
+
+    def forward(self, *tensors: Any) -> Any:
+        inputs = dict(zip(self.names, tensors, strict=True))
+        if not self.masked:
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        return self.model(**inputs)[0]
+
+
+def exported(sound: Sound, target: Path, *, training: bool = False, masked: bool = True) -> None:
+    assert sound.source.load is not None
+    model = sound.source.load()
+    model.set_attn_implementation("eager")
+    names = build.export.input_names(model)
+    batch = build.export.example(sound.rows, None, types="token_type_ids" in names)
+    arrays = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
+    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    wrapped = _Wrong(model, names, masked=masked)
+    wrapped.train(training)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            wrapped,
+            tuple(torch.from_numpy(arrays[name].copy()) for name in names),
+            str(target),
+            input_names=names,
+            output_names=[sound.source.output(False)],
+            dynamic_shapes=(tuple([free] * len(names)),),
+            opset_version=build.OPSET,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            optimize=not training,
+        )
+
+
+def at(layer: int | None, *roles: str) -> Callable[[int | None, str], bool]:
+    return lambda found, role: found == layer and (not roles or role in roles)
+
+
+def _scores_input(sound: Sound) -> str:
+    """A tensor inside the feed-forward of layer 1: what its second product reads."""
+    return sound.graph.named[sound.node(1, "feed-forward", which=1)].inputs[0]
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("a scale off by 4", "quantized", "bert", lambda s, t: rescale(s, t, s.node(1, "feed-forward"), 4), at(1, "feed-forward")),
+    Fault("an outlier x 300 in a range", "quantized", "roberta",
+          lambda s, t: ranged(s, t, [_scores_input(s)], lambda r: (300 * r[0], 300 * r[1])), at(1, "feed-forward")),
+    Fault("the mask rounded with the scores", "quantized", "bert", mask_rounded, at(None, "mask")),
+    Fault("a layer's weights in 2 bits", "quantized", "distilbert",
+          lambda s, t: few_levels(s, t, [s.node(2, r, which=i) for r, c in (("attention input", 3), ("attention output", 1), ("feed-forward", 2)) for i in range(c)], 2),
+          at(2)),
+    Fault("dropout left on in export", "exported", "bert", lambda s, t: exported(s, t, training=True), at(None, "embeddings")),
+    Fault("a dropped attention mask", "exported", "roberta", lambda s, t: exported(s, t, masked=False), at(None, "mask")),
+    Fault("a wrong axis of scales", "quantized", "bert", lambda s, t: wrong_axis(s, t, s.node(0, "attention input", which=2)), at(0, "attention input")),
+    Fault("swapped layers in optimisation", "optimized", "distilbert", swapped, at(1, "attention input")),
+    Fault("a head in 4 bits", "quantized", "roberta",
+          lambda s, t: few_levels(s, t, [n.name for n in s.graph.nodes if s.where.places[n.name][1] == "head" and n.op_type in ("MatMul", "Gemm") and n.inputs[1] in s.graph.weights], 4),
+          at(None, "head"), task="pair-correlation"),
+    Fault("a truncated calibration range", "quantized", "albert",
+          lambda s, t: ranged(s, t, [s.graph.named[s.node(1, "attention input", which=0)].inputs[0]], lambda r: (0.05 * r[0], 0.05 * r[1])),
+          at(1, "attention input")),
+)  # fmt: skip
+
+
+def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = True, budget: int = 24) -> Attribution:
+    """Plant the fault (None: none) and attribute what it lost."""
+    place.mkdir(parents=True, exist_ok=True)
+    given: dict[str, Path] = {"exported": sound.exported, "optimized": sound.optimized}
+    wrong = place / "wrong.onnx"
+    stage = fault.stage if fault else "quantized"
+    if fault:
+        fault.make(sound, wrong)
+    else:
+        quantized(sound, wrong)
+    if stage == "exported":
+        given = {"exported": wrong}
+    else:
+        given[stage] = wrong
+    request = attributing.Request(
+        recipe=sound.recipe if stage == "quantized" else build.Recipe("fp32"),
+        protocol=comparing.Protocol(task=sound.task, dataset=str(sound.data)),
+        build=building.Wishes(given=given, optimize=stage != "exported"),
+        fix=fix,
+        budget=budget,
+        resamples=1_000,
+        folder=place / "work",
+    )
+    return attributing.attribute(str(sound.folder), request, store=sound.store)
+
+
+def restore_each(sound: Sound, place: Path) -> Mapping[str, Any]:
+    raise NotImplementedError
+
+
+__all__ = ["FAULTS", "Fault", "Sound", "api", "attribute", "field", "make_sound"]
