@@ -82,6 +82,11 @@ def test_the_result_is_that_of_onnxruntimes_own_quantiser(
     np.testing.assert_allclose(answers(ours.path, rows), answers(tmp_path / "theirs.onnx", rows), atol=1e-6)
 
 
+def test_nodes_know_the_module_that_they_come_from(graph: build.FloatGraph) -> None:
+    softmax = next(node for node in graph.nodes if node.op_type == "Softmax")
+    assert softmax.scope == "bert.encoder.layer.0.attention.self"
+
+
 def test_minmax_is_what_the_rows_hold(graph: build.FloatGraph, rows: build.Rows, ranges: build.Ranges) -> None:
     values = answers(graph.path, rows)
     assert ranges.tensors["logits"] == (values.min(), values.max())

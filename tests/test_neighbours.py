@@ -46,7 +46,7 @@ def test_neighbours_are_those_of_brute_force(
     monkeypatch.setattr(neighbours, "_ASKING", 100)
     table = all_distances(cloud)
     order = np.argsort(table, axis=1)[:, :10]
-    distances, found = neighbours.nearest(np.arange(N), cloud, 10, own=True)
+    distances, found = neighbours.nearest_own(cloud, np.arange(N), 10)
     np.testing.assert_array_equal(found, order)
     np.testing.assert_allclose(distances, np.take_along_axis(table, order, axis=1), atol=1e-12)
 
@@ -55,14 +55,14 @@ def test_neighbours_come_from_a_mapped_file_and_from_those_allowed(cloud: NDArra
     np.save(tmp_path / "v.npy", cloud)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
     allowed = np.arange(N) % 3 == 0
-    found = neighbours.nearest(np.arange(20), mapped, 5, own=True, allowed=allowed)[1]
+    found = neighbours.nearest(mapped[:20], mapped, 5, own=np.arange(20), allowed=allowed)[1]
     table = all_distances(cloud)[:20]
     table[:, ~allowed] = np.inf
     np.testing.assert_array_equal(found, np.argsort(table, axis=1)[:, :5])
 
 
 def test_missing_neighbours_are_said_to_be_missing() -> None:
-    distances, found = neighbours.nearest(np.arange(3), np.eye(3), 5, own=True)
+    distances, found = neighbours.nearest_own(np.eye(3), np.arange(3), 5)
     assert (found[:, 2:] == -1).all()
     assert np.isinf(distances[:, 2:]).all()
     assert neighbours.nearest(np.eye(3)[:0], np.eye(3), 2)[1].shape == (0, 2)

@@ -252,7 +252,7 @@ def changed(path: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]]
         (lambda h, a: h.update(report=[1]), "'report' to be an object"),
         (lambda h, a: a.pop("map/logistic/weights"), "found none"),
         (lambda h, a: a.update({"codec/low": a["codec/low"] * np.nan}), "NaN or infinite"),
-        (lambda h, a: a.update({"codec/step": -a["codec/step"]}), "below 0"),
+        (lambda h, a: a.update({"codec/step": -a["codec/step"]}), "step of its codec is not above 0"),
         (lambda h, a: a.update({"map/logistic/scale": np.zeros(4)}), "not above 0"),
         (lambda h, a: a.update({"map/isotonic/probability": a["map/isotonic/probability"] + 5}), "outside 0 to 1"),
         (lambda h, a: a.update({"map/isotonic/score": a["map/isotonic/score"] * 0}), "do not rise"),

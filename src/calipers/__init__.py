@@ -5,19 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["CalipersError", "DataOptions", "ModelOptions", "Result", "Store", "Verdict", "compare", "evaluate"]
+__all__ = [
+    "CalipersError",
+    "DataOptions",
+    "ModelOptions",
+    "Result",
+    "Store",
+    "Verdict",
+    "compare",
+    "diagnose",
+    "evaluate",
+]
 
 if TYPE_CHECKING:
     from calipers.api import evaluate
     from calipers.comparing import compare
     from calipers.core import CalipersError, Result, Verdict
     from calipers.data import DataOptions
+    from calipers.diagnosing import diagnose
     from calipers.models import ModelOptions
     from calipers.store import Store
 
 _HOMES = {
     "evaluate": "calipers.api",
     "compare": "calipers.comparing",
+    "diagnose": "calipers.diagnosing",
     "CalipersError": "calipers.core",
     "Result": "calipers.core",
     "Verdict": "calipers.core",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calipers import api, models, tasks, verdict
+from calipers import api, catalogue, models, tasks, verdict
 from calipers.core import (
     SILENT,
     InvalidOutput,
@@ -169,7 +169,7 @@ def _terms(
 ) -> tuple[list[Metric], verdict.Terms]:
     if not 0 < confidence < 1:
         raise RequestError(f"--confidence must lie between 0 and 1, found {confidence:g}")
-    task = tasks.find(first.task)
+    task = catalogue.find(first.task)
     columns = first.outcomes.columns
     offered = [m for m in task.measures(task.options(**first.options)) if all(c in columns for c in m.needs)]
     for name in (*names, *thresholds):
@@ -210,7 +210,7 @@ def _settle(asked: Protocol, runs: Sequence[Result], *, all_stored: bool) -> Pro
         raise RequestError(
             "stored runs are compared as they are: --dataset, --column and the task's options do not apply"
         )
-    if asked.task and tasks.find(asked.task).name != run.task:
+    if asked.task and catalogue.find(asked.task).name != run.task:
         raise RequestError(f"the run {run.run_id} is of the task {run.task}, not of {asked.task}")
     source, given = run.dataset, asked.data_options
     same_data = asked.dataset is None

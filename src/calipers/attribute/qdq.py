@@ -114,22 +114,30 @@ def _rename_output(copy: Any, name: str, source: str) -> None:
 
 
 def _drop_unread(copy: Any) -> None:
-    """Nodes from the end to the beginning, then weights."""
-    wanted = {output.name for output in copy.graph.output}
-    kept = []
-    for node in reversed(copy.graph.node):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(node.input)
-            wanted.update(name for a in node.attribute for n in a.g.node for name in n.input)
-    nodes = [kept.pop() for _ in range(len(kept))]
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del copy.graph.node[:]
-    copy.graph.node.extend(copies)
-    weights = [i for i in copy.graph.initializer if i.name in wanted]
-    weights = [type(i).FromString(i.SerializeToString()) for i in weights]
-    del copy.graph.initializer[:]
-    copy.graph.initializer.extend(weights)
+    """Nodes that no output hangs on, then weights. Quantisers append nodes anywhere, so their order tells nothing."""
+    made = {name: node for node in copy.graph.node for name in node.output}
+    wanted: set[str] = set()
+    waiting = [output.name for output in copy.graph.output]
+    while waiting:
+        name = waiting.pop()
+        if name in wanted:
+            continue
+        wanted.add(name)
+        if name in made:
+            waiting += _read_by(made[name])
+    for field, kept in (
+        (copy.graph.node, [node for node in copy.graph.node if wanted.intersection(node.output)]),
+        (copy.graph.initializer, [i for i in copy.graph.initializer if i.name in wanted]),
+    ):
+        copies = [type(entry).FromString(entry.SerializeToString()) for entry in kept]
+        del field[:]
+        field.extend(copies)
+
+
+def _read_by(node: Any) -> list[str]:
+    """With what the graphs inside it read from outside."""
+    inner = [name for a in node.attribute for n in a.g.node for name in _read_by(n)]
+    return [*node.input, *inner]
 
 
 class Switchboard:

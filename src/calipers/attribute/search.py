@@ -48,7 +48,8 @@ class Ledger:
         try:
             found = measure()
         except CalipersError as error:  # a graph that cannot be made or run is an answer: this way does not go
-            self.notes.append(f"{what}: {error}")
+            if not self.notes:
+                self.notes.append(f"{what} did not go: {error}")
             found = Measured(None, "INVALID", passes=False)
         self.trials.append(
             Trial(what, found.nodes, found.value, found.label, found.passes, time.perf_counter() - start)

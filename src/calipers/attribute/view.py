@@ -77,6 +77,7 @@ def view(proto: Any) -> View:
         for n in proto.graph.node
         if n.op_type not in through or (n.op_type != "Constant" and n.output[0] not in alias and not _half(n, alias))
     )
+    nodes = in_order(nodes)
     inputs = tuple(i.name for i in proto.graph.input if i.name not in constants)
     outputs = tuple(alias.get(o.name, o.name) for o in proto.graph.output)
     weights = frozenset(constants | {pair.name for pair in pairs if pair.weight})
@@ -93,6 +94,27 @@ def kind_of(proto: Any) -> str:
         return "integer"
     half = sum(i.data_type == 10 for i in proto.graph.initializer)  # TensorProto.FLOAT16
     return "half" if half else "float"
+
+
+def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Each node behind those that it reads from, else as they stand: a file may have them in any order.
+
+    >>> [n.name for n in in_order([Node("b", "Add", ("x",), ("y",)), Node("a", "Add", ("i",), ("x",))])]
+    ['a', 'b']
+    """
+    made = {name: node for node in nodes for name in node.outputs if name}
+    done: dict[int, Node] = {}
+    for start in nodes:
+        waiting = [start]
+        while waiting:
+            node = waiting[-1]
+            before = [made[name] for name in node.inputs if name in made and id(made[name]) not in done]
+            before = [other for other in before if other not in waiting]
+            if before:
+                waiting += before[:1]
+            else:
+                done.setdefault(id(waiting.pop()), node)
+    return tuple(done.values())
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any
 from calipers.build.inputs import first_line, open_session
 from calipers.core import ModelError
 
+_SCOPES = "pkg.torch.onnx.name_scopes"
 _INLINE = 1_900_000_000  # bytes: a protobuf message may have 2 GB, so what is larger keeps its weights beside it
 
 
@@ -26,6 +28,7 @@ class Node:
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    scope: str = ""  # the PyTorch module it was exported from, encoder.layer.0.attention.self; "" where nobody says
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def load_graph(path: Path) -> FloatGraph:
     _name_nodes(proto)
     types = _tensor_types(proto, path)
     _write_types(proto, types)
-    nodes = tuple(Node(n.name, n.op_type, tuple(n.input), tuple(n.output)) for n in proto.graph.node)
+    nodes = tuple(Node(n.name, n.op_type, tuple(n.input), tuple(n.output), _scope(n)) for n in proto.graph.node)
     floats = tuple(name for name, kind in types.items() if kind in ("tensor(float)", "tensor(float16)"))
     return FloatGraph(path, proto, nodes, floats, opset_of(proto))
 
@@ -161,6 +164,16 @@ def _write_types(proto: Any, types: dict[str, str]) -> None:
         for name, kind in types.items()
         if kind in elements and name not in known
     )
+
+
+def _scope(node: Any) -> str:
+    """From what torch's exporter writes beside a node: the modules around it, outermost first, then its own name."""
+    told = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
+    try:
+        modules = [str(name) for name in ast.literal_eval(told)][:-1]
+    except (ValueError, SyntaxError, TypeError):
+        return ""
+    return modules[-1].removeprefix("model").removeprefix(".") if modules else ""
 
 
 def _name_nodes(proto: Any) -> None:

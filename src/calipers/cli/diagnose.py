@@ -20,7 +20,10 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
 @click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Geometry, retrieval, certainty.")
 @click.argument("model")
 @options.option(
-    "Data", "--dataset", metavar="D", help="A BEIR folder or hub id, or a table of query–product pairs with ESCI labels."
+    "Data",
+    "--dataset",
+    metavar="D",
+    help="A BEIR folder or hub id, or a table of query–product pairs with ESCI labels.",
 )
 @options.option("Data", "--corpus", metavar="FILE", help="Documents: jsonl, csv, tsv, parquet, or one text per line.")
 @options.option("Data", "--queries", metavar="FILE", help="Queries, in the same formats. Optional.")
@@ -46,10 +49,16 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     help="Queries that mean the same: a group per line with tabs between, or rows with `texts`.",
 )
 @options.option("Data", "--split", metavar="S", help="Which judgements of the dataset. Default: test.")
-@options.option("Data", "--dataset-name", metavar="CONFIG", help="What stands before corpus, queries and qrels on the hub.")
+@options.option(
+    "Data", "--dataset-name", metavar="CONFIG", help="What stands before corpus, queries and qrels on the hub."
+)
 @options.option("Data", "--revision", metavar="R", help="The hub dataset's revision.")
-@options.option("Data", "--samples", type=int, metavar="N", help="How many queries. Default: all. The corpus stays whole.")
-@options.option("Data", "--seed", type=int, default=42, show_default=True, help="Of samples, shuffles, edits, resamples.")
+@options.option(
+    "Data", "--samples", type=int, metavar="N", help="How many queries. Default: all. The corpus stays whole."
+)
+@options.option(
+    "Data", "--seed", type=int, default=42, show_default=True, help="Of samples, shuffles, edits, resamples."
+)
 @options.option(
     "Diagnosis",
     "--baseline",
@@ -69,25 +78,42 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     type=click.Choice(["plain", "esci"]),
     help="esci: grades 3 2 1 0 are exact, substitute, complement, irrelevant. Default: plain, or what the labels say.",
 )
-@options.option("Diagnosis", "--relevant-from", type=float, metavar="GRADE", help="Grades that are relevant. Default: 1.")
+@options.option(
+    "Diagnosis", "--relevant-from", type=float, metavar="GRADE", help="Grades that are relevant. Default: 1."
+)
 @options.option(
     "Diagnosis",
     "--words",
     type=click.Choice(["auto", "space", "phrases"]),
     help="What a word is, for word order: phrases for Japanese and Chinese. Default: by the text.",
 )
-@options.option("Diagnosis", "--permutations", type=int, metavar="N", help="Shuffles of a text, for word order. Default: 3.")
+@options.option(
+    "Diagnosis", "--permutations", type=int, metavar="N", help="Shuffles of a text, for word order. Default: 3."
+)
 @options.option("Diagnosis", "--texts", type=int, metavar="N", help="Texts to shuffle, queries to edit. Default: 500.")
 @options.option(
     "Diagnosis",
     "--mteb",
     "mteb_names",
     metavar="NAMES",
-    help="General language: tasks or benchmarks of mteb, with commas between. A drop against the baseline is forgetting.",
+    help="General language: tasks or benchmarks of mteb, commas between. A drop against the baseline is told.",
+)
+@options.option("Data", "--entities", metavar="FILE", help="Entities for the layer knowledge. Default: mined.")
+@options.option("Data", "--sts", metavar="FILE", help="With --adaptation: scored pairs that show what was forgotten.")
+@options.option(
+    "Diagnosis",
+    "--adaptation",
+    type=click.Choice(["mlm", "contrastive"]),
+    help="With --baseline, the model before training: a scorecard of what this training should and must not change.",
+)
+@options.option(
+    "Diagnosis", "--mlm-head", metavar="MODEL", help="The base model whose MLM head reads this model's states."
 )
 @options.option("Diagnosis", "--query-prompt", metavar="TEXT", help="Put before every query. Default: the model's own.")
 @options.option("Diagnosis", "--passage-prompt", metavar="TEXT", help="Put before every document.")
-@options.option("Diagnosis", "--confidence", type=float, default=0.95, show_default=True, help="Of intervals and labels.")
+@options.option(
+    "Diagnosis", "--confidence", type=float, default=0.95, show_default=True, help="Of intervals and labels."
+)
 @options.option("Diagnosis", "--resamples", type=int, default=10_000, show_default=True, help="Of the comparison.")
 @options.option(
     "Diagnosis",
@@ -176,8 +202,8 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
         )
 
 
-_INPUTS = ("dataset", "corpus", "queries", "qrels", "pairs", "pairs_above", "terms", "paraphrases")
-_WISHES = ("query_prompt", "passage_prompt", "rerank", "rerank_k", "resamples", "confidence")
+_INPUTS = ("dataset", "corpus", "queries", "qrels", "pairs", "pairs_above", "terms", "paraphrases", "entities", "sts")
+_WISHES = ("query_prompt", "passage_prompt", "rerank", "rerank_k", "resamples", "confidence", "adaptation", "mlm_head")
 
 
 def _names(told: str | None) -> tuple[str, ...]:
@@ -216,4 +242,6 @@ def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
     """By the verdicts of the layers that make one; without a baseline there is none."""
     labels = [finding.verdict.label for finding in diagnosis.findings if finding.verdict and finding.decides]
+    if diagnosis.scorecard:  # it reads the layers by what the training was for, and so speaks for them
+        labels = [diagnosis.scorecard.label]
     return 0 if fail_on == "never" else exit_code(labels, fail_on)

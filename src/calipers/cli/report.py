@@ -84,11 +84,11 @@ def report(**flags: Any) -> None:
 
 
 def _render(kind: str, results: Sequence[Result], mteb_task: str | None) -> str:
-    from calipers import tasks
+    from calipers import catalogue
     from calipers.report import document, markdown, model_card
 
     if kind == "markdown":
-        return markdown.results_markdown([(result, tasks.find(result.task)) for result in results])
+        return markdown.results_markdown([(result, catalogue.find(result.task)) for result in results])
     if kind == "model-index":
         return model_card.model_index(results, mteb_task=mteb_task)
     documents = [document.document(result) for result in results]

@@ -47,7 +47,7 @@ def list_(store: Path | None, as_json: bool, limit: int) -> None:
 @click.option("--examples", type=click.IntRange(min=0), default=0, metavar="N", help="Also the first N outcomes.")
 def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
     """One run, as it was printed when it was made."""
-    from calipers import tasks
+    from calipers import catalogue
     from calipers.report import document, text
     from calipers.store import Store
 
@@ -59,7 +59,7 @@ def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
         click.echo(document.to_json(content))
         return
     out, _ = options.consoles()
-    text.show_result(out, result, tasks.find(result.task))
+    text.show_result(out, result, catalogue.find(result.task))
     if examples:
         text.show_examples(out, document.examples(result, examples))
 

@@ -65,6 +65,7 @@ from calipers.core.results import (
     Task,
     Thresholds,
 )
+from calipers.core.scorecards import Reading, Scorecard, ScoreLine
 from calipers.core.verdicts import (
     Comparison,
     Example,
@@ -110,9 +111,12 @@ __all__ = [
     "Outcomes",
     "PairScorer",
     "Progress",
+    "Reading",
     "RequestError",
     "Result",
     "RunLine",
+    "ScoreLine",
+    "Scorecard",
     "ShowsHalo",
     "Silent",
     "StageFigure",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from calipers.core.datasets import DataSource
 from calipers.core.models import ModelInfo
 from calipers.core.results import Result
+from calipers.core.scorecards import Scorecard
 from calipers.core.verdicts import Verdict
 
 
@@ -46,3 +47,4 @@ class Diagnosis:
     created: str
     timing: Mapping[str, float] = field(default_factory=dict)  # seconds
     notes: tuple[str, ...] = ()
+    scorecard: Scorecard | None = None  # with --adaptation

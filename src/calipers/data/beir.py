@@ -41,9 +41,7 @@ def load(
     `samples` chooses queries, never documents: a search among fewer documents is another task. In memory are the
     texts of the corpus and, while it is read, one number for each id.
     """
-    source = DataSource(
-        path=reference, name=name, revision=revision, requested=samples, shuffle=shuffle, seed=seed
-    )
+    source = DataSource(path=reference, name=name, revision=revision, requested=samples, shuffle=shuffle, seed=seed)
     return gather(beir_parts.find(reference, name, split, revision), source)
 
 

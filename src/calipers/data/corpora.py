@@ -74,7 +74,9 @@ def load(
     wish = source or DataSource(path="")
     if dataset is not None:
         if corpus or queries or qrels:
-            raise RequestError("--dataset has corpus, queries and judgements: --corpus, --queries, --qrels do not apply")
+            raise RequestError(
+                "--dataset has corpus, queries and judgements: --corpus, --queries, --qrels do not apply"
+            )
         return _whole(dataset, wish)
     if corpus is None:
         raise RequestError("there is no corpus: give --dataset FOLDER, or --corpus FILE with --queries FILE")

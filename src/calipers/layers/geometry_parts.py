@@ -211,7 +211,10 @@ def hubs(space: Space, options: GeometryOptions) -> Part:
     rows = asking_rows(len(asking), len(corpus), options)
     if len(rows) < 2:
         return Part(unknown=dict.fromkeys(_HUBNESS, f"hubness needs at least 2 queries, found {len(rows)}"))
-    found = neighbours.nearest(rows if own else asking.vectors[rows], corpus.vectors, k, own=own)[1]
+    if own:
+        found = neighbours.nearest_own(corpus.vectors, rows, k)[1]
+    else:
+        found = neighbours.nearest(asking.vectors[rows], corpus.vectors, k)[1]
     three = hubness.hubness(found, len(corpus), exact=len(rows) == len(asking))
     estimates = {name: replace(e, rows=rows[e.rows]) for name, e in zip(_HUBNESS, three, strict=True)}
     known, missing = _defined(estimates, "every document is retrieved equally often")

@@ -31,9 +31,9 @@ class KnowledgeOptions:
     seed: int = 42
 
     def __post_init__(self) -> None:
-        for name, least in (("k", 2), ("halo", 1), ("mined", 1)):
-            if getattr(self, name) < least:
-                raise RequestError(f"--{name} must be at least {least}, found {getattr(self, name)}")
+        for name in ("k", "halo", "mined"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"--{name} must be at least 1, found {getattr(self, name)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +117,8 @@ def echo_share(halo: Halo) -> float:
 
 
 def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Progress) -> Probe:
+    if options.k < 2:
+        raise RequestError("the layer knowledge asks how alike the neighbours of an entity are: --k must be at least 2")
     progress.start("Entities", 0)
     entities = tuple(dict.fromkeys(space.entities))
     entities = entities or mine(space.corpus.texts, model, most=options.mined, how=options.words)
@@ -130,7 +132,7 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
     own = np.sort(geometry.sample(len(corpus), _DOCUMENTS, seed=options.seed))
     background = Background(
         random=coherence(corpus, random_sets(len(corpus), k, _SETS, seed=options.seed)),
-        own=coherence(corpus, neighbours.nearest(corpus[own], corpus, min(k, len(corpus) - 1), own=own)[1]),
+        own=coherence(corpus, neighbours.nearest_own(corpus, own, min(k, len(corpus) - 1))[1]),
     )
     progress.start("Halos", 0)
     return Probe(

@@ -79,7 +79,11 @@ def assemble(space: Space, found: Found, parts: Sequence[Part], options: Ranking
             **figure_tables(figures, [named for part in parts for named in part.named]),
             "retrieval_counts": parts_of.count_table(found, len(space.corpus)),
         },
-        counts={"documents": len(space.corpus), "queries": queries, **{k: n for p in parts for k, n in p.counts.items()}},
+        counts={
+            "documents": len(space.corpus),
+            "queries": queries,
+            **{k: n for p in parts for k, n in p.counts.items()},
+        },
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
 
@@ -121,16 +125,13 @@ def _figure(metric: Metric, values: Floats, drawn: Floats, unit: str, options: R
         standard_error=float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None,
         level=kind.level,
         warning=kind.warn(metric.name, value),
-
         digits=metric.digits,
     )
 
 
 def _unknown(metric: Metric, reason: str, options: RankingOptions) -> Figure:
     kind = parts_of.kind_of(metric.name, options)
-    return Figure(
-        metric.name, None, 0, "query", kind.higher_is_better, kind.meaning, level=kind.level, reason=reason
-    )
+    return Figure(metric.name, None, 0, "query", kind.higher_is_better, kind.meaning, level=kind.level, reason=reason)
 
 
 def _mean(column: str) -> Callable[[Columns], Statistic]:

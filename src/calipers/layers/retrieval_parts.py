@@ -185,9 +185,10 @@ def order(space: Space, found: Found, options: RankingOptions) -> Part:
     """Reversals among the judged results of the first k."""
     assert space.queries is not None
     names = ["rank_reversal"] + ["accessory_above_product"] * (options.grades == "esci")
-    size = {"queries": len(space.queries), "k": options.k, "missing": np.nan}
-    grades = overlap.table(found.example, found.rank, found.grades, **size)
-    scores = overlap.table(found.example, found.rank, found.scores, **size)
+    grades, scores = (
+        overlap.table(found.example, found.rank, values, queries=len(space.queries), k=options.k, missing=np.nan)
+        for values in (found.grades, found.scores)
+    )
     columns = {"rank_reversal": overlap.reversals(scores, grades)}
     if options.grades == "esci":
         columns["accessory_above_product"] = overlap.above(grades, _COMPLEMENT, _EXACT)
@@ -383,9 +384,10 @@ def paraphrased(space: Space, options: RankingOptions) -> Part:
         members = np.flatnonzero(groups.group == number)
         left, right = (np.array(side) for side in zip(*combinations(members.tolist(), 2), strict=True))
         shared = overlap.jaccard(found[left], found[right])
-        means[number] = np.nanmean(np.nan_to_num(shared))
+        means[number] = np.nan_to_num(shared).mean()
         worst = int(np.argmin(np.nan_to_num(shared)))
         one, other = (groups.texts.texts[int(side[worst])] for side in (left, right))
-        named.append((float(means[number]), Named("robustness/paraphrases", id, one, float(means[number]), f"{other!r}")))
-    shown = [n for value, n in sorted(named, key=lambda pair: pair[0])[:_NAMED] if value < 0.5]
+        note = f"asked as '{other}' the results overlap by {np.nan_to_num(shared)[worst]:.2f}"
+        named.append(Named("robustness/paraphrases", id, one, float(means[number]), note))
+    shown = [n for n in sorted(named, key=lambda n: n.value)[:_NAMED] if n.value < 0.5]
     return Part({"robustness/paraphrases": means}, unit="group", named=tuple(shown))

@@ -54,15 +54,15 @@ _ROWS = 8192  # pairs whose vectors are in hand at a time
 @dataclass(frozen=True)
 class SemanticGapOptions:
     relevant_from: float = 1.0
-    pairs: int = 20_000  # at most; beyond, a seeded sample of the queries
+    most_pairs: int = 20_000  # beyond, a seeded sample of the queries
     confidence: float = 0.95
     seed: int = 42
 
     def __post_init__(self) -> None:
         if not self.relevant_from > 0:
             raise RequestError(f"--relevant-from must be above 0, found {self.relevant_from:g}")
-        if self.pairs < 1:
-            raise RequestError(f"--pairs must be at least 1, found {self.pairs}")
+        if self.most_pairs < 1:
+            raise RequestError(f"--most-pairs must be at least 1, found {self.most_pairs}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ def _some(query: Ints, options: SemanticGapOptions) -> Bools:
     """Which pairs are looked at: those of as many queries, in a seeded order, as stay within the bound."""
     counts = np.bincount(query)
     order = geometry.sample(len(counts), len(counts), seed=options.seed)
-    fits = np.cumsum(counts[order]) <= options.pairs
+    fits = np.cumsum(counts[order]) <= options.most_pairs
     fits[: np.argmax(counts[order] > 0) + 1] = True
     return np.isin(query, order[fits])
 

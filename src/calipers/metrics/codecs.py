@@ -29,6 +29,7 @@ Tables = Mapping[str, NDArray[Any]]
 
 _CALIBRATED = 20_000  # vectors of the corpus that are looked at
 _CLIPPED = {"int8": 0.1, "int4": 1.0}  # percent of the values at either end that lie outside the range
+_WIDE = 4.0  # the step of a dimension that is constant on the corpus: unit vectors differ by 2 at most, so all is level 0
 _PART = 8  # dimensions of a part of pq
 _TRAINED, _ROUNDS = 8192, 10  # vectors and rounds of its k-means
 _CELLS = 1 << 21  # numbers of an intermediate array: 8 MB in float32
@@ -96,19 +97,20 @@ def stability(vectors: NDArray[Any], codec: Codec) -> Floats:
 def cosines(left: NDArray[Any], right: NDArray[Any]) -> Floats:
     """Of each row with its counterpart, in float64; NaN where a side has no direction."""
     a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
-    lengths = np.einsum("ij,ij->i", a, a) * np.einsum("ij,ij->i", b, b)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.einsum("ij,ij->i", a, b) / np.sqrt(lengths)
-    return np.clip(np.where(lengths > 0, found, np.nan), -1.0, 1.0)
+    lengths = np.vecdot(a, a) * np.vecdot(b, b)
+    found = np.vecdot(a, b) / np.sqrt(np.where(lengths > 0, lengths, np.nan))
+    return np.minimum(np.maximum(found, -1.0), 1.0)
 
 
 def _unit(vectors: NDArray[Any]) -> Vectors:
     """Rows of length 1, float32; zero where a row has no direction."""
     rows = np.asarray(vectors, dtype=np.float32)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        alive = (lengths > 0) & np.isfinite(lengths)
-        return rows / lengths if alive.all() else np.where(alive, rows / lengths, np.float32(0))
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.sqrt(np.vecdot(rows, rows))
+        alive = (lengths > 0) & (lengths < np.inf)
+        if alive.all():
+            return rows / lengths[:, None]
+        return np.where(alive[:, None], rows / np.where(alive, lengths, 1)[:, None], np.float32(0))
 
 
 # --- the codecs --------------------------------------------------------------------------------------------------
@@ -119,18 +121,18 @@ def _fit_range(name: str) -> Callable[[Vectors, int], dict[str, NDArray[Any]]]:
 
     def fit_range(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
         low, high = np.percentile(vectors, [clipped, 100 - clipped], axis=0)
-        return {"low": low.astype(np.float32), "step": ((high - low) / levels).astype(np.float32)}
+        step = ((high - low) / levels).astype(np.float32)
+        return {"low": low.astype(np.float32), "step": np.where(step > 0, step, np.float32(_WIDE))}
 
     return fit_range
 
 
 def _levels(vectors: Vectors, tables: Tables, most: int) -> NDArray[np.uint8]:
-    # A dimension that is constant on the corpus has no step: all of it is level 0.
-    with np.errstate(divide="ignore"):
-        inverse = np.where(tables["step"] > 0, 1 / tables["step"], np.float32(0))
-    level = (vectors - tables["low"]) * inverse
+    level = vectors - tables["low"]
+    level /= tables["step"]
     np.rint(level, out=level)
-    return np.clip(level, 0, most, out=level).astype(np.uint8)
+    np.maximum(level, 0, out=level)
+    return np.minimum(level, most, out=level).astype(np.uint8)
 
 
 def _values(levels: Codes, tables: Tables) -> Vectors:

@@ -27,12 +27,12 @@ SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, 
 
 
 def nearest(
-    asking: NDArray[Any], vectors: NDArray[Any], k: int, *, own: bool = False, allowed: Bools | None = None
+    asking: NDArray[Any], vectors: NDArray[Any], k: int, *, own: Ints | None = None, allowed: Bools | None = None
 ) -> tuple[Floats, Ints]:
     """The k nearest rows of `vectors` for each vector that asks, by the distance of unit vectors: float64[m, k] and
     int64[m, k], nearest first, among equals the earlier row; inf and -1 where there are no more.
 
-    With `own`, rows of `vectors` ask themselves: `asking` is int64[m], and no row is its own neighbour.
+    `own` int64[m] are the rows that the asking ones have in `vectors` themselves: no row is its own neighbour.
     `allowed` bool[n] are the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
     Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, which of
     them is taken is FAISS's choice.
@@ -40,13 +40,24 @@ def nearest(
     >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), 1)[1].tolist()
     [[0], [1]]
     """
-    parts = []
-    for start in range(0, len(asking), _ASKING):
-        some = asking[start : start + _ASKING]
-        if own:
-            parts.append(_nearest(unit(vectors[some]), vectors, k, some, allowed))
-        else:
-            parts.append(_nearest(unit(some), vectors, k, None, allowed))
+    parts = [
+        _nearest(unit(asking[part]), vectors, k, None if own is None else own[part], allowed)
+        for part in _slices(len(asking))
+    ]
+    return _join(parts, k)
+
+
+def nearest_own(vectors: NDArray[Any], rows: Ints, k: int, *, allowed: Bools | None = None) -> tuple[Floats, Ints]:
+    """The same for rows of `vectors` themselves, which are taken out of it part by part."""
+    parts = [_nearest(unit(vectors[rows[part]]), vectors, k, rows[part], allowed) for part in _slices(len(rows))]
+    return _join(parts, k)
+
+
+def _slices(size: int) -> list[slice]:
+    return [slice(start, start + _ASKING) for start in range(0, size, _ASKING)]
+
+
+def _join(parts: list[tuple[Floats, Ints]], k: int) -> tuple[Floats, Ints]:
     if not parts:
         return np.empty((0, k)), np.empty((0, k), np.int64)
     return np.concatenate([d for d, _ in parts]), np.concatenate([i for _, i in parts])
@@ -147,7 +158,7 @@ def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
     `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
     counts as a copy as well. Distances under 3e-4 are at the limit of what float32 products can put in order.
     """
-    distances, found = nearest(rows, vectors, 2 + _COPIES, own=True, allowed=allowed)
+    distances, found = nearest_own(vectors, rows, 2 + _COPIES, allowed=allowed)
     first = (distances <= SAME).sum(axis=1)
     second = _second(vectors, distances, found, first)
     last = distances.shape[1] - 1

@@ -143,26 +143,27 @@ def _step(k: int, d: int) -> int:
 def _neighbourhood(queries: Floats, neighbours: NDArray[Any], known: Bools | None) -> tuple[Floats, Floats, Floats]:
     """Coherence, top score and margin, float64[q] each."""
     x = np.asarray(neighbours, np.float64)
+    count: Ints = np.full(len(x), x.shape[1])
     if known is not None:
-        x = np.where(known[:, :, None], x, 0.0)
+        x, count = np.where(known[:, :, None], x, 0.0), known.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        weights = 1.0 / np.sqrt(np.einsum("qkd,qkd->qk", x, x))
-        lengths = np.sqrt(np.einsum("qd,qd->q", queries, queries))
-        cosines = np.matmul(x, queries[:, :, None])[:, :, 0] * weights / lengths[:, None]
-    count = np.full(len(x), x.shape[1])
-    if known is not None:
-        weights, count = np.where(known, weights, 0.0), known.sum(axis=1)
-    with np.errstate(invalid="ignore"):
+        weights = 1.0 / np.sqrt(np.vecdot(x, x))
+        cosines = np.vecdot(x, queries[:, None]) * weights / np.sqrt(np.vecdot(queries, queries))[:, None]
+        if known is not None:
+            weights = np.where(known, weights, 0.0)
         total = np.matmul(weights[:, None, :], x)[:, 0]
-        pairs = (np.einsum("qd,qd->q", total, total) - count) / np.where(count > 1, count * (count - 1), np.nan)
-    together = np.clip(pairs, -1.0 / np.maximum(count - 1, 1), 1.0)
-    return together, *_extremes(np.clip(cosines, -1.0, 1.0), known, count)
+        pairs = (np.vecdot(total, total) - count) / np.where(count > 1, count * (count - 1), np.nan)
+        together = np.minimum(np.maximum(pairs, -1.0 / np.maximum(count - 1, 1)), 1.0)
+        np.minimum(np.maximum(cosines, -1.0, out=cosines), 1.0, out=cosines)
+    return together, *_extremes(cosines, known, count)
 
 
 def _extremes(cosines: Floats, known: Bools | None, count: Ints) -> tuple[Floats, Floats]:
     """The highest cosine of each query, and how far the lowest lies below it."""
     if not cosines.shape[1]:
         return np.full(len(cosines), np.nan), np.full(len(cosines), np.nan)
+    if known is None and cosines.shape[1] > 1:
+        return cosines.max(axis=1), np.ptp(cosines, axis=1)
     high = cosines if known is None else np.where(known, cosines, -np.inf)
     low = cosines if known is None else np.where(known, cosines, np.inf)
     top = np.where(count > 0, high.max(axis=1), np.nan)

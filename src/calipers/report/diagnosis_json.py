@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calipers.core import Diagnosis, Finding, ModelInfo
-from calipers.report import findings, verdict_json
+from calipers.report import findings, scorecard_text, verdict_json
 
 SCHEMA = "calipers/diagnose/1"
 
@@ -36,6 +36,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         },
         "headlines": [vars(headline) for headline in findings.headlines(diagnosis)],
         "layers": {finding.layer: _layer(finding) for finding in diagnosis.findings},
+        "scorecard": scorecard_text.document(diagnosis.scorecard) if diagnosis.scorecard else None,
         "notes": list(diagnosis.notes),
         "timing": dict(diagnosis.timing),
     }

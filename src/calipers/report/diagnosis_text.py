@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calipers.core import Diagnosis, Figure, Finding, printable
-from calipers.report import findings, text, wording
+from calipers.report import findings, scorecard_text, text, wording
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,8 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis, *, examples: int = _E
         _say(console, f"{_MARKS[headline.tone]} {printable(headline.sentence)}", _TONES[headline.tone])
     for finding in diagnosis.findings:
         _show_layer(console, finding, examples)
+    if diagnosis.scorecard:
+        scorecard_text.show_scorecard(console, diagnosis.scorecard)
     for note in diagnosis.notes:
         _say(console, f"note: {printable(note)}", "dim")
 

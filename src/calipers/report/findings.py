@@ -60,8 +60,6 @@ def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
             label = finding.verdict.label
             tone: Tone = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}.get(label, "warning")  # type: ignore[assignment]
             yield Headline(tone, f"{label}: {wording.sentence(finding.verdict)}", finding.layer)
-            if finding.layer == "mteb" and label == "REGRESSION":
-                yield Headline("bad", "The model has forgotten general language (catastrophic forgetting).", "mteb")
 
 
 def _warnings(diagnosis: Diagnosis) -> Iterator[Headline]:
@@ -117,7 +115,9 @@ _WORDS: dict[str, Callable[[Figure], str]] = {
     ),
     "jaccard": lambda f: f"The first results overlap with those of the baseline by {f.value:.2f} (1 is the same).",
     "churn/int8": lambda f: f"Stored in 8 bits, {_share(f.value or 0)} of queries get mostly other results.",
-    "robustness/typo": lambda f: f"With one typo in the query the first results overlap by {f.value:.2f} (1 is the same).",
+    "robustness/typo": lambda f: (
+        f"With one typo in the query the first results overlap by {f.value:.2f} (1 is the same)."
+    ),
 }
 
 
@@ -150,4 +150,6 @@ def shown_label(figure: Figure, comparison: Comparison | None) -> str:
 
 def shorten_all(named: Sequence[Named], most: int) -> list[tuple[str, str, str]]:
     """(id, text, note) of the first few, each one line."""
-    return [(wording.shorten(n.id, 40), wording.shorten(n.text, 100), wording.shorten(n.note, 300)) for n in named[:most]]
+    return [
+        (wording.shorten(n.id, 40), wording.shorten(n.text, 100), wording.shorten(n.note, 300)) for n in named[:most]
+    ]

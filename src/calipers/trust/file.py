@@ -144,8 +144,8 @@ def _codec(header: Mapping[str, Any], tensors: Tensors) -> Codec:
         parts, count, width = tables["centroids"].shape
         if parts * width != d or not 1 <= count <= 256:
             raise _Unfit(f"centroids {[parts, count, width]} do not go with {d} dimensions")
-    if (tables.get("step", np.zeros(1)) < 0).any():
-        raise _Unfit("a step of its codec is below 0")
+    if (tables.get("step", np.ones(1)) <= 0).any():
+        raise _Unfit("a step of its codec is not above 0")
     return Codec(name, d, tables)
 
 

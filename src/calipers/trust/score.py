@@ -20,6 +20,8 @@ from calipers.metrics.trust import Parts
 from calipers.trust import file, fitting
 from calipers.trust.records import AT_MOST_HEDGE, DECISIONS, Bools, Detector, Floats, Method, Scores, Thresholds
 
+_DECISIONS = np.array(DECISIONS)
+
 
 @dataclass(frozen=True, eq=False)
 class Trust:
@@ -123,7 +125,7 @@ class Trust:
         for kind, called in odd.items():
             if self.detectors[kind].acts:
                 level = np.where(called, np.minimum(level, int(kind in AT_MOST_HEDGE)), level)
-        return np.array(DECISIONS)[level]
+        return _DECISIONS[level]
 
     def reason(self, scores: Scores, row: int) -> str:
         """Why this query got its decision, in words."""
