@@ -23,7 +23,7 @@ from calipers import models
 from calipers.core import Dataset
 from calipers.data import beir
 from calipers.layers import odd_queries
-from calipers.metrics import assessment, codecs, neighbours
+from calipers.metrics import assessment, calibration, codecs, neighbours
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection, Measured
 from calipers.metrics.trust import Parts
@@ -83,6 +83,8 @@ def report(
         f"{found.base_rate:.1%} of the queries have a relevant result among the first {asked.k}.\n"
     )
     yield from qualities(found)
+    if not found.reason:
+        yield weights(parts, labels)
     yield from abstention(found)
     yield from detections(place, data, embed, vectors, parts, codec, asked.k)
     yield from stabilities(queries, vectors, nearest, labels)
@@ -99,6 +101,15 @@ def qualities(found: Assessment) -> Iterator[str]:
     yield ""
     for sentence in found.sentences:
         yield f"{sentence}  "
+
+
+def weights(parts: Parts, labels: NDArray[np.float64]) -> str:
+    rows = np.flatnonzero(parts.known & np.isfinite(labels))
+    fitted = calibration.fit_logistic(parts.features[rows], labels[rows])
+    each = (
+        f"{name.replace('_', ' ')} {weight:+.2f}" for name, weight in zip(metrics.FEATURES, fitted.weights, strict=True)
+    )
+    return f"Weights of the logistic map, features standardised: {', '.join(each)}."
 
 
 def abstention(found: Assessment) -> Iterator[str]:

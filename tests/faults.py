@@ -5,9 +5,8 @@ The gold scores are the model's own cosines (or scores), so that the PyTorch sta
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 import transformers
 from onnx import numpy_helper
 
-from calipers import api, attributing, build, building, comparing, models
+from calipers import attributing, build, building, comparing, models
 from calipers.attribute import groups
 from calipers.attribute.view import View, view
 from calipers.build.graphs import save_proto
@@ -67,7 +66,7 @@ class Sound:
         return weighted[which]
 
 
-def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", rows: int = 80) -> Sound:
+def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", rows: int = 160) -> Sound:
     folder = make_encoder(family, place / "model", scores=task != "sentence-similarity")
     data = write_pairs(folder, place / "pairs.jsonl", task, rows)
     wishes = building.Wishes(task=task, calibration=str(data))
@@ -78,9 +77,10 @@ def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", r
     seen = view(floats.proto)
     where = groups.locate(seen)
     ranges = build.collect_ranges(floats, request.calibration, build.Recipe("w8a8"))
-    masked = {n.name for n in seen.nodes if where.masked & {*n.outputs, *n.inputs} and where.places[n.name][1] != "mask"}
-    exclude = tuple(n for n in masked if seen.named[n].op_type in ("Add", "Softmax", "Where", "Mul"))
-    recipe = build.Recipe("w8a8", unsigned=True, reduce_range=True, exclude=exclude)
+    kinds = ("Add", "Softmax", "Where", "Mul")
+    masked = [n for n in seen.nodes if where.masked & {*n.outputs, *n.inputs} and n.op_type in kinds]
+    exclude = tuple(n.name for n in masked if where.places[n.name][1] != "mask")
+    recipe = build.Recipe("w8a8", unsigned=True, reduce_range=True, per_channel=True, exclude=exclude)
     return Sound(
         family=family,
         folder=folder,
@@ -104,6 +104,9 @@ def make_encoder(family: str, folder: Path, *, scores: bool) -> Path:
     torch.manual_seed(1)
     kind = transformers.AutoModelForSequenceClassification if scores else transformers.AutoModel
     model = kind.from_config(config)
+    for module in model.modules():  # channels of different size, as trained models have them
+        if isinstance(module, torch.nn.Linear) and module.out_features > 1:
+            module.weight.data *= torch.exp(0.4 * torch.randn(module.out_features, 1))
     for parameter in model.parameters():
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=1.0 if parameter.mean() > 0.5 else 0.0, std=0.1)
@@ -180,9 +183,10 @@ def few_levels(sound: Sound, target: Path, nodes: list[str], bits: int) -> None:
     save_proto(proto, target)
 
 
-def ranged(sound: Sound, target: Path, tensors: list[str], scale: Callable[[tuple[float, float]], tuple[float, float]]) -> None:
-    """Another calibration range for some tensors."""
-    ranges = {name: scale(sound.ranges.tensors[name]) for name in tensors}
+def ranged(sound: Sound, target: Path, tensor: str, factor: float) -> None:
+    """Another calibration range for one tensor."""
+    low, high = sound.ranges.tensors[tensor]
+    ranges = {tensor: (factor * low, factor * high)}
     quantized(sound, target, replace(sound.recipe, ranges=ranges))
 
 
@@ -207,9 +211,7 @@ def swapped(sound: Sound, target: Path) -> None:
     held = {i.name: i for i in proto.graph.initializer}
     nodes = {n.name: n for n in proto.graph.node}
     for role in ("attention input", "attention output", "feed-forward"):
-        sides = [
-            [n.name for n in sound.graph.nodes if sound.where.places[n.name] == (layer, role)] for layer in (1, 2)
-        ]
+        sides = [[n.name for n in sound.graph.nodes if sound.where.places[n.name] == (layer, role)] for layer in (1, 2)]
         for one, two in zip(*sides, strict=True):
             for a, b in zip(nodes[one].input, nodes[two].input, strict=True):
                 if a in held and b in held and a != b:
@@ -219,73 +221,122 @@ def swapped(sound: Sound, target: Path) -> None:
     save_proto(proto, target)
 
 
-class _Wrong(torch.nn.Module):
-    def __init__(self, model: torch.nn.Module, names: list[str], *, masked: bool) -> None:
-        super().__init__()
-        self.model, self.names, self.masked = model, names, masked
+def drop_mask(sound: Sound, target: Path) -> None:
+    """As the exporter does with an example whose mask is all ones: it takes the mask for a constant."""
+    proto = onnx.load(sound.exported)
+    mask = next(i.name for i in proto.graph.input if "mask" in i.name)
+    ids = next(i.name for i in proto.graph.input if "input_ids" in i.name)
+    one = numpy_helper.from_array(np.array(1, np.int64), "one")
+    ones = [
+        onnx.helper.make_node("Shape", [ids], ["ids_shape"], name="shape_of_ids"),
+        onnx.helper.make_node("Expand", ["one", "ids_shape"], ["all_ones"], name="all_ones"),
+    ]
+    for node in proto.graph.node:
+        node.input[:] = ["all_ones" if name == mask else name for name in node.input]
+    _put(proto, [*ones, *proto.graph.node], one)
+    save_proto(proto, target)
 
-    def forward(self, *tensors: Any) -> Any:
-        inputs = dict(zip(self.names, tensors, strict=True))
-        if not self.masked:
-            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        return self.model(**inputs)[0]
+
+def leave_dropout(sound: Sound, target: Path, share: float = 0.1) -> None:
+    """Random zeros behind every normalisation and attention. onnxruntime would take Dropout nodes out by itself."""
+    proto = onnx.load(sound.exported)
+    helper, nodes = onnx.helper, []
+    for i, node in enumerate(list(proto.graph.node)):
+        nodes.append(node)
+        if node.op_type not in ("LayerNormalization", "Softmax"):
+            continue
+        whole, out = f"{node.output[0]}_whole", node.output[0]
+        node.output[0] = whole
+        nodes += [
+            helper.make_node("RandomUniformLike", [whole], [f"drawn_{i}"], name=f"drawn_{i}", seed=float(i)),
+            helper.make_node("Greater", [f"drawn_{i}", "share"], [f"kept_{i}"], name=f"kept_{i}"),
+            helper.make_node("Cast", [f"kept_{i}"], [f"factor_{i}"], name=f"factor_{i}", to=onnx.TensorProto.FLOAT),
+            helper.make_node("Mul", [whole, f"factor_{i}"], [f"some_{i}"], name=f"some_{i}"),
+            helper.make_node("Div", [f"some_{i}", "rest"], [out], name=f"dropout_{i}"),
+        ]
+    constants = [("share", share), ("rest", 1 - share)]
+    _put(proto, nodes, *(numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants))
+    save_proto(proto, target)
 
 
-def exported(sound: Sound, target: Path, *, training: bool = False, masked: bool = True) -> None:
-    assert sound.source.load is not None
-    model = sound.source.load()
-    model.set_attn_implementation("eager")
-    names = build.export.input_names(model)
-    batch = build.export.example(sound.rows, None, types="token_type_ids" in names)
-    arrays = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
-    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    wrapped = _Wrong(model, names, masked=masked)
-    wrapped.train(training)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            wrapped,
-            tuple(torch.from_numpy(arrays[name].copy()) for name in names),
-            str(target),
-            input_names=names,
-            output_names=[sound.source.output(False)],
-            dynamic_shapes=(tuple([free] * len(names)),),
-            opset_version=build.OPSET,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-            optimize=not training,
-        )
+def _put(proto: Any, nodes: list[Any], *weights: Any) -> None:
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del proto.graph.node[:]
+    proto.graph.node.extend(copies)
+    proto.graph.initializer.extend(weights)
+    del proto.graph.value_info[:]
 
 
 def at(layer: int | None, *roles: str) -> Callable[[int | None, str], bool]:
     return lambda found, role: found == layer and (not roles or role in roles)
 
 
-def _scores_input(sound: Sound) -> str:
-    """A tensor inside the feed-forward of layer 1: what its second product reads."""
-    return sound.graph.named[sound.node(1, "feed-forward", which=1)].inputs[0]
+def _read_by(sound: Sound, layer: int, role: str, which: int = 0) -> str:
+    """The activation that a product reads."""
+    return sound.graph.named[sound.node(layer, role, which=which)].inputs[0]
 
 
+def _layer(sound: Sound, layer: int) -> list[str]:
+    """Every product with weights in a layer."""
+    counts = (("attention input", 3), ("attention output", 1), ("feed-forward", 2))
+    return [sound.node(layer, role, which=i) for role, count in counts for i in range(count)]
+
+
+def _head(sound: Sound) -> list[str]:
+    here = [n for n in sound.graph.nodes if sound.where.places[n.name] == (None, "head")]
+    return [n.name for n in here if n.op_type in ("MatMul", "Gemm") and n.inputs[1] in sound.graph.weights]
+
+
+# name, stage, family, how it is planted, where it must be found
 FAULTS: tuple[Fault, ...] = (
-    Fault("a scale off by 4", "quantized", "bert", lambda s, t: rescale(s, t, s.node(1, "feed-forward"), 4), at(1, "feed-forward")),
-    Fault("an outlier x 300 in a range", "quantized", "roberta",
-          lambda s, t: ranged(s, t, [_scores_input(s)], lambda r: (300 * r[0], 300 * r[1])), at(1, "feed-forward")),
+    Fault(
+        "a scale off by 4",
+        "quantized",
+        "bert",
+        lambda s, t: rescale(s, t, s.node(1, "feed-forward"), 4),
+        at(1, "feed-forward"),
+    ),
+    Fault(
+        "an outlier of 300 times in a range",
+        "quantized",
+        "roberta",
+        lambda s, t: ranged(s, t, _read_by(s, 1, "feed-forward", 1), 300),
+        at(1, "feed-forward"),
+    ),
     Fault("the mask rounded with the scores", "quantized", "bert", mask_rounded, at(None, "mask")),
-    Fault("a layer's weights in 2 bits", "quantized", "distilbert",
-          lambda s, t: few_levels(s, t, [s.node(2, r, which=i) for r, c in (("attention input", 3), ("attention output", 1), ("feed-forward", 2)) for i in range(c)], 2),
-          at(2)),
-    Fault("dropout left on in export", "exported", "bert", lambda s, t: exported(s, t, training=True), at(None, "embeddings")),
-    Fault("a dropped attention mask", "exported", "roberta", lambda s, t: exported(s, t, masked=False), at(None, "mask")),
-    Fault("a wrong axis of scales", "quantized", "bert", lambda s, t: wrong_axis(s, t, s.node(0, "attention input", which=2)), at(0, "attention input")),
+    Fault(
+        "a layer's weights in 2 bits",
+        "quantized",
+        "distilbert",
+        lambda s, t: few_levels(s, t, _layer(s, 2), 2),
+        at(2),
+    ),
+    Fault("dropout left on in export", "exported", "bert", leave_dropout, at(None, "dropout")),
+    Fault("a dropped attention mask", "exported", "roberta", drop_mask, at(None, "mask")),
+    Fault(
+        "a wrong axis of scales",
+        "quantized",
+        "bert",
+        lambda s, t: wrong_axis(s, t, s.node(0, "attention input", which=2)),
+        at(0, "attention input"),
+    ),
     Fault("swapped layers in optimisation", "optimized", "distilbert", swapped, at(1, "attention input")),
-    Fault("a head in 4 bits", "quantized", "roberta",
-          lambda s, t: few_levels(s, t, [n.name for n in s.graph.nodes if s.where.places[n.name][1] == "head" and n.op_type in ("MatMul", "Gemm") and n.inputs[1] in s.graph.weights], 4),
-          at(None, "head"), task="pair-correlation"),
-    Fault("a truncated calibration range", "quantized", "albert",
-          lambda s, t: ranged(s, t, [s.graph.named[s.node(1, "attention input", which=0)].inputs[0]], lambda r: (0.05 * r[0], 0.05 * r[1])),
-          at(1, "attention input")),
-)  # fmt: skip
+    Fault(
+        "a head in 4 bits",
+        "quantized",
+        "roberta",
+        lambda s, t: few_levels(s, t, _head(s), 4),
+        at(None, "head"),
+        task="pair-correlation",
+    ),
+    Fault(
+        "a truncated calibration range",
+        "quantized",
+        "albert",
+        lambda s, t: ranged(s, t, _read_by(s, 1, "attention input"), 0.05),
+        at(1, "attention input"),
+    ),
+)
 
 
 def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = True, budget: int = 24) -> Attribution:
@@ -312,10 +363,3 @@ def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = Tru
         folder=place / "work",
     )
     return attributing.attribute(str(sound.folder), request, store=sound.store)
-
-
-def restore_each(sound: Sound, place: Path) -> Mapping[str, Any]:
-    raise NotImplementedError
-
-
-__all__ = ["FAULTS", "Fault", "Sound", "api", "attribute", "field", "make_sound"]

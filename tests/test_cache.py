@@ -217,7 +217,7 @@ def test_other_code_misses(question: Question, monkeypatch: pytest.MonkeyPatch) 
     assert not question.needs_a_model()
     for change in (
         (calipers, "__version__", "99"),
-        (cache, "_own_digest", lambda: "sha256:other"),
+        (cache, "_own_digest", lambda *_: "sha256:other"),
         (cache, "_versions", lambda: (("numpy", "99"),)),
         (cache, "_machine", lambda: ("Linux", "riscv")),
     ):

@@ -217,3 +217,15 @@ def test_the_area_is_lower_for_a_better_order() -> None:
     labels = np.r_[np.ones(10), np.zeros(10)]
     good, bad = (risk_coverage(scores, labels).area for scores in (np.linspace(1, 0, 20), np.linspace(0, 1, 20)))
     assert good < risk_coverage(np.ones(20), labels).area == 0.5 < bad
+
+
+def test_the_interval_of_an_ece_holds_its_value() -> None:
+    from calipers.metrics import assessment
+    from calipers.metrics.trust import Parts
+
+    rng = np.random.default_rng(0)
+    x = rng.random((5, 100))
+    found = assessment.assess(Parts(*x), (rng.random(100) < x[0]).astype(float), resamples=300)
+    for quality in found.qualities:
+        low, high = quality.ece.interval or (9, 9)
+        assert 0 <= low <= quality.ece.value <= high

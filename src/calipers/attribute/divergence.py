@@ -93,7 +93,7 @@ def sqnr(true: NDArray[Any], found: NDArray[Any], batch: Batch) -> float | None:
     return round(10 * math.log10(signal / noise), 6) if signal > 0 else -math.inf
 
 
-def profile(true: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]], batch: Batch) -> dict[str, float | None]:
+def profile(true: Arrays, found: Arrays, batch: Batch) -> dict[str, float | None]:
     """The signal to noise of every tensor that both have, in the order of the work."""
     return {name: sqnr(true[name], found[name], batch) for name in true if name in found}
 

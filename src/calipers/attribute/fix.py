@@ -23,7 +23,8 @@ def other_settings(recipe: Recipe, scene: Scene) -> list[tuple[str, Recipe]]:
     if recipe.precision == "int8-dynamic":
         return channels
     names = {r.name: r.weight for r in scene.graph.rounded}
-    ofweights, ofactivations = scene.damages([[n for n, w in names.items() if w], [n for n, w in names.items() if not w]])
+    kinds = [[name for name, weight in names.items() if weight is kind] for kind in (True, False)]
+    ofweights, ofactivations = scene.damages(kinds)
     ranges = [
         (f"ranges by {told}", replace(recipe, calibration=method, percentile=share))
         for told, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ _ROLES = (
 )
 
 
-def between_graphs(before: Path, after: Path, batch: Batch, padded_only: bool) -> tuple[list[Culprit], list[Divergence]]:
+Found = tuple[list[Culprit], list[Divergence]]
+
+
+def between_graphs(before: Path, after: Path, batch: Batch, *, padded_only: bool) -> Found:
     """The first tensor of the graph before that the graph after it has no longer."""
     first, second = load_graph(before), load_graph(after)
     old = divergence.tensors_of(first.proto, first.tensors, batch, str(before))
@@ -43,9 +47,7 @@ def between_graphs(before: Path, after: Path, batch: Batch, padded_only: bool) -
     return [culprit], [Divergence(lost, node.name, culprit.name, None)]
 
 
-def from_torch(
-    model: Any, forward: Forward, after: Path, batch: Batch, padded_only: bool
-) -> tuple[list[Culprit], list[Divergence]]:
+def from_torch(model: Any, forward: Forward, after: Path, batch: Batch, *, padded_only: bool) -> Found:
     """The first module of the PyTorch model whose output the graph has no longer."""
     second = load_graph(after)
     old = divergence.torch_outputs(model, forward, batch)
@@ -64,8 +66,10 @@ def module_place(name: str) -> tuple[int | None, str]:
 
     >>> module_place("encoder.layer.3.attention.self.query"), module_place("embeddings.LayerNorm")
     ((3, 'attention input'), (None, 'embeddings'))
-    >>> module_place("encoder.albert_layer_groups.0.albert_layers.0.ffn#4"), module_place("transformer.layer.1.sa_layer_norm")
-    ((3, 'feed-forward'), (1, 'attention output'))
+    >>> module_place("encoder.albert_layer_groups.0.albert_layers.0.ffn#4")
+    (3, 'feed-forward')
+    >>> module_place("transformer.layer.1.sa_layer_norm")
+    (1, 'attention output')
     """
     path, _, turn = name.partition("#")
     role = next((role for pattern, role in _ROLES if re.search(pattern, path)), "graph")
@@ -78,9 +82,9 @@ def module_place(name: str) -> tuple[int | None, str]:
 
 
 def _with_mask(culprit: Culprit, told: list[str], padded_only: bool) -> Culprit:
-    """What shows on padded rows only, in attention, is the mask's doing."""
-    from dataclasses import replace
-
+    """What shows on padded rows only, in attention, is the mask's doing; random numbers are nobody else's."""
+    if any("dropout" in reason.lower() for reason in told):
+        return replace(culprit, name="dropout", layer=None, role="dropout", reasons=tuple(told))
     masks = [reason for reason in told if "mask" in reason]
     if masks or (padded_only and "attention" in culprit.role):
         more = () if masks else ("padded rows differ and unpadded ones do not: the attention mask is not what it was",)
@@ -92,7 +96,8 @@ def _mask_or_nothing(told: list[str], padded_only: bool) -> list[Culprit]:
     """No tensor is lost for sure; what can be seen in the graph is told all the same."""
     if not told and not padded_only:
         return []
-    role = "mask" if padded_only or any("mask" in reason for reason in told) else "graph"
+    words = " ".join(told).lower()
+    role = "dropout" if "dropout" in words else "mask" if padded_only or "mask" in words else "graph"
     return [Culprit(role, None, role, (), (), None, reasons=tuple(told))]
 
 

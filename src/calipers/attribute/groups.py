@@ -219,7 +219,9 @@ def _masked(graph: View, hidden: set[str], scores: set[str]) -> set[str]:
     sums = {
         name
         for node in graph.nodes
-        if node.name in scores and node.op_type in ("Add", "Where", "Sub", "Mul") and not tensors.isdisjoint(node.inputs)
+        if node.name in scores
+        and node.op_type in ("Add", "Where", "Sub", "Mul")
+        and not tensors.isdisjoint(node.inputs)
         for name in node.outputs
     }
     return tensors | sums

@@ -35,9 +35,8 @@ def weights_of(proto: Any, graph: View, floats: FloatGraph | None) -> Weights:
         own = nodes.get(node.name)
         if own is None or own.op_type != node.op_type or len(own.inputs) != len(node.input):
             continue
-        for end, name in zip(node.input, own.inputs, strict=True):
-            if end in ends and name in held:
-                originals[end] = name
+        pairs = zip(node.input, own.inputs, strict=True)
+        originals |= {end: name for end, name in pairs if end in ends and name in held}
     return Weights({i.name: i for i in proto.graph.initializer}, held, originals)
 
 
@@ -95,7 +94,7 @@ def restore(proto: Any, graph: View, tensors: Iterable[str], weights: Weights) -
 
 
 def _original(rounded: Rounded, end: str, copy: Any, weights: Weights) -> str:
-    """The name of the float weight, which is put into the graph; one that is there already (a fed Q) is read as it is."""
+    """The name of the float weight, which is put into the graph unless it is there already."""
     held = {i.name for i in copy.graph.initializer}
     if rounded.name in held and end not in weights.originals:
         return rounded.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.attribute.qdq import Weights, dequantize
-from calipers.attribute.view import INTEGER, Rounded
+from calipers.attribute.view import Rounded
 
 _MASK = 1e30
 _OUTLIER = 20.0  # standard deviations
@@ -85,8 +85,8 @@ def _of_range(name: str, grid: Grid, seen: NDArray[np.float64], *, masked: bool)
     width, used = high - low, float(seen.max() - seen.min())
     if clipped > _CLIPPED:
         yield (
-            f"{name}: its scale covers {low:.3g} to {high:.3g} and the rows reach {seen.min():.3g} to {seen.max():.3g}: "
-            f"{clipped:.1%} of the values are cut off, as if calibration had never seen them"
+            f"{name}: its scale covers {low:.3g} to {high:.3g} and the rows reach {seen.min():.3g} to "
+            f"{seen.max():.3g}: {clipped:.1%} of the values are cut off, as if calibration had never seen them"
         )
     elif used > 0 and width > _UNUSED * used:
         yield f"{name}: its scale covers {width / used:.0f} times the range that the rows use"
@@ -182,7 +182,9 @@ def of_float_graph(proto: Any) -> list[str]:
         found.append(f"{len(dropouts)} Dropout nodes are in training mode ({dropouts[0].name}, …): export in eval()")
     drawn = [n for n in proto.graph.node if n.op_type in _RANDOM]
     if drawn:
-        found.append(f"{len(drawn)} nodes draw random numbers ({drawn[0].op_type} {drawn[0].name}, …): dropout was left on")
+        found.append(
+            f"{len(drawn)} nodes draw random numbers ({drawn[0].op_type} {drawn[0].name}, …): dropout was left on"
+        )
     read = {name for node in proto.graph.node for name in node.input}
     masks = [i.name for i in proto.graph.input if "mask" in i.name.lower()]
     if not masks:
@@ -215,7 +217,3 @@ def _trains(node: Any, proto: Any) -> bool:
         if other.op_type == "Constant" and other.output[0] == node.input[2]:
             return bool(onnx.numpy_helper.to_array(other.attribute[0].t))
     return bool(onnx.numpy_helper.to_array(held[node.input[2]])) if node.input[2] in held else True
-
-
-def is_integer_graph(kinds: Mapping[str, int]) -> bool:
-    return any(name in kinds for name in INTEGER)

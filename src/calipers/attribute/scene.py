@@ -64,7 +64,8 @@ class Scene:
         """For graphs without switches: the noise of a node's output less the largest of its inputs', as shares."""
         noise = {name: 10 ** (-r / 20) if r is not None else float("inf") for name, r in self.ratios.items()}
         return {
-            node.outputs[0]: noise.get(node.outputs[0], 0.0) - max((noise.get(i, 0.0) for i in node.inputs), default=0.0)
+            node.outputs[0]: noise.get(node.outputs[0], 0.0)
+            - max((noise.get(i, 0.0) for i in node.inputs), default=0.0)
             for node in self.graph.nodes
             if node.outputs[0] in noise
         }
@@ -113,7 +114,8 @@ class Scene:
         everything = self.board.names
         true, written = self.board.run(self.batch, everything), self.board.run(self.batch, ())
         graph = open_graph(self.quantized)
-        name = self.board.output if self.board.output in graph.outputs else next(iter(graph.outputs))
+        own = self.board.output
+        name = own if own is not None and own in graph.outputs else next(iter(graph.outputs))
         real = graph.run(self.batch, [name])[name].astype(float)
         if real.shape != written.shape:
             return []
@@ -141,10 +143,7 @@ def open_scene(
     floats = load_graph(before)
     proto = read_proto(quantized)
     kind = kind_of(proto)
-    if kind == "qdq":
-        graph = view(proto)
-    else:
-        graph = _by_nodes(view(floats.proto), floats, proto, kind)
+    graph = view(proto) if kind == "qdq" else _by_nodes(view(floats.proto), floats, proto, kind)
     if not graph.rounded:
         raise RequestError(
             f"no node of {quantized} is quantised: what it lost cannot be put down to any part of the graph"

@@ -100,7 +100,7 @@ def drop_needless(
     """
     kept = list(range(len(chosen)))
     try:
-        for i in [place for place in reversed(kept[:-1])][:most]:
+        for i in list(reversed(kept[:-1]))[:most]:
             rest = [place for place in kept if place != i]
             if measure(_union([chosen[place] for place in rest]), name(i)).passes:
                 kept = rest

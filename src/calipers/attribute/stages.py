@@ -50,10 +50,13 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
     told_clean = ""
     if clean:
         names = _join([STEPS[s.stage] for s in clean])
-        told_clean = f"{names} {'is' if len(clean) == 1 else 'are'} clean ({_largest(clean)})"
+        state = "within it" if not lost and stages[-1].label == "INCONCLUSIVE" else "clean"
+        told_clean = f"{names} {'is' if len(clean) == 1 else 'are'} {state} ({_largest(clean)})"
     if not lost:
         if len(stages) < 2:
             return "There is one stage only: nothing to compare it with."
+        if stages[-1].label == "INCONCLUSIVE":
+            return f"No step is past its threshold, but the examples do not settle the last one: {told_clean}."
         return f"Nothing is lost: {told_clean}."
     parts = [_blame(s, metric) for s in lost]
     return f"The loss comes from {_join(parts)}{f'; {told_clean}' if told_clean else ''}."

@@ -1,4 +1,4 @@
-"""An ONNX graph as it would be without quantisation: its operators, and which of their tensors are rounded on the way."""
+"""An ONNX graph as it would be without quantisation: its operators, and which of their tensors are rounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from calipers.build import Node, quantizable_types
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # Operators in which a quantised graph differs from its float graph, where it is no graph of Q/DQ pairs.
-INTEGER = ("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits", "QLinearMatMul", "QGemm", "QAttention")
+INTEGER = (
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "MatMulNBits",
+    "QLinearMatMul",
+    "QGemm",
+    "QAttention",
+)
 _SUFFIXES = ("_DequantizeLinear_Output", "_dequantized", "_quantized")
 
 
@@ -127,7 +135,7 @@ class _Pair:
 
 
 def _pairs(proto: Any, constants: set[str]) -> tuple[list[_Pair], dict[str, str]]:
-    """Every DequantizeLinear that gives back what a QuantizeLinear took, or a weight; and what its output stands for."""
+    """Every DequantizeLinear behind a QuantizeLinear or a weight, and what its output stands for."""
     quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == QUANTIZE}
     pairs: list[_Pair] = []
     alias: dict[str, str] = {}
@@ -174,6 +182,4 @@ def _owned(bare: View, pairs: Sequence[_Pair]) -> Iterator[Rounded]:
         touching = [*([bare.maker[name]] if name in bare.maker else []), *bare.readers.get(name, ())]
         owners = [node.name for node in touching if node.op_type in kinds] or [node.name for node in touching]
         ends = tuple(pair.end for pair in found)
-        yield Rounded(
-            name, found[0].weight, tuple(dict.fromkeys(owners)), ends, found[0].scale, found[0].zero_point
-        )
+        yield Rounded(name, found[0].weight, tuple(dict.fromkeys(owners)), ends, found[0].scale, found[0].zero_point)

@@ -157,6 +157,11 @@ def _tensor_types(proto: Any, path: Path) -> dict[str, str]:
 def _write_types(proto: Any, types: dict[str, str]) -> None:
     import onnx
 
+    # torch's exporter writes the shapes of weights too, and onnxruntime's quantiser transposes some of those.
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    computed = [value for value in proto.graph.value_info if value.name not in weights]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(computed)
     elements = {"tensor(float)": onnx.TensorProto.FLOAT, "tensor(float16)": onnx.TensorProto.FLOAT16}
     known = {value.name for value in (*proto.graph.value_info, *proto.graph.output, *proto.graph.input)}
     proto.graph.value_info.extend(

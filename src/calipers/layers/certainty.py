@@ -41,6 +41,7 @@ _NAMED = 5
 class CertaintyOptions:
     k: int = metrics.K
     codec: str = "int8"
+    relevant_from: float = 1.0  # grades from here on are relevant
     folds: int = 5
     odd: int = 200  # gibberish and vague queries, each; 0: none
     resamples: int = assessment.RESAMPLES
@@ -63,7 +64,7 @@ def run(model: Encoder | None, space: Space, options: CertaintyOptions, progress
     parts = metrics.parts_in(queries.vectors, space.corpus.vectors, rows, codec)
     labels = np.full(len(queries), np.nan)
     if len(space.qrels):
-        labels = metrics.success(rows, space.qrels, space.corpus.ids)
+        labels = metrics.success(rows, space.qrels, space.corpus.ids, relevant_from=options.relevant_from)
     judged = assessment.assess(
         parts,
         labels,

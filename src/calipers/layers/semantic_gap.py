@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_RESAMPLES = 2000
+_RESAMPLES = 1000
 _AT_RANDOM = 200  # documents that say what overlap chance gives
 _NAMED, _PER_QUERY = 10, 2
 _ROWS = 8192  # pairs whose vectors are in hand at a time
@@ -99,8 +99,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
     judged = judge(space, options)
     if judged is None:
         raise RequestError("the layer semantic_gap looks at judged pairs, and there are none: give --qrels")
-    statistics, reasons = _statistics(judged)
-    figures, columns = _measure(judged, statistics, reasons, options)
+    figures, columns = measure(judged, options)
     assert space.queries is not None
     return Outcomes(
         ids=tuple(f"{space.queries.ids[row]}/query" for row in judged.asked),
@@ -121,9 +120,9 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
 
 def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     """The judged pairs whose document the corpus has and whose query has a bigram; None where there is none."""
-    if space.queries is None:
-        return None
     query, document, grade = _pairs(space)
+    if space.queries is None or not len(query):
+        return None
     kept = _some(query, options)
     exact, (query, document, grade) = bool(kept.all()), (query[kept], document[kept], grade[kept])
     overlap, held, chance = _overlaps(space, query, document, options)
@@ -197,8 +196,8 @@ def _cosines(queries: NDArray[np.float32], corpus: NDArray[np.float32], query: I
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
-def _statistics(judged: Judged) -> tuple[dict[str, Statistic], dict[str, str]]:
-    """Per figure a function of how often each pair counts; or why there is none."""
+def _statistics(judged: Judged) -> dict[str, Statistic]:
+    """Per figure a function of how often each pair counts."""
     false = judged.alone & ~judged.relevant
     one = np.ones(len(judged.query))
     rate, at_large = ratio_statistic(false & judged.near, false), ratio_statistic(judged.near, one)
@@ -210,10 +209,10 @@ def _statistics(judged: Judged) -> tuple[dict[str, Statistic], dict[str, str]]:
         "beyond_lexical": partial_spearman_statistic(judged.cosine, judged.grade, judged.overlap, judged.held),
         "hallucination_rate": rate,
         "hallucination_excess": lambda counts: rate(counts) - at_large(counts),
-    }, _reasons(judged, false)
+    }
 
 
-def _reasons(judged: Judged, false: Bools) -> dict[str, str]:
+def _reasons(judged: Judged) -> dict[str, str]:
     """Why a figure that is not defined is not."""
     graded = "all judged pairs have the same grade: judgements of irrelevant documents are needed"
     ordered = "the overlap has the very order of the cosines or of the grades: nothing is left to explain"
@@ -231,17 +230,16 @@ def _reasons(judged: Judged, false: Bools) -> dict[str, str]:
     }
 
 
-def _measure(
-    judged: Judged, statistics: dict[str, Statistic], reasons: dict[str, str], options: SemanticGapOptions
-) -> tuple[list[Figure], dict[str, Floats]]:
-    queries = len(judged.asked)
-    by_query = {name: grouped(statistic, judged.group) for name, statistic in statistics.items()}
+def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], dict[str, Floats]]:
+    """The figures, and what each query contributes to those that are defined, float64[q]."""
+    queries, reasons = len(judged.asked), _reasons(judged)
+    by_query = {name: grouped(statistic, judged.group) for name, statistic in _statistics(judged).items()}
     drawn = bootstrap.distribution(list(by_query.values()), queries, resamples=_RESAMPLES, seed=options.seed)
     figures, columns = {}, {}
     for metric, values in zip(METRICS, drawn, strict=True):
         value = float(by_query[metric.name](np.ones((queries, 1)))[0])
         if not np.isfinite(value) or (metric.name.startswith("hallucination") and not judged.relevant.any()):
-            figures[metric.name] = _unknown(metric, reasons.get(metric.name, "it is not defined on these pairs"))
+            figures[metric.name] = _unknown(metric, reasons[metric.name])
             continue
         interval = bootstrap.percentile_interval(values, confidence=options.confidence) if queries > 1 else None
         figures[metric.name] = _figure(metric, judged, value, interval)

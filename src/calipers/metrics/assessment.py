@@ -1,7 +1,7 @@
 """What trust scores are worth on judged queries: R_q, the top cosine, and the maps fitted on them, side by side.
 
 Maps are measured on queries that they were not fitted on (folds, seeded, with the same share of successes in each).
-Intervals resample queries and leave the fitted maps as they are.
+Intervals resample queries and leave the fitted maps as they are; that of an ECE is moved to its value (see `_shifted`).
 """
 
 from __future__ import annotations
@@ -151,9 +151,11 @@ def _qualities(
         ]
     drawn = bootstrap.distribution(statistics, len(labels), resamples=terms.resamples, seed=terms.seed)
     once = np.ones((len(labels), 1))
+    values = [float(statistic(once)[0]) for statistic in statistics]
+    drawn[2::3] = _shifted(drawn[2::3], np.array(values[2::3]))
     found = [
-        Measured(float(statistic(once)[0]), bootstrap.percentile_interval(values, confidence=terms.confidence))
-        for statistic, values in zip(statistics, drawn, strict=True)
+        Measured(value, bootstrap.percentile_interval(row, confidence=terms.confidence))
+        for value, row in zip(values, drawn, strict=True)
     ]
     qualities = tuple(
         Quality(
@@ -162,6 +164,14 @@ def _qualities(
         for i, (name, about, _, p) in enumerate(columns)
     )
     return qualities, {name: drawn[3 * i] for i, (name, *_) in enumerate(columns)}
+
+
+def _shifted(drawn: Floats, values: Floats) -> Floats:
+    """Resamples float64[s, r] of an ECE, moved so that their mean is the value of the sample, and not below 0.
+
+    Drawing again adds noise to every bin and with it to the ECE: unmoved, an interval may lie above its own value.
+    """
+    return np.asarray(np.maximum(drawn - (drawn.mean(axis=1) - values)[:, None], 0.0))
 
 
 def _gain(qualities: tuple[Quality, ...], drawn: Mapping[str, Floats], name: str, terms: _Terms) -> Measured:

@@ -29,7 +29,7 @@ Tables = Mapping[str, NDArray[Any]]
 
 _CALIBRATED = 20_000  # vectors of the corpus that are looked at
 _CLIPPED = {"int8": 0.1, "int4": 1.0}  # percent of the values at either end that lie outside the range
-_WIDE = 4.0  # the step of a dimension that is constant on the corpus: unit vectors differ by 2 at most, so all is level 0
+_WIDE = 4.0  # the step of a dimension that is constant on the corpus: what differs by 2 at most is all level 0
 _PART = 8  # dimensions of a part of pq
 _TRAINED, _ROUNDS = 8192, 10  # vectors and rounds of its k-means
 _CELLS = 1 << 21  # numbers of an intermediate array: 8 MB in float32
@@ -99,7 +99,7 @@ def cosines(left: NDArray[Any], right: NDArray[Any]) -> Floats:
     a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
     lengths = np.vecdot(a, a) * np.vecdot(b, b)
     found = np.vecdot(a, b) / np.sqrt(np.where(lengths > 0, lengths, np.nan))
-    return np.minimum(np.maximum(found, -1.0), 1.0)
+    return np.asarray(np.minimum(np.maximum(found, -1.0), 1.0))
 
 
 def _unit(vectors: NDArray[Any]) -> Vectors:
@@ -109,7 +109,7 @@ def _unit(vectors: NDArray[Any]) -> Vectors:
         lengths = np.sqrt(np.vecdot(rows, rows))
         alive = (lengths > 0) & (lengths < np.inf)
         if alive.all():
-            return rows / lengths[:, None]
+            return np.asarray(rows / lengths[:, None])
         return np.where(alive[:, None], rows / np.where(alive, lengths, 1)[:, None], np.float32(0))
 
 

@@ -66,8 +66,9 @@ def _make(faiss: Any, index: str, rows: NDArray[np.float32]) -> Any:
         graph.hnsw.efConstruction, graph.hnsw.efSearch = _BUILDING, _SEARCHING
         graph.add(rows)
         return graph
-    cells = max(1, min(int(4 * np.sqrt(len(rows))), len(rows) // 39))  # FAISS warns below 39 vectors a cell
+    cells = max(1, min(int(4 * np.sqrt(len(rows))), len(rows) // 39))  # as few vectors a cell as FAISS advises
     made = faiss.index_factory(d, f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)
+    made.cp.min_points_per_centroid = 1  # or it complains on standard error about a small corpus
     made.train(rows)
     made.add(rows)
     made.nprobe = min(_CELLS_LOOKED_INTO, cells)

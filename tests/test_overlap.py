@@ -1,0 +1,90 @@
+"""Overlap of lists and order among grades: hand-computed, and against plain loops over sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calipers.metrics import indexes, neighbours, overlap
+
+NAN = np.nan
+
+
+def test_jaccard_by_hand() -> None:
+    left = np.array([[1, 2, 3, 4], [1, 2, 3, 4], [5, 6, -1, -1], [-1, -1, -1, -1]])
+    right = np.array([[4, 3, 2, 1], [1, 2, 7, 8], [5, -1, -1, -1], [-1, -1, -1, -1]])
+    assert overlap.jaccard(left, right)[:3].tolist() == [1.0, 2 / 6, 0.5]
+    assert np.isnan(overlap.jaccard(left, right)[3])
+
+
+def test_jaccard_against_sets() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (np.stack([rng.permutation(15)[:10] for _ in range(50)]) for _ in range(2))
+    sets = [(set(a), set(b)) for a, b in zip(left.tolist(), right.tolist(), strict=True)]
+    assert overlap.jaccard(left, right).tolist() == [len(a & b) / len(a | b) for a, b in sets]
+
+
+def test_churn_is_less_than_half() -> None:
+    assert overlap.churned(np.array([0.49, 0.5, 0.51])).tolist() == [1, 0, 0]
+
+
+def test_reversals_by_hand() -> None:
+    scores = np.array([[4.0, 3, 2, 1]] * 5)
+    grades = np.array(
+        [
+            [3, 2, 1, 0],  # in order
+            [0, 1, 2, 3],  # all six pairs the wrong way
+            [1, 3, 3, 0],  # 1 above two 3s: 2 of 5 pairs that differ
+            [NAN, 0, NAN, 2],  # the two judged ones are reversed
+            [1, 1, NAN, 1],  # no two grades
+        ]
+    )
+    assert overlap.reversals(scores, grades)[:4].tolist() == [0, 1, 0.4, 1]
+    assert np.isnan(overlap.reversals(scores, grades)[4])
+
+
+def test_tied_scores_count_half() -> None:
+    assert overlap.reversals(np.array([[1.0, 1.0]]), np.array([[0.0, 2.0]])).tolist() == [0.5]
+    assert overlap.reversals(np.array([[1.0, 1.0]]), np.array([[2.0, 0.0]])).tolist() == [0.5]
+
+
+def test_a_random_order_reverses_half() -> None:
+    rng = np.random.default_rng(0)
+    grades = rng.integers(0, 4, size=(4000, 10)).astype(float)
+    found = overlap.reversals(np.broadcast_to(-np.arange(10.0), grades.shape), grades)
+    assert np.nanmean(found) == pytest.approx(0.5, abs=0.01)
+
+
+def test_an_accessory_above_every_product() -> None:
+    grades = np.array([[1, 3, 1], [3, 1, 1], [2, 1, 3], [1, 2, 0]], dtype=float)
+    assert overlap.above(grades, 1, 3)[:3].tolist() == [1, 0, 1]
+    assert np.isnan(overlap.above(grades, 1, 3)[3])
+
+
+@pytest.mark.parametrize("codec", ["fp16", "int8", "binary", "pq"])
+def test_stored_vectors_find_about_the_same(codec: str) -> None:
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.normal(size=(600, 32)), rng.normal(size=(40, 32))
+    exact = neighbours.nearest(queries, vectors, 10)[1]
+    found = overlap.jaccard(exact, indexes.nearest_stored(queries, vectors, 10, codec=codec)).mean()
+    assert found > {"fp16": 0.99, "int8": 0.85, "binary": 0.15, "pq": 0.25}[codec]
+
+
+@pytest.mark.parametrize("index", indexes.INDEXES)
+def test_an_index_finds_most_and_the_same_every_time(index: str) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(20, 16))
+    vectors = centres[rng.integers(0, 20, 2000)] + 0.2 * rng.normal(size=(2000, 16))
+    queries = vectors[:50] + 0.05 * rng.normal(size=(50, 16))
+    exact = neighbours.nearest(queries, vectors, 10)[1]
+    found = indexes.nearest_indexed(queries, vectors, 10, index=index)
+    assert overlap.jaccard(exact, found).mean() > 0.9
+    assert np.array_equal(found, indexes.nearest_indexed(queries, vectors, 10, index=index))
+
+
+def test_an_index_over_a_few_documents_works() -> None:
+    vectors = np.random.default_rng(0).normal(size=(5, 4))
+    for index in indexes.INDEXES:
+        found = indexes.nearest_indexed(vectors[:2], vectors, 10, index=index)
+        assert found.shape == (2, 10)
+        assert set(found[0][found[0] >= 0].tolist()) == set(range(5))
