@@ -31,6 +31,7 @@ def adapt_by_mlm(base: Path, folder: Path, *, steps: int, rate: float = 3e-4) ->
     """Further MLM on the texts of the other shop."""
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(base)
+    model.base_model.embeddings.requires_grad_(False)  # most of the parameters, and so of the work of an update
     train_mlm(model, _tokenizer(base), _texts(shop.make(seed=OTHER_SHOP)), steps=steps, rate=rate)
     return _save(model, base, folder)
 
@@ -39,8 +40,9 @@ def adapt_by_contrast(base: Path, folder: Path, *, steps: int, rate: float) -> P
     """InfoNCE on queries of the other shop and products that answer them, the others of the batch as negatives."""
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(base).base_model
+    model.embeddings.requires_grad_(False)
     tokenizer = _tokenizer(base)
-    trained = torch.optim.AdamW(model.parameters(), lr=rate)
+    trained = torch.optim.AdamW(model.encoder.parameters(), lr=rate)
     for number, pairs in enumerate(_positives(steps)):
         left, right = (_embed(model, tokenizer, side) for side in zip(*pairs, strict=True))
         loss = torch.nn.functional.cross_entropy(left @ right.T / 0.05, torch.arange(len(pairs)))

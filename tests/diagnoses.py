@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers import cli
-from calipers.core import Dataset
+from calipers.core import SILENT, Dataset, ModelInfo
 from calipers.data import beir
 from tests.conftest import write_jsonl
 
@@ -29,6 +29,20 @@ class Part:
 
     def texts(self) -> tuple[list[str], list[str]]:
         return list(self.dataset.tables["corpus"].columns["text"]), list(self.dataset.columns["query"])
+
+
+class Letters:
+    """An encoder for tests: how often each letter occurs, cased or not."""
+
+    info = ModelInfo("test", "letters", None, "cpu", "none")
+
+    def encode(self, texts: Any, *, prompt: str | None = None, progress: Any = SILENT) -> Any:
+        counts = np.zeros((len(texts), 128), np.float32)
+        for row, text in enumerate(texts):
+            for character in text.replace(" ", ""):
+                if ord(character) < 128:
+                    counts[row, ord(character)] += 1
+        return counts
 
 
 def cut(source: Path, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from calipers import attributing, build, building, comparing, models
 from calipers.attribute import groups
 from calipers.attribute.view import View, view
 from calipers.build.graphs import save_proto
-from calipers.core import Attribution
+from calipers.core import Attribution, Thresholds
 from calipers.models import ModelOptions
 from calipers.store import Store
 from tests.conftest import write_jsonl
@@ -191,10 +191,19 @@ def ranged(sound: Sound, target: Path, tensor: str, factor: float) -> None:
 
 
 def wrong_axis(sound: Sound, target: Path, node: str) -> None:
-    proto = quantized(sound, target, replace(sound.recipe, per_channel=True))
-    dequantize, _ = weight_of(proto, node)
-    axis = next(a for a in dequantize.attribute if a.name == "axis")
-    axis.i = 1 - axis.i % 2
+    """Integers by a scale for each row of a square weight, read back by a scale for each column.
+
+    A wrong `axis` at the DequantizeLinear alone would do nothing: onnxruntime's fused product takes columns anyway.
+    """
+    proto = quantized(sound, target)
+    dequantize, held = weight_of(proto, node)
+    name = sound.graph.named[node].inputs[1]
+    original = next(numpy_helper.to_array(i) for i in sound.floats.proto.graph.initializer if i.name == name)
+    scale = (np.abs(original).max(axis=1) / 63).astype(np.float32)  # 7 bits, as the recipe has them
+    integers = np.rint(original / scale[:, None]).astype(np.int8)
+    for place, values in ((0, integers), (1, scale)):
+        initializer = held[dequantize.input[place]]
+        initializer.CopyFrom(numpy_helper.from_array(values, initializer.name))
     save_proto(proto, target)
 
 
@@ -342,6 +351,7 @@ FAULTS: tuple[Fault, ...] = (
 def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = True, budget: int = 24) -> Attribution:
     """Plant the fault (None: none) and attribute what it lost."""
     place.mkdir(parents=True, exist_ok=True)
+    points = {"spearman": Thresholds(0.02, 0.04, relative=False)}  # as strict as for cosine_spearman
     given: dict[str, Path] = {"exported": sound.exported, "optimized": sound.optimized}
     wrong = place / "wrong.onnx"
     stage = fault.stage if fault else "quantized"
@@ -359,7 +369,8 @@ def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = Tru
         build=building.Wishes(given=given, optimize=stage != "exported"),
         fix=fix,
         budget=budget,
+        thresholds=points,
         resamples=1_000,
-        folder=place / "work",
+        folder=sound.folder.parent / "work",  # shared: sound stages are made once
     )
     return attributing.attribute(str(sound.folder), request, store=sound.store)

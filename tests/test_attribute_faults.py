@@ -63,14 +63,14 @@ def test_a_budget_of_none_still_names_the_step(sound: Sound, tmp_path: Path) -> 
         attribute(sound, None, tmp_path, budget=-1)
 
 
-def given(sound: Sound, quantized: Path, work: Path) -> Attribution:
+def given(sound: Sound, quantized: Path) -> Attribution:
     stages = {"exported": sound.exported, "optimized": sound.optimized, "quantized": quantized}
     request = attributing.Request(
         recipe=sound.recipe,
         protocol=comparing.Protocol(task=sound.task, dataset=str(sound.data)),
         build=building.Wishes(given=stages),
         resamples=500,
-        folder=work,
+        folder=sound.folder.parent / "work",
     )
     return attributing.attribute(str(sound.folder), request, store=sound.store)
 
@@ -81,7 +81,7 @@ def test_a_graph_without_quantised_nodes_is_said_so(sound: Sound, tmp_path: Path
     weight = next(i for i in proto.graph.initializer if i.name == name)
     weight.CopyFrom(numpy_helper.from_array(5 * numpy_helper.to_array(weight), name))
     onnx.save(proto, tmp_path / "other.onnx")
-    found = given(sound, tmp_path / "other.onnx", tmp_path / "work")
+    found = given(sound, tmp_path / "other.onnx")
     assert (found.guilty, found.culprits) == ("quantized", ())
     assert "no node of" in found.notes[0]
 
@@ -90,7 +90,7 @@ def test_a_graph_that_cannot_be_run_ends_the_table_there(sound: Sound, tmp_path:
     proto = onnx.load(sound.optimized)
     proto.graph.node[-1].domain = "nobody.has.this"
     onnx.save(proto, tmp_path / "other.onnx")
-    found = given(sound, tmp_path / "other.onnx", tmp_path / "work")
+    found = given(sound, tmp_path / "other.onnx")
     assert [stage.stage for stage in found.stages] == ["torch", "exported", "optimized"]
     assert found.exit_code == 3
     assert "CPUExecutionProvider cannot run" in found.notes[0]
@@ -102,7 +102,7 @@ def test_the_command_tells_it_to_programs(sound: Sound, tmp_path: Path, calipers
     flags = [word for name, path in stages.items() for word in ("--stage", f"{name}={path}")]
     done = calipers(
         *("attribute", sound.folder, "--precision", "w8a8", "--dataset", sound.data, *flags),
-        *("--json", "--resamples", "500", "--store", sound.store.folder),
+        *("--json", "--resamples", "500", "--store", sound.store.folder, "--work", sound.folder.parent / "work"),
     )
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)

@@ -174,6 +174,32 @@ def test_nothing_left_to_quantise_is_said(graph: build.FloatGraph, ranges: build
         build.quantize(graph, tmp_path / "m.onnx", build.Recipe("w8a8"))
 
 
+def test_a_classifiers_gemm_is_quantised_though_its_weights_shape_is_written_down(tmp_path: Path) -> None:
+    """torch's exporter notes the shapes of weights, and onnxruntime's quantiser transposes those of a Gemm."""
+    rng, kinds = np.random.default_rng(0), onnx.TensorProto
+    weights = {"table": (9, 8), "weight": (3, 8), "bias": (3,)}
+    nodes = [
+        onnx.helper.make_node("Gather", ["table", "input_ids"], ["tokens"]),
+        onnx.helper.make_node("ReduceMax", ["tokens", "axes"], ["pooled"], keepdims=0),
+        onnx.helper.make_node("Gemm", ["pooled", "weight", "bias"], ["logits"], transB=1),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "classifier",
+        [onnx.helper.make_tensor_value_info("input_ids", kinds.INT64, ["b", "s"])],
+        [onnx.helper.make_tensor_value_info("logits", kinds.FLOAT, ["b", 3])],
+        [
+            *(onnx.numpy_helper.from_array(rng.normal(size=n).astype(np.float32), k) for k, n in weights.items()),
+            onnx.numpy_helper.from_array(np.array([1]), "axes"),
+        ],
+        value_info=[onnx.helper.make_tensor_value_info("weight", kinds.FLOAT, [3, 8])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "float.onnx")
+    found = build.quantize(build.load_graph(tmp_path / "float.onnx"), tmp_path / "m.onnx", build.Recipe("int8-dynamic"))
+    assert found.operators["MatMulInteger"] == 1
+
+
 @pytest.mark.parametrize("name", ["recipe.yaml", "recipe.json"])
 def test_a_recipe_survives_its_file(tmp_path: Path, name: str) -> None:
     recipe = build.Recipe(

@@ -25,20 +25,7 @@ from calipers.layers import Groups, Space, Texts, retrieval, space_of
 from calipers.layers.edits import EDITS, edit
 from calipers.layers.retrieval_kinds import RankingOptions, kinds
 from calipers.tasks import retrieval as task
-
-
-class Letters:
-    """An encoder for tests: how often each letter occurs, cased or not."""
-
-    info = ModelInfo("test", "letters", None, "cpu", "none")
-
-    def encode(self, texts: Any, *, prompt: str | None = None, progress: Any = SILENT) -> Any:
-        counts = np.zeros((len(texts), 128), np.float32)
-        for row, text in enumerate(texts):
-            for character in text.replace(" ", ""):
-                if ord(character) < 128:
-                    counts[row, ord(character)] += 1
-        return counts
+from tests.diagnoses import Letters
 
 
 def space(documents: dict[str, str], queries: dict[str, tuple[str, dict[str, float]]]) -> tuple[Space, Dataset]:

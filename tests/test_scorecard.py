@@ -46,9 +46,7 @@ def make(part: str, columns: Mapping[str, Any], name: str) -> Result:
 def _reads(metric: Metric) -> tuple[str, ...]:
     if metric.name.startswith("cosine"):
         return ("cosine", "gold")
-    return (
-        ("tokens", "log_likelihood", "correct", "correct@5") if metric.name in ("pseudo_perplexity", "nll") else ("?",)
-    )
+    return ("tokens", "log_likelihood") if metric.name in ("pseudo_perplexity", "nll") else ("?",)
 
 
 def searched(ndcg: Any, name: str = "model") -> Result:

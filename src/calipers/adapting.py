@@ -41,7 +41,7 @@ from calipers.store import Store
 from calipers.tasks import fill_mask, similarity
 
 ADAPTATIONS = ("mlm", "contrastive")
-_TEXTS, _TOKENS = 500, 5000  # of the corpus, for pseudo-perplexity
+_TEXTS, _TOKENS = 500, 3000  # of the corpus, for pseudo-perplexity
 _SIMILARITY, _FILL_MASK = similarity.TASK.name, fill_mask.TASK.name
 
 

@@ -54,7 +54,7 @@ class Wishes:
     passage_prompt: str | None = None
     rerank: str | None = None
     rerank_k: int = 100
-    mteb: tuple[str, ...] = ()
+    mteb: tuple[Any, ...] = ()  # names of tasks and benchmarks, or mteb's own task objects
     adaptation: str | None = None
     mlm_head: str | None = None
     resamples: int = api.RESAMPLES
@@ -78,14 +78,14 @@ def diagnose(
     """
     wish = wishes or Wishes()
     start = time.perf_counter()
-    chosen = _choose_layers(wish)
+    chosen = _choose_layers(wish, inputs)
     adapting.check(wish.adaptation, baseline, inputs.sts)
     for side in (model, baseline, wish.rerank, wish.mlm_head):
         if isinstance(side, str):
             models.find(side)
     if store:
         store.check_writable()
-    material = embedding.read(inputs)
+    material = embedding.read(inputs) if chosen else embedding.nothing()
     asked = replace(wish, options=_grades(wish.options, material))
     first = None
     if baseline is not None:
@@ -114,7 +114,10 @@ def diagnose(
     )
 
 
-def _choose_layers(wish: Wishes) -> list[Layer]:
+def _choose_layers(wish: Wishes, inputs: Inputs) -> list[Layer]:
+    """Those asked for by name, else all; none where only mteb was asked for."""
+    if wish.mteb and not wish.layers and inputs.has_no_texts:
+        return []
     chosen = [layers.find(name) for name in dict.fromkeys(wish.layers)] or list(layers.LAYERS.values())
     known = {f.name for layer in chosen for f in fields(layer.options)}
     for name, value in wish.options.items():
@@ -158,7 +161,7 @@ def _examine(
     asking = _asking(wish)
     encoder, plain = embedding.load_encoder(model, material, asking, vectors)
     try:
-        space = embedding.embed(encoder, material, asking, progress)
+        space = embedding.embed(encoder, material, asking, progress) if chosen else embedding.NOWHERE
         space = embedding.search(space, encoder.info, material, asking, progress)
         if first is not None and first.shown is not None:
             space = replace(space, reference=first.shown)
@@ -274,8 +277,9 @@ def _general(model: Encoder, wish: Wishes, store: Store | None, progress: Progre
     """Scores of mteb's tasks as one more finding."""
     from calipers.interop import mteb
 
-    names: Any = wish.mteb[0] if len(wish.mteb) == 1 else list(wish.mteb)
-    result = mteb.measure(model, names, progress=progress, resamples=wish.resamples, confidence=wish.confidence)
+    result = mteb.measure(
+        model, list(wish.mteb), progress=progress, resamples=wish.resamples, confidence=wish.confidence
+    )
     if store:
         store.save(result)
     return Finding("mteb", "general language ability, by tasks of the mteb package", mteb.with_figures(result))

@@ -49,6 +49,10 @@ class Inputs:
     sts: str | None = None
     source: DataSource = field(default_factory=lambda: DataSource(path=""))
 
+    @property
+    def has_no_texts(self) -> bool:
+        return not (self.dataset or self.corpus or self.queries or self.qrels or self.pairs)
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -110,6 +114,14 @@ def read(inputs: Inputs) -> Material:
         esci=corpora.has_esci_labels(inputs.dataset, inputs.qrels),
         entities=corpora.load_terms(inputs.entities) if inputs.entities else (),
     )
+
+
+def nothing() -> Material:
+    """No texts at all, where no layer reads any."""
+    return Material(corpora.from_texts([], "none"), None, (), None, (), esci=False)
+
+
+NOWHERE = Space(Texts((), [], np.empty((0, 0), np.float32)))
 
 
 def load_encoder(

@@ -149,6 +149,8 @@ def _metrics(want: _Want, sides: Sides, frequency: Frequency | None) -> tuple[li
 
 def _comparable(known: Sequence[Metric], before: Result, after: Result) -> tuple[list[Metric], str]:
     """Pseudo-perplexity per token, or per word where the tokenizers differ."""
+    if not any(metric.name == "pseudo_perplexity" for metric in known):
+        return [], "one of the models has no pseudo_perplexity"
     for name, unit in (("pseudo_perplexity", "tokens"), ("word_pseudo_perplexity", "words")):
         columns = [result.outcomes.columns.get(unit) for result in (before, after)]
         metric = next((m for m in known if m.name == name), None)

@@ -150,7 +150,7 @@ def rebuild(bench: Bench, figures: Sequence[StageFigure], guilty: StageFigure, l
         ledger.count(f"Building {how}", lambda: Measured(None, "PASS", passes=True))
     except OutOfBudget:
         return None
-    manifest = build.build(replace(other, folder=bench.folder / "fixed"), bench.progress)
+    manifest = build.build(replace(other, folder=bench.folder / "rebuilt"), bench.progress)
     before = stage_before(figures, guilty)
     path = Path(manifest.stages[-1].path)
     sound = Path(before.path) if before.stage != "torch" else Path(manifest.stage("exported").path)

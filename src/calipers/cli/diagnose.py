@@ -139,9 +139,11 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     """Why does search with a model fail? nDCG says that it does; the layers say why.
 
     \b
-    geometry   the shape of the space: anisotropy, dimension, hubs, word order, the tokenizer
-    retrieval  what is found and in which order; what changes by precision, index, typing
-    certainty  whether a query's own numbers tell that its results are good
+    geometry      the shape of the space: anisotropy, dimension, hubs, word order, the tokenizer
+    retrieval     what is found and in which order; what changes by precision, index, typing
+    semantic_gap  whether texts are near for their words rather than for what they mean
+    knowledge     what a masked language model knows of the domain's entities
+    certainty     whether a query's own numbers tell that its results are good
 
     Every figure has its interval, which way is good, where it warns, and what it means; examples are named. Texts are
     embedded once: layers, runs and the baseline share the vectors, which are kept in the store's folder.

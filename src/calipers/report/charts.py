@@ -106,16 +106,17 @@ def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
 
 
 def bin_shares(values: Sequence[float], bins: int = 10) -> tuple[list[float], list[str]]:
-    """Counts of values between 0 and 1 in even bins; 1 is in the last one. NaN is left out.
+    """Counts of values between 0 and 1 in even bins, which are named by where they begin; 1 is in the last one. NaN is
+    left out.
 
     >>> bin_shares([0.0, 0.05, 1.0, float("nan")], bins=2)
-    ([2, 1], ['0–0.5', '0.5–1'])
+    ([2, 1], ['0', '0.5'])
     """
     counts = [0.0] * bins
     for value in values:
         if math.isfinite(value):
             counts[min(bins - 1, max(0, int(value * bins)))] += 1
-    return [int(c) for c in counts], [f"{i / bins:g}–{(i + 1) / bins:g}" for i in range(bins)]
+    return [int(c) for c in counts], [f"{i / bins:g}" for i in range(bins)]
 
 
 def bin_doublings(times: Sequence[int], documents: Sequence[int]) -> tuple[list[float], list[str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import Columns, Comparison, Diagnosis, Figure, Finding, Named
-from calipers.report import charts, diagnosis_text, findings, wording
+from calipers.report import charts, diagnosis_text, findings, scorecard_text, wording
 
 _EXAMPLES = 10  # of each figure
 _TEXT, _NOTE = 220, 500  # letters of an example
@@ -36,7 +36,7 @@ def page(diagnosis: Diagnosis) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    label = findings.label_of(diagnosis)
+    label, card = findings.label_of(diagnosis), diagnosis.scorecard
     content = environment.get_template("diagnosis.html.j2").render(
         model=diagnosis.model,
         baseline=diagnosis.baseline,
@@ -45,6 +45,9 @@ def page(diagnosis: Diagnosis) -> str:
         facts=diagnosis_text.facts(diagnosis),
         headlines=findings.headlines(diagnosis),
         layers=[_layer(finding, Markup) for finding in diagnosis.findings],
+        card=card,
+        card_header=scorecard_text.HEADER,
+        card_rows=[scorecard_text.row(line) for line in card.lines] if card else [],
         notes=diagnosis.notes,
         settings=_settings(diagnosis),
     )

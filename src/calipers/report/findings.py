@@ -84,6 +84,9 @@ def _warned(warning: str) -> str:
 
 def _told(diagnosis: Diagnosis) -> Iterator[Headline]:
     for finding in diagnosis.findings:
+        if finding.result and (empty := finding.result.outcomes.counts.get("queries_without_relevant")):
+            told = f"{empty:g} queries have no relevant document at all: they count as 0 in ndcg, mrr, map and recall."
+            yield Headline("plain", told, finding.layer)
         for figure in figures_of(finding):
             words = _WORDS.get(figure.name.partition("@")[0] if "/" not in figure.name else figure.name)
             if words and figure.value is not None and not figure.warning:

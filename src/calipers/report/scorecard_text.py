@@ -21,7 +21,7 @@ _STYLES = {
     "UNKNOWN": "dim",
 }
 _LABELS = {"PASS": "green", "AT_RISK": "yellow", "INCONCLUSIVE": "magenta"}
-_HEADER = ("metric", "expected", "before", "after", "delta", "interval", "what happened", "reading")
+HEADER = ("metric", "expected", "before", "after", "delta", "interval", "what happened", "reading")
 _RIGHT = (2, 3, 4, 5)
 _NAMES = {"mlm": "MLM on domain text", "contrastive": "contrastive training"}
 
@@ -78,7 +78,7 @@ def _show_table(console: Console, card: Scorecard, rows: list[tuple[str, ...]]) 
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, name in enumerate(_HEADER):
+    for place, name in enumerate(HEADER):
         table.add_column(name, justify="right" if place in _RIGHT else "left", no_wrap=place != 6)
     for line, cells in zip(card.lines, rows, strict=True):
         styles = [_STYLES[line.reading] if place == len(cells) - 1 else "" for place in range(len(cells))]
@@ -87,8 +87,8 @@ def _show_table(console: Console, card: Scorecard, rows: list[tuple[str, ...]]) 
 
 
 def _show_plain(console: Console, rows: list[tuple[str, ...]]) -> None:
-    lines = [_HEADER, *(tuple(printable(cell) for cell in cells) for cells in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADER))]
+    lines = [HEADER, *(tuple(printable(cell) for cell in cells) for cells in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(HEADER))]
     for line in lines:
         cells = [
             cell.rjust(width) if place in _RIGHT else cell.ljust(width)
