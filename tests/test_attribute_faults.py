@@ -10,6 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from calipers import attributing, build, building, comparing
+from calipers.attribute.divergence import look_at
+from calipers.attribute.scene import open_scene
 from calipers.core import Attribution, RequestError
 from tests.conftest import Run
 from tests.faults import FAULTS, Fault, Sound, attribute, make_sound
@@ -111,6 +113,24 @@ def test_the_command_tells_it_to_programs(sound: Sound, tmp_path: Path, calipers
     assert found["stages"][3]["verdict"]["label"] == "REGRESSION"
     assert found["culprits"][0]["name"] == "layer 1 feed-forward"
     assert found["recipe"] is None
+
+
+@pytest.mark.parametrize("precision", ["w8a16", "int8-dynamic", "int4", "fp16"])
+def test_parts_of_every_precision_can_be_suspected_and_put_back(sound: Sound, tmp_path: Path, precision: str) -> None:
+    recipe = build.Recipe(precision)
+    ranges = sound.ranges if recipe.needs_ranges else None
+    build.quantize(sound.floats, tmp_path / "q.onnx", recipe, ranges)
+    scene = open_scene(
+        tmp_path / "q.onnx", sound.optimized, look_at(sound.rows), output=None, recipe=recipe, ranges=ranges
+    )
+    assert {part.layer for part in scene.parts} >= {0, 1, 2}
+    hurts = scene.damages([part.tensors for part in scene.parts])
+    assert all(hurt == hurt for hurt in hurts)
+    assert max(hurts) > 0
+    assert scene.put_back is not None
+    nodes = scene.put_back(frozenset(scene.parts[0].tensors), tmp_path / "restored.onnx")
+    assert nodes
+    assert build.open_graph(tmp_path / "restored.onnx").outputs
 
 
 @pytest.mark.slow

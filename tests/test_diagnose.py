@@ -111,13 +111,14 @@ def test_a_worse_model_is_a_regression_beside_its_baseline(part: Part, tmp_path:
     noise = np.random.default_rng(0).normal(size=vectors.shape) * np.linalg.norm(vectors, axis=1).mean() / 12
     good = keep(tmp_path / "good.npy", documents + queries, vectors)
     bad = keep(tmp_path / "bad.npy", documents + queries, vectors + noise)
-    code, found = ask(capsys, bad, "--baseline", good, "--dataset", part.folder, *LAYERS)
+    line = ("--dataset", part.folder, *LAYERS, "--resamples", "1000")
+    code, found = ask(capsys, bad, "--baseline", good, *line)
     assert (code, found["label"]) == (1, "REGRESSION")
     layer = found["layers"]["retrieval"]
     assert 0 < layer["metrics"]["jaccard@10"] < 1
     assert {c["metric"] for c in layer["comparisons"] if c["decides"]} == {"ndcg@10"}
     assert found["layers"]["geometry"]["label"] is None
-    code, same = ask(capsys, good, "--baseline", good, "--dataset", part.folder, *LAYERS)
+    code, same = ask(capsys, good, "--baseline", good, *line)
     assert (code, same["label"]) == (0, "PASS")
     assert same["layers"]["retrieval"]["metrics"]["jaccard@10"] == 1
     assert same["layers"]["retrieval"]["metrics"]["churn"] == 0

@@ -14,7 +14,6 @@ from calipers.core import (
     Dataset,
     DataSource,
     Figure,
-    ModelInfo,
     Outcomes,
     RequestError,
     read_figures,

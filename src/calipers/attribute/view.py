@@ -79,12 +79,12 @@ def view(proto: Any) -> View:
     constants = {i.name for i in proto.graph.initializer}
     constants |= {n.output[0] for n in proto.graph.node if n.op_type == "Constant"}
     pairs, alias = _pairs(proto, constants)
-    through = {QUANTIZE, DEQUANTIZE, "Constant"}
-    nodes = tuple(
+    gone = _gone(proto, alias)
+    nodes: Sequence[Node] = [
         Node(n.name, n.op_type, tuple(alias.get(name, name) for name in n.input), tuple(n.output))
         for n in proto.graph.node
-        if n.op_type not in through or (n.op_type != "Constant" and n.output[0] not in alias and not _half(n, alias))
-    )
+        if n.op_type != "Constant" and n.output[0] not in gone
+    ]
     nodes = in_order(nodes)
     inputs = tuple(i.name for i in proto.graph.input if i.name not in constants)
     outputs = tuple(alias.get(o.name, o.name) for o in proto.graph.output)
@@ -96,10 +96,10 @@ def view(proto: Any) -> View:
 def kind_of(proto: Any) -> str:
     """How a graph is quantised: "qdq", "integer" (operators on integers, or weights in blocks), "half" or "float"."""
     kinds = {n.op_type for n in proto.graph.node}
+    if kinds & set(INTEGER):  # first: a dynamically quantised graph looks its embeddings up in DequantizeLinear
+        return "integer"
     if {QUANTIZE, DEQUANTIZE} & kinds:
         return "qdq"
-    if kinds & set(INTEGER):
-        return "integer"
     half = sum(i.data_type == 10 for i in proto.graph.initializer)  # TensorProto.FLOAT16
     return "half" if half else "float"
 
@@ -157,9 +157,11 @@ def _pairs(proto: Any, constants: set[str]) -> tuple[list[_Pair], dict[str, str]
     return pairs, alias
 
 
-def _half(node: Any, alias: Mapping[str, str]) -> bool:
-    """A QuantizeLinear stands for nothing by itself."""
-    return bool(node.op_type == QUANTIZE)
+def _gone(proto: Any, alias: Mapping[str, str]) -> set[str]:
+    """What the operators of pairs give: every DequantizeLinear that was looked through, and what only these read."""
+    read_elsewhere = {name for n in proto.graph.node if n.output[0] not in alias for name in n.input}
+    halves = {n.output[0] for n in proto.graph.node if n.op_type == QUANTIZE}
+    return set(alias) | (halves - read_elsewhere)
 
 
 def _plain(name: str) -> str:

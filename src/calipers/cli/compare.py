@@ -173,14 +173,18 @@ def _judge(flags: dict[str, Any], wishes: dict[str, Any]) -> list[Verdict]:
 
 
 def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], fail_on: str) -> None:
-    from calipers.report import document, junit, markdown, verdict_json, verdict_text
+    from calipers.report import document, verdict_json, verdict_text
 
     content = document.to_json(verdict_json.document(verdicts))
     if flags["output"]:
         options.write_output(flags["output"], content)
     if flags["junit"]:
+        from calipers.report import junit
+
         options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing_labels(fail_on)))
     if summary := flags["markdown"] or os.environ.get("GITHUB_STEP_SUMMARY"):
+        from calipers.report import markdown
+
         markdown.append(Path(summary), markdown.verdicts_markdown(verdicts))
     if flags["as_json"]:
         click.echo(content)

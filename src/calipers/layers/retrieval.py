@@ -145,6 +145,7 @@ def measures(options: RankingOptions) -> tuple[Metric, ...]:
             kind.about,
             _mean(name),
             higher_is_better=bool(kind.higher_is_better),
+            thresholds=kind.thresholds,
             digits=kind.digits,
             needs=(name,),
             minor=kind.higher_is_better is None,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from calipers.core import RequestError
+from calipers.core import RequestError, Thresholds
 from calipers.layers.edits import EDITS
 from calipers.metrics.codecs import CODECS
 from calipers.metrics.indexes import INDEXES
@@ -32,6 +32,11 @@ class RankingOptions:
             raise RequestError(f"--relevant-from must be above 0, found {self.relevant_from:g}")
 
 
+# A share of queries or of results is judged in points: of 0.002 a tenth is nothing.
+_SHARE = Thresholds(0.02, 0.05, relative=False)
+_RELATIVE = Thresholds(0.05, 0.10)
+
+
 @dataclass(frozen=True)
 class Kind:
     """What is known about a figure before it is measured. It warns above or below a level, if it has one."""
@@ -43,6 +48,7 @@ class Kind:
     below: float | None = None
     advice: str = ""
     digits: int = 4
+    thresholds: Thresholds = _SHARE
 
     @property
     def level(self) -> str | None:
@@ -95,7 +101,7 @@ def _quality(k: int, prefix: str) -> dict[str, Kind]:
             True,
         ),
     }
-    return {f"{prefix}{name}": kind for name, kind in measures.items()}
+    return {f"{prefix}{name}": replace(kind, thresholds=_RELATIVE) for name, kind in measures.items()}
 
 
 def _errors(k: int) -> dict[str, Kind]:

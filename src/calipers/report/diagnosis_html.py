@@ -74,7 +74,7 @@ def _layer(finding: Finding, safe: Callable[[str], Any]) -> dict[str, Any]:
         "sentence": wording.sentence(finding.verdict) if finding.verdict and finding.decides else None,
         "compared": bool(compared),
         "interval": _interval_name(finding),
-        "figures": [_figure(figure, compared.get(figure.name)) for figure in figures],
+        "figures": [_figure(finding, figure, compared.get(figure.name)) for figure in figures],
         "charts": [{"svg": safe(chart.svg), "caption": chart.caption} for chart in draw(finding) if chart.svg],
         "examples": [
             {"figure": name, "total": len(named), "rows": [_example(n) for n in named[:_EXAMPLES]]}
@@ -88,7 +88,8 @@ def _interval_name(finding: Finding) -> str:
     return f"{100 * asked:g} % interval" if asked else "interval"
 
 
-def _figure(figure: Figure, compared: Comparison | None) -> dict[str, Any]:
+def _figure(finding: Finding, figure: Figure, compared: Comparison | None) -> dict[str, Any]:
+    before, delta = findings.beside(finding, figure)
     return {
         "name": figure.name,
         "value": findings.value_of(figure),
@@ -98,8 +99,8 @@ def _figure(figure: Figure, compared: Comparison | None) -> dict[str, Any]:
         "warns": bool(figure.warning),
         "meaning": diagnosis_text.meaning(figure),
         "known": figure.value is not None,
-        "baseline": wording.number(compared.baseline if compared else None, figure.digits),
-        "delta": wording.signed(compared.delta if compared else None, figure.digits),
+        "baseline": wording.number(before, figure.digits),
+        "delta": wording.signed(delta, figure.digits),
         "delta_interval": wording.interval(compared.interval if compared else None, figure.digits),
         "label": findings.shown_label(figure, compared),
     }

@@ -87,11 +87,11 @@ def table(finding: Finding) -> tuple[list[str], list[Row]]:
             (f"! {figure.level}" if figure.warning else figure.level or wording.NONE, style or "dim"),
         ]
         if compared:
-            c = compared.get(figure.name)
-            label = findings.shown_label(figure, c)
+            before, delta = findings.beside(finding, figure)
+            label = findings.shown_label(figure, compared.get(figure.name))
             row += [
-                (wording.number(c.baseline if c else None, figure.digits), ""),
-                (wording.signed(c.delta if c else None, figure.digits), ""),
+                (wording.number(before, figure.digits), ""),
+                (wording.signed(delta, figure.digits), ""),
                 (label, _LABELS.get(label, "")),
             ]
         rows.append([*row, (meaning(figure), "dim")])

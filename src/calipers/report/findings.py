@@ -43,6 +43,18 @@ def comparisons_of(finding: Finding) -> dict[str, Comparison]:
     return {c.metric: c for c in finding.verdict.comparisons} if finding.verdict else {}
 
 
+def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None]:
+    """The baseline's value of a figure and the difference; None where there is none."""
+    if finding.verdict is None:
+        return None, None
+    known = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}
+    before = known.get(figure.name)
+    compared = comparisons_of(finding).get(figure.name)
+    if compared:
+        return compared.baseline, compared.delta
+    return before, None if before is None or figure.value is None else figure.value - before
+
+
 def headlines(diagnosis: Diagnosis) -> list[Headline]:
     """Verdicts first, then what warns, then what a search gives, then that nothing else is wrong."""
     found = [*_verdicts(diagnosis), *_warnings(diagnosis)]
