@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from calipers.data import shop
 
-LAYERS = 3
+LAYERS = 3  # of six: half of the work
 OTHER_SHOP = 8  # the seed of a shop with other products and other queries, to train on
 
 
@@ -81,7 +81,7 @@ def _embed(model: Any, tokenizer: Any, texts: Sequence[str]) -> Any:
     return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=1)
 
 
-def _positives(steps: int, rows: int = 32) -> Iterator[list[tuple[str, str]]]:
+def _positives(steps: int, rows: int = 16) -> Iterator[list[tuple[str, str]]]:
     """Batches of a query and an exact product; new queries for every pass over the shop."""
     rng = random.Random(0)
     made = shop.make(seed=OTHER_SHOP, queries=2000)
@@ -100,7 +100,7 @@ def _texts(made: shop.Shop) -> list[str]:
 
 
 def _batch(tokenizer: Any, texts: Sequence[str]) -> Any:
-    return tokenizer(list(texts), return_tensors="pt", padding=True, truncation=True, max_length=32)
+    return tokenizer(list(texts), return_tensors="pt", padding=True, truncation=True, max_length=24)
 
 
 def _tokenizer(folder: Path) -> Any:

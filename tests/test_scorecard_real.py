@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,18 +65,22 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def shelf(minilm: Path, data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    """Trained here, in about two minutes of CPU."""
+def shelf(minilm: Path, data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """Trained here, in some two minutes of one core."""
+    import torch
+
     from tests import adaptation
 
-    folder = tmp_path_factory.mktemp("adapted")
-    dev = [json.loads(line) for line in data("stsb/dev.jsonl").read_text(encoding="utf-8").splitlines()]
-    base = adaptation.make_base(minilm, [row["sentence1"] for row in dev], folder / "base", steps=100)
+    folder, threads = tmp_path_factory.mktemp("adapted"), torch.get_num_threads()
+    torch.set_num_threads(1)  # such small batches gain nothing from a second one
+    general = [json.loads(line) for name in ("stsb/dev", "jsts/valid") for line in data(f"{name}.jsonl").open("rb")]
+    base = adaptation.make_base(minilm, [row["sentence1"] for row in general], folder / "base", steps=200)
     adaptation.adapt_by_mlm(base, folder / "mlm", steps=120)
     adaptation.adapt_by_contrast(base, folder / "contrastive", steps=60, rate=5e-5)
     adaptation.adapt_by_contrast(base, folder / "overdone", steps=60, rate=1e-3)
     shop.write(folder / "shop")
-    return Shelf(folder, data("stsb/test.jsonl"))
+    yield Shelf(folder, data("stsb/test.jsonl"))
+    torch.set_num_threads(threads)
 
 
 def lines(card: Scorecard) -> dict[str, ScoreLine]:

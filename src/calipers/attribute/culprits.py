@@ -47,7 +47,8 @@ def find(scene: Scene, ledger: Ledger, share: Shares) -> Found:
 def make_sure(found: Found, ledger: Ledger) -> frozenset[str] | None:
     """What else to restore so that the verdict is PASS and not only the point estimate: all of the culprits, then the
     next suspects. Where no such set is found, what was found."""
-    if found.tensors is None or ledger.known.get(found.tensors, _UNKNOWN).label == "PASS":
+    known = ledger.seen(found.tensors) if found.tensors is not None else None
+    if found.tensors is None or (known is not None and known.label == "PASS"):
         return found.tensors
     sets = [found.tensors, *(frozenset(part.tensors) for part in found.others)]
 
@@ -57,9 +58,6 @@ def make_sure(found: Found, ledger: Ledger) -> frozenset[str] | None:
 
     count = smallest_prefix(sets, measure, lambda n: f"Restoring the culprits and {n - 1} more parts")
     return found.tensors if count is None else frozenset().union(*sets[:count])
-
-
-_UNKNOWN = Measured(None, "INVALID", passes=False)
 
 
 def _told(parts: Sequence[Group]) -> str:
@@ -76,10 +74,10 @@ def _refine(scene: Scene, chosen: Sequence[Culprit], ledger: Ledger) -> frozense
     hurts = scene.damages([[name] for name in tensors])
     order = [tensors[i] for i in sorted(range(len(tensors)), key=lambda i: -hurts[i])]
     everything = frozenset(tensors)
-    if everything not in ledger.known:
+    whole = ledger.seen(everything)
+    if whole is None:
         return everything
-    # Where the whole passes for sure, so must what is left of it.
-    sure = ledger.known[everything].label == "PASS"
+    sure = whole.label == "PASS"  # then so must be what is left of it
 
     def measure(found: frozenset[str], what: str) -> Measured:
         measured = ledger(found, what)

@@ -30,15 +30,21 @@ class Ledger:
 
     measure: Callable[[frozenset[str], str], Measured]  # the graph with these tensors in float
     budget: int
+    # What is restored with these tensors anyway: sets that come to the same are measured once.
+    closure: Callable[[frozenset[str]], frozenset[str]] = lambda tensors: tensors
     trials: list[Trial] = field(default_factory=list)
     known: dict[frozenset[str], Measured] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __call__(self, tensors: frozenset[str], what: str) -> Measured:
-        if tensors not in self.known:
+        found = self.seen(tensors)
+        if found is None:
             found = self.count(what, lambda: self.measure(tensors, f"{what} (try {len(self.trials) + 1})"))
-            self.known[tensors] = found
-        return self.known[tensors]
+            self.known[self.closure(tensors)] = found
+        return found
+
+    def seen(self, tensors: frozenset[str]) -> Measured | None:
+        return self.known.get(self.closure(tensors))
 
     def count(self, what: str, measure: Callable[[], Measured]) -> Measured:
         """A measurement within the budget, of whatever kind."""

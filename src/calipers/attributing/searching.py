@@ -45,6 +45,8 @@ def search(bench: Bench, figures: Sequence[StageFigure], guilty: StageFigure, le
         )
         return Clues(divergence=parted)
     ledger.measure = lambda tensors, what: bench.try_out(what, lambda target: put_back(tensors, target))
+    if "quantized" not in bench.build_request.given:  # nodes are kept in float, and with them all that they own
+        ledger.closure = lambda tensors: scene.graph.restored_by(scene.graph.owners_of(tensors))
     found = find(scene, ledger, lambda measured: _share(bench, guilty, measured))
     bench.notes += found.notes
     return Clues(_with_kernels(scene, found), parted, scene, found)

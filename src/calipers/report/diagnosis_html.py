@@ -137,7 +137,9 @@ def draw(finding: Finding) -> Iterator[Chart]:
             for f in figures.values()
             if f.name.startswith(start) and f.value is not None and ("/" in f.name or start != "robustness")
         ]
-        yield Chart(charts.bars(rows, title=title, across=across), f"{title}.")
+        marked = any(row.other is not None for row in rows)
+        caption = f"{title}.{' The upright line is the baseline.' if marked else ''}"
+        yield Chart(charts.bars(rows, title=title, across=across), caption)
 
 
 _BARS = (

@@ -117,7 +117,7 @@ def _share(value: float) -> str:
 _WORDS: dict[str, Callable[[Figure], str]] = {
     "ndcg": lambda f: (
         f"The first {f.name.partition('@')[2]} results reach {_share(f.value or 0)} of what the best order would "
-        f"({f.name} {interval_of(f)}, {count_of(f)})."
+        f"({f.name} {value_of(f)}, interval {interval_of(f)}, {count_of(f)})."
     ),
     "zero_recall": lambda f: (
         f"{_share(f.value or 0)} of {f.count:,} queries show nothing relevant among their first results."
