@@ -28,7 +28,7 @@ demo: $(VENV)/.base  ## set up, then measure a real model on the bundled sample
 	@$(BIN)/calipers demo
 
 test: $(VENV)/.dev lint  ## set up, then everything a change must pass: ruff, mypy, pytest
-	@$(BIN)/python -m pytest -m 'not slow'
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m slow
