@@ -121,6 +121,8 @@ def test_thresholds_change_the_label_without_running_a_model(calipers: Run, rows
         (["--metric", "nonsense"], "the baseline has no metric 'nonsense'"),
         (["--confidence", "1.5"], "--confidence must lie between 0 and 1"),
         (["--config", "nowhere.yaml"], "cannot be read"),
+        (["--resamples", "1"], "--resamples must be at least 100 for a verdict, found 1"),
+        (["--worst", "-1"], "--worst must not be negative"),
     ],
 )
 def test_bad_requests_are_one_sentence(calipers: Run, rows: Path, flags: list[str], told: str) -> None:
@@ -128,6 +130,21 @@ def test_bad_requests_are_one_sentence(calipers: Run, rows: Path, flags: list[st
     done = calipers("compare", good, good, "--dataset", rows, *flags)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("content", ["", "thresholds:\n  cosine_spearman: 1, 2\n", "- compare\n", "compare: 3\n"])
+def test_a_config_without_its_section_is_refused(calipers: Run, tmp_path: Path, content: str) -> None:
+    config = tmp_path / "gate.yaml"
+    config.write_text(content)
+    done = calipers("compare", "latest", "latest", "--config", config)
+    assert done.returncode == 2
+    assert "expected a section `compare:`" in done.stderr
+
+
+def test_a_stored_run_cannot_be_asked_for_agreement(calipers: Run) -> None:
+    done = calipers("compare", "20261116-065937-7d618a", "latest", "--unlabelled")
+    assert done.returncode == 2
+    assert "is a stored run: name two models" in done.stderr
 
 
 def test_dead_output_is_invalid_with_its_rows(calipers: Run, rows: Path, tmp_path: Path) -> None:

@@ -82,6 +82,12 @@ def test_edits_reach_the_model_and_case_matters_to_this_one() -> None:
     assert found["robustness"].value == pytest.approx(both)
 
 
+def test_robustness_of_some_queries_is_told_as_a_sample() -> None:
+    made, _ = space(DOCUMENTS, {"q1": ("aaab", {"a": 1}), "q2": ("cd", {"c": 1})})
+    found = figures(retrieval.run(Letters(), made, RankingOptions(k=2, texts=1), SILENT))
+    assert (found["robustness"].exact, found["robustness"].count, found["ndcg@2"].exact) == (False, 1, True)
+
+
 def test_vectors_in_hand_have_no_robustness_and_say_why() -> None:
     made, _ = space(DOCUMENTS, {"q1": ("a", {"a": 1})})
     found = figures(retrieval.run(None, made, RankingOptions(k=2), SILENT))

@@ -10,20 +10,27 @@ from typing import Any
 
 import pytest
 
-from calipers import adapting, api, models
-from calipers.core import SILENT, Result, Scorecard, ScoreLine, read_figures
+from calipers import adapting, api, models, scorecard, verdict
+from calipers.core import SILENT, Outcomes, Result, Scorecard, ScoreLine, read_figures
 from calipers.data import shop
 from calipers.layers import LAYERS, space_of
+from calipers.layers.geometry_parts import GeometryOptions
+from calipers.layers.knowledge_probe import KnowledgeOptions
 from calipers.models import ModelOptions
-from calipers.store import Store
-from calipers.tasks import retrieval
+from calipers.tasks import fill_mask, retrieval, similarity
 from tests.verdicts import result
 
 pytestmark = pytest.mark.slow
 
-PROBED = ("geometry", "knowledge")
-MEASURES = {"retrieval": retrieval.METRICS, **{name: LAYERS[name].metrics for name in PROBED}}
+LAYER_OPTIONS = {"geometry": GeometryOptions(texts=20), "knowledge": KnowledgeOptions()}
+MEASURES = {
+    "retrieval": retrieval.METRICS,
+    "sentence-similarity": similarity.METRICS,
+    "fill-mask": fill_mask.METRICS,
+    **{name: LAYERS[name].metrics for name in LAYER_OPTIONS},
+}
 DATA = shop.load()
+TERMS = verdict.Terms({}, (), resamples=2000, worst=0)
 
 
 @dataclass(frozen=True)
@@ -38,30 +45,38 @@ class Shelf:
         return str(self.folder / name)
 
     def results(self, name: str) -> dict[str, Result]:
-        """The search task and the layers of one model, on vectors that are made once for the layers."""
+        """Everything that the scorecard reads, of one model; encoders go under the head of the base."""
         if name not in self.known:
-            searched = api.evaluate(self.path(name), task="retrieval", dataset=self.path("shop"), resamples=100)
             encoder: Any = models.load(models.find(self.path(name)), ModelOptions(), "encode")
-            corpus, queries = DATA.tables["corpus"].columns["text"], DATA.columns["query"]
-            space = space_of(DATA, encoder.encode(corpus), encoder.encode(queries))
-            space = adapting.probe_space(space, self.path(name), encoder, (), self.path("base"), ModelOptions())
-            layers = {layer: self.run(layer, encoder, space, name) for layer in PROBED}
-            self.known[name] = {"retrieval": searched, **layers}
+            asked = adapting.Request("", mlm_head=self.path("base"))
+            filled = adapting.perplexity(self.path(name), adapting.domain_texts(DATA, 42), asked, SILENT)
+            assert filled
+            self.known[name] = {
+                "retrieval": api.evaluate(encoder, task="retrieval", dataset=self.path("shop"), resamples=100),
+                "sentence-similarity": api.evaluate(encoder, dataset=str(self.sts), resamples=100),
+                "fill-mask": filled,
+                **self.layers(name, encoder),
+            }
         return self.known[name]
 
-    def run(self, layer: str, encoder: Any, space: Any, name: str) -> Result:
-        outcomes = LAYERS[layer].run(encoder, space, LAYERS[layer].options(), SILENT)
-        metrics = {figure.name: figure.value for figure in read_figures(outcomes) if figure.value is not None}
-        return result(name, task=layer, metrics=metrics, outcomes=outcomes)
+    def layers(self, name: str, encoder: Any) -> dict[str, Result]:
+        corpus, queries = DATA.tables["corpus"].columns["text"], DATA.columns["query"]
+        space = space_of(DATA, encoder.encode(corpus), encoder.encode(queries))
+        space = adapting.probe_space(space, self.path(name), encoder, (), self.path("base"), ModelOptions())
+        found = {layer: LAYERS[layer].run(encoder, space, options, SILENT) for layer, options in LAYER_OPTIONS.items()}
+        return {layer: _result(name, layer, outcomes) for layer, outcomes in found.items()}
 
-    def read(self, name: str, adaptation: str) -> Scorecard:
-        asked = adapting.Request(adaptation, str(self.sts), self.path("base"), resamples=2000)
-        sides = [adapting.Side(self.path(side), self.results(side)) for side in ("base", name)]
+    def read(self, name: str, adaptation: Any) -> Scorecard:
         frequency = adapting.query_frequency(DATA, path=self.path("shop"), queries=None, source=DATA.source)
-        store = Store(self.folder / "store")
-        card = adapting.score(asked, sides[0], sides[1], MEASURES, DATA, frequency, store=store)
+        base, other = self.results("base"), self.results(name)
+        card = scorecard.read(adaptation, base, other, MEASURES, frequency=frequency, terms=TERMS)
         print(f"\n{name} as {adaptation}: {card.label}. {card.paragraph}")
         return card
+
+
+def _result(name: str, layer: str, outcomes: Outcomes) -> Result:
+    metrics = {figure.name: figure.value for figure in read_figures(outcomes) if figure.value is not None}
+    return result(name, task=layer, metrics=metrics, outcomes=outcomes)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +88,8 @@ def shelf(minilm: Path, data: Callable[[str], Path], tmp_path_factory: pytest.Te
 
     folder, threads = tmp_path_factory.mktemp("adapted"), torch.get_num_threads()
     torch.set_num_threads(1)  # such small batches gain nothing from a second one
-    general = [json.loads(line) for name in ("stsb/dev", "jsts/valid") for line in data(f"{name}.jsonl").open("rb")]
+    files = [data(name).read_text(encoding="utf-8") for name in ("stsb/dev.jsonl", "jsts/valid.jsonl")]
+    general = [json.loads(line) for text in files for line in text.splitlines()]
     base = adaptation.make_base(minilm, [row["sentence1"] for row in general], folder / "base", steps=200)
     adaptation.adapt_by_mlm(base, folder / "mlm", steps=120)
     adaptation.adapt_by_contrast(base, folder / "contrastive", steps=60, rate=5e-5)

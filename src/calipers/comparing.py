@@ -26,6 +26,7 @@ from calipers.models import ModelOptions
 from calipers.store import Store
 from calipers.tasks import agreement
 
+FEWEST_RESAMPLES = 100  # with fewer, an interval is a few numbers
 _RUN_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
 Side = str | Model | Result  # a reference to a model, a stored run's id, or either of them in hand
@@ -102,7 +103,8 @@ def agree(
     first, asked = _load(baseline, task.ability, asked), replace(asked, task=task.name)
 
     def result(both: agreement.Both) -> Result:
-        return _evaluate(both, asked, resamples, confidence, None, True, progress)
+        found = _evaluate(both, asked, resamples, confidence, None, True, progress)
+        return replace(found, run_id="")  # it is of two models, and not stored
 
     verdicts = []
     for side in candidates:
@@ -139,6 +141,8 @@ def _reason(error: InvalidOutput) -> str:
 
 
 def _load(side: str | Model, ability: str, asked: Protocol) -> Model:
+    if isinstance(side, str) and _RUN_ID.fullmatch(side) and not Path(side).exists():
+        raise RequestError(f"--unlabelled asks the models themselves, and {side!r} is a stored run: name two models")
     return models.load(models.find(side), asked.model_options, ability) if isinstance(side, str) else side
 
 
@@ -167,6 +171,10 @@ def _terms(
     asked: Protocol,
     worst: int,
 ) -> tuple[list[Metric], verdict.Terms]:
+    if resamples < FEWEST_RESAMPLES:
+        raise RequestError(f"--resamples must be at least {FEWEST_RESAMPLES} for a verdict, found {resamples}")
+    if worst < 0:
+        raise RequestError(f"--worst must not be negative, found {worst}")
     if not 0 < confidence < 1:
         raise RequestError(f"--confidence must lie between 0 and 1, found {confidence:g}")
     task = catalogue.find(first.task)

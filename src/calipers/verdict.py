@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 SEVERITY: tuple[Label, ...] = ("PASS", "AT_RISK", "INCONCLUSIVE", "REGRESSION", "INVALID")
 PERMUTATIONS = 9_999
 MOST_TO_LEAVE_OUT = 20_000  # beyond, leaving out one example at a time takes minutes
-_MOST_USEFUL = 100_000_000  # examples; more than this settles nothing in practice
+_MOST_USEFUL = 1_000_000  # examples; who needs more is too close to a threshold to be settled in practice
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,7 @@ def _compare_metric(
     losses = losses[~np.isnan(losses)]
     confidence = None if interval is None else float((labels(losses, thresholds) == estimate).mean())
     sure = confidence is not None and confidence >= terms.confidence
+    unsettled = not sure and interval is not None
     return Comparison(
         metric=metric.name,
         higher_is_better=metric.higher_is_better,
@@ -240,7 +241,7 @@ def _compare_metric(
         p_value=_p_value(added, b - a, terms),
         adjusted_p=None,
         examples=examples,
-        settled_by=None if sure else _settled_by(float(here[0]), losses, thresholds, examples, terms.confidence),
+        settled_by=_settled_by(float(here[0]), losses, thresholds, examples, terms.confidence) if unsettled else None,
         thresholds=thresholds,
         decides=metric.name in terms.deciding,
         digits=metric.digits,

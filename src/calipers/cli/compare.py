@@ -28,7 +28,8 @@ _FAIL_ON = ("regression", "inconclusive", "at-risk")
     "metrics",
     multiple=True,
     metavar="NAME",
-    help="Compare this metric, and let the verdict hang on it; `all` compares all. Default: the primary one decides.",
+    help="Compare this metric, and let the verdict hang on it. `all` shows all, and the primary one decides, as by "
+    "default.",
 )
 @options.option(
     "Verdict",
@@ -49,7 +50,7 @@ _FAIL_ON = ("regression", "inconclusive", "at-risk")
     "Verdict",
     "--fail-on",
     type=click.Choice(_FAIL_ON),
-    help="From which label on the exit code is 1. Default: regression.",
+    help="Besides REGRESSION and INVALID, let AT_RISK or INCONCLUSIVE be exit code 1. Default: neither.",
 )
 @options.option("Verdict", "--resamples", type=int, metavar="N", help="Of the bootstrap. Default: 10000.")
 @options.option(
@@ -89,7 +90,8 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     BASELINE and each CANDIDATE is a model, as in `calipers eval`, or a stored run: its id, or `latest`.
 
     \b
-    Labels (cosine_spearman: 2 / 4 points; every other metric: 5 % / 10 % of the baseline; --threshold changes it):
+    Labels, by two thresholds (cosine_spearman: 2 and 4 points; cosine_drift and kl
+    of --unlabelled: 0.01 and 0.05; all others: 5 % and 10 % of the baseline):
       PASS          worse by less than the first number, or better
       AT_RISK       worse by less than the second
       REGRESSION    worse by more than that

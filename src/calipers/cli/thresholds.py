@@ -58,7 +58,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
         raise click.UsageError(f"--config {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
-    section = (content or {}).get("compare", {}) if isinstance(content or {}, Mapping) else None
+    section = content.get("compare") if isinstance(content, Mapping) else None
     if not isinstance(section, Mapping):
         raise click.UsageError(f"--config {path}: expected a section `compare:` with {', '.join(_KEYS)}")
     if unknown := [str(key) for key in section if key not in _KEYS]:

@@ -8,6 +8,7 @@ them gives its interval, and a paired one that of a difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,7 @@ def assemble(space: Space, found: Found, parts: Sequence[Part], options: Ranking
 def make_figures(parts: Sequence[Part], columns: Columns, options: RankingOptions) -> list[Figure]:
     """Every figure in the order of METRICS; an unknown one says why."""
     unit = {name: part.unit for part in parts for name in part.columns}
+    sampled = {name for part in parts if not part.exact for name in part.columns}
     why = {name: reason for part in parts for name, reason in part.unknown.items()}
     known = [m for m in measures(options) if m.name in unit and np.isfinite(columns[m.name]).any()]
     drawn = {}
@@ -103,7 +105,8 @@ def make_figures(parts: Sequence[Part], columns: Columns, options: RankingOption
     for metric in measures(options):
         if metric.name in drawn:
             values = columns[metric.name][np.isfinite(columns[metric.name])]
-            figures.append(_figure(metric, values, drawn[metric.name], unit[metric.name], options))
+            figure = _figure(metric, values, drawn[metric.name], unit[metric.name], options)
+            figures.append(replace(figure, exact=metric.name not in sampled))
         elif metric.name in why:
             figures.append(_unknown(metric, why[metric.name], options))
         elif metric.name in unit:

@@ -20,8 +20,7 @@ from calipers.metrics.ranking import Rankings
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NAMED = 25  # queries that are shown for a figure
-_LONG = 80  # letters of a document that a note quotes
+_NAMED, _LONG = 25, 80  # queries that are shown for a figure; letters of a document that a note quotes
 _EXACT, _COMPLEMENT = 3.0, 1.0  # grades of ESCI
 
 __all__ = ["Found", "Kind", "Part", "RankingOptions", "kinds"]
@@ -40,6 +39,7 @@ class Part:
     unknown: dict[str, str] = field(default_factory=dict)
     named: tuple[Named, ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
+    exact: bool = True  # False: of a sample of the queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +324,13 @@ def edited(model: Encoder | None, space: Space, found: Found, options: RankingOp
         mean = np.where(has.any(axis=0), np.where(has, table, 0.0).sum(axis=0) / has.sum(axis=0), np.nan)
     unknown = {name: "no query can be edited so" for name in columns if name not in known}
     named = _changed(space, rows, each, columns)
-    return Part({"robustness": mean, **known}, unknown=unknown, named=named, counts={"edited_queries": len(rows)})
+    return Part(
+        {"robustness": mean, **known},
+        unknown=unknown,
+        named=named,
+        counts={"edited_queries": len(rows)},
+        exact=len(rows) == len(space.queries),
+    )
 
 
 def _edited(

@@ -73,7 +73,8 @@ def _subtitle(result: Result) -> str:
     parts = [result.task, code(source.path)]
     parts += [f"configuration {code(source.name)}"] if source.name else []
     parts += [f"split {code(source.split)}"] if source.split else []
-    return " · ".join([*parts, wording.plural(unit, len(result.outcomes)), f"run {code(result.run_id)}"])
+    run = [f"run {code(result.run_id)}"] if result.run_id else []
+    return " · ".join([*parts, wording.plural(unit, len(result.outcomes)), *run])
 
 
 def _verdict(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:

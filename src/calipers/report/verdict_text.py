@@ -61,7 +61,8 @@ def heading(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 
 
 def _model(result: Result) -> str:
-    return f"{result.model.model_id}  ({result.model.backend}, {result.model.device}, run {result.run_id})"
+    run = f", run {result.run_id}" if result.run_id else ""
+    return f"{result.model.model_id}  ({result.model.backend}, {result.model.device}{run})"
 
 
 def _candidate(verdict: Verdict) -> str:
@@ -219,6 +220,8 @@ def _show_notes(console: Console, verdict: Verdict) -> None:
     """One line a metric; what the closing sentence says is left to it."""
     told_below = wording.deciding(verdict)
     own = [c for c in verdict.comparisons if c is not told_below and (not c.reason or c.reason != verdict.reason)]
+    for warning in verdict.candidate.outcomes.notes if verdict.candidate else ():
+        _say(console, f"note: {printable(warning)}", "dim")
     for metric, told in [(c.metric, told) for c in own if (told := wording.note(c, wording.unit(verdict)))]:
         _say(console, f"{metric}: {told}", "dim")
 

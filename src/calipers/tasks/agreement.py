@@ -107,8 +107,15 @@ def run_encoders(models: Both, dataset: Dataset, options: Any, progress: Progres
     }
     if a.shape[1] == b.shape[1]:
         columns["cosine_drift"] = agreement.cosine_drift(a, b)
+    notes = [f"{len(dataset) - len(ids)} repeated texts count once"] if len(ids) < len(dataset) else []
+    if "cosine_drift" not in columns:
+        notes.append(f"cosine_drift is unknown: the vectors have {a.shape[1]} and {b.shape[1]} dimensions")
     return Outcomes(
-        ids, columns, texts={"text": tuple(texts)}, counts={"texts": len(ids), "repeated": len(dataset) - len(ids)}
+        ids,
+        columns,
+        texts={"text": tuple(texts)},
+        counts={"texts": len(ids), "repeated": len(dataset) - len(ids)},
+        notes=tuple(notes),
     )
 
 
