@@ -202,7 +202,7 @@ CASES: list[tuple[str, Build, int, tuple[str, ...]]] = [
     ("code of its own", model(minilm_with(weights=1, config__json=CODE)), 3, ("/model", "--trust-remote-code")),
     ("hub model offline", command("eval -m no/model --dataset {pairs}"), 3, ("'no/model'", "HF_HUB_OFFLINE")),
     ("truncated onnx", model(graph(lookup(), keep=0.5)), 3, ("ONNX Runtime cannot load", "model.onnx")),
-    ("empty onnx", model(graph(lookup(), keep=0.0)), 3, ("ONNX Runtime cannot load", "model.onnx")),
+    ("empty onnx", model(graph(lookup(), keep=0.0)), 3, ("model.onnx", "is empty: expected an ONNX graph")),
     ("a graph of pictures", model(graph(picture())), 3, ("'image'", "tensor(float)[1, 3, 224, 224]", "token ids")),
     ("no tokenizer", model(graph(lookup(), tokenizer=None)), 3, ("no tokenizer", "tokenizer.json", "--model-id")),
     ("broken tokenizer, onnx", model(graph(lookup(), tokenizer="{")), 3, ("tokenizer.json", "is not a tokenizer")),

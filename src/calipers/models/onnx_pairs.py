@@ -108,7 +108,7 @@ def _refuse_embeddings(file: Path, config: dict[str, Any], labels: int) -> None:
 
     >>> _refuse_embeddings(Path("m.onnx"), {"hidden_size": 384}, labels=384)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    calipers.core.ModelError: m.onnx cannot score pairs: it gives 384 numbers for one ...
+    calipers.core.errors.ModelError: m.onnx cannot score pairs: it gives 384 numbers for one ...
     """
     named = config.get("id2label")
     expected = len(named) if isinstance(named, dict) else None
