@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from calipers.data import shop
 
-LAYERS = 3  # of six: half of the work
 OTHER_SHOP = 8  # the seed of a shop with other products and other queries, to train on
 
 
 def make_base(minilm: Path, sentences: Sequence[str], folder: Path, *, steps: int) -> Path:
-    """The first layers of all-MiniLM-L6-v2 with an MLM head, which it lacks: trained on general sentences, the encoder
-    left as it is."""
+    """all-MiniLM-L6-v2 with an MLM head, which it lacks: trained on general sentences, the encoder left as it is.
+
+    All six layers: the first three alone know little about similarity (55.9 on STS-B), so any contrast improves them.
+    """
     torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(minilm, num_hidden_layers=LAYERS)
-    model = AutoModelForMaskedLM.from_pretrained(minilm, config=config)
+    model = AutoModelForMaskedLM.from_pretrained(minilm)
     model.base_model.requires_grad_(False)
     train_mlm(model, _tokenizer(minilm), sentences, steps=steps, rate=2e-3)
     return _save(model, minilm, folder)

@@ -90,9 +90,9 @@ def shelf(minilm: Path, data: Callable[[str], Path], tmp_path_factory: pytest.Te
     torch.set_num_threads(1)  # such small batches gain nothing from a second one
     files = [data(name).read_text(encoding="utf-8") for name in ("stsb/dev.jsonl", "jsts/valid.jsonl")]
     general = [json.loads(line) for text in files for line in text.splitlines()]
-    base = adaptation.make_base(minilm, [row["sentence1"] for row in general], folder / "base", steps=200)
-    adaptation.adapt_by_mlm(base, folder / "mlm", steps=120)
-    adaptation.adapt_by_contrast(base, folder / "contrastive", steps=60, rate=5e-5)
+    base = adaptation.make_base(minilm, [row["sentence1"] for row in general], folder / "base", steps=150)
+    adaptation.adapt_by_mlm(base, folder / "mlm", steps=80)
+    adaptation.adapt_by_contrast(base, folder / "contrastive", steps=40, rate=2e-5)
     adaptation.adapt_by_contrast(base, folder / "overdone", steps=60, rate=1e-3)
     shop.write(folder / "shop")
     yield Shelf(folder, data("stsb/test.jsonl"))
