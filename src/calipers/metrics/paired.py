@@ -55,11 +55,13 @@ def permutation_p(differences: Floats, delta: float, *, permutations: int, seed:
     if not each.any():
         return 1.0
     rng = np.random.default_rng(seed)
-    seen, bound = 0, abs(delta) * (1 - 1e-12)
+    seen, bound, values = 0, abs(delta) * (1 - 1e-12), each.astype(np.float32)
     for start in range(0, permutations, 256):
-        signs = rng.integers(0, 2, size=(min(256, permutations - start), len(each)), dtype=np.int8)
+        rows = min(256, permutations - start)
+        bits = rng.integers(0, 256, size=(rows, -(-len(each) // 8)), dtype=np.uint8)  # a sign is one bit
+        signs = np.unpackbits(bits, axis=1, count=len(each)).astype(np.float32)
         # Σ ±dᵢ = 2·Σ of those drawn + − Σ of all
-        means = (2.0 * (signs.astype(np.float32) @ each.astype(np.float32)) - each.sum()) / len(each)
+        means = (2.0 * (signs @ values) - each.sum()) / len(each)
         seen += int((np.abs(means) >= bound).sum())
     return (seen + 1) / (permutations + 1)
 
