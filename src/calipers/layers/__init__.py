@@ -13,9 +13,7 @@ from calipers.layers.retrieval import LAYER as RETRIEVAL
 from calipers.layers.semantic_gap import LAYER as SEMANTIC_GAP
 from calipers.layers.space import Groups, Layer, Pairs, Space, Texts, space_of
 
-LAYERS: dict[str, Layer] = {
-    layer.name: layer for layer in (GEOMETRY, RETRIEVAL, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)
-}
+LAYERS: dict[str, Layer] = {layer.name: layer for layer in (GEOMETRY, RETRIEVAL, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)}
 
 __all__ = ["LAYERS", "Groups", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
 
