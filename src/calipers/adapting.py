@@ -74,8 +74,8 @@ def check(adaptation: str | None, baseline: object, sts: str | None) -> None:
 
 
 def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -> Any:
-    """The masked language model on this model's own states: its own head, or that of `mlm_head`. None where there is
-    neither: an embedding model has usually lost its head."""
+    """The masked language model on this model's own states: under its own head if it has one, else under that of
+    `mlm_head`. None where there is neither: an embedding model has usually lost its head."""
     if not isinstance(model, str):
         return model if isinstance(model, ShowsHalo) else None
     source = models.find(model)
@@ -91,7 +91,7 @@ def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -
         allow_pickle=options.allow_pickle,
         trust_remote_code=options.trust_remote_code,
     )
-    if _has_head(source):
+    if _has_head(source, wish):
         return models.load(source, wish, "fill-mask")
     if mlm_head is None:
         return None
@@ -103,11 +103,11 @@ def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -
     return torch_masked.graft(source, head, wish)
 
 
-def _has_head(source: models.Source) -> bool:
-    if source.path is None:
-        return False
-    made = str((read_json(source.path / "config.json").get("architectures") or [""])[0])
-    return made.endswith(("ForMaskedLM", "ForPreTraining"))
+def _has_head(source: models.Source, options: ModelOptions) -> bool:
+    from calipers.models.torch_weights import find_folder
+
+    made = read_json(find_folder(source, options) / "config.json").get("architectures") or [""]
+    return str(made[0]).endswith(("ForMaskedLM", "ForPreTraining"))
 
 
 def probe_space(

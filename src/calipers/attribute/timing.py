@@ -13,14 +13,15 @@ from calipers.build import Batch, Graph, open_graph
 _ROUNDS = 5
 
 
-def p50s(graphs: Sequence[Path], batches: Sequence[Batch], *, provider: str) -> list[float]:
-    """The median time of a batch in milliseconds, one thread, for each graph. They take turns row by row, so that what
-    else the machine does slows them all alike."""
+def latencies(graphs: Sequence[Path], batches: Sequence[Batch], *, provider: str) -> list[tuple[float, float]]:
+    """Median and 95th percentile of the time of a batch in milliseconds, one thread, for each graph. They take turns
+    row by row, so that what else the machine does slows them all alike."""
     opened = [open_graph(path, provider=provider, what=str(path)) for path in graphs]
     for graph in opened:
         graph.run(batches[0])
     seconds = [[_clock(graph, batch) for graph in opened] for _ in range(_ROUNDS) for batch in batches]
-    return [round(float(ms), 3) for ms in np.median(np.array(seconds) * 1000, axis=0)]
+    middle, high = np.percentile(np.array(seconds) * 1000, [50, 95], axis=0)
+    return [(round(float(a), 3), round(float(b), 3)) for a, b in zip(middle, high, strict=True)]
 
 
 def _clock(graph: Graph, batch: Batch) -> float:

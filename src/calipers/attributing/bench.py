@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calipers import api, build, comparing, tasks
+from calipers.attribute import timing
 from calipers.attribute.search import Measured
 from calipers.attributing.request import Request
 from calipers.build.calibrate import calibration_settings
+from calipers.build.inputs import single
 from calipers.core import Comparison, InferenceError, Metric, Progress, Result, Task
 from calipers.models import ModelOptions
 from calipers.store import Store
 
 _SEARCH_RESAMPLES = 1_000
+_TIMED = 8  # rows
 
 
 @dataclass
@@ -99,6 +102,12 @@ class Bench:
         found = self.compare(self.baseline, result)
         value = result.metrics[self.metric.name]
         return Measured(value, found.label, found.estimate == "PASS", len(nodes), result)
+
+    def latencies(self, graphs: Sequence[Path]) -> list[tuple[float, float]]:
+        """p50 and p95 of each, in milliseconds for one row on one thread, timed in turn."""
+        self.progress.start("Timing", 0)
+        wanted = self.build_request
+        return timing.latencies(graphs, single(wanted.rows.take(_TIMED), wanted.shape), provider=wanted.provider)
 
     def ranges(self, graph: build.FloatGraph, recipe: build.Recipe) -> build.Ranges | None:
         """Those that the build took, where they are of this graph, these rows and this method; else taken now."""

@@ -7,17 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from calipers import build
-from calipers.attribute import fix, timing
+from calipers.attribute import fix
 from calipers.attribute.culprits import Found, make_sure
 from calipers.attribute.scene import Scene, requantize
 from calipers.attribute.search import Ledger, Measured, OutOfBudget
 from calipers.attributing.bench import Bench
 from calipers.attributing.searching import stage_before
 from calipers.build.graphs import content_size
-from calipers.build.inputs import single
 from calipers.core import BillLine, Fix, InferenceError, Label, RequestError, StageFigure
-
-_TIMED = 8  # rows
 
 
 def mend(
@@ -134,10 +131,7 @@ def _bill(
     nodes: tuple[str, ...],
 ) -> Fix:
     value, label, passed = _measure(bench, target)
-    bench.progress.start("Timing", 0)
-    wanted = bench.build_request
-    rows = single(wanted.rows.take(_TIMED), wanted.shape)
-    times = timing.p50s([sound, Path(guilty.path), target], rows, provider=wanted.provider)
+    times = [p50 for p50, _ in bench.latencies([sound, Path(guilty.path), target])]
     bill = (
         BillLine("float", before.value, before.label, content_size(sound), times[0]),
         BillLine("broken", guilty.value, guilty.label, guilty.size, times[1]),
