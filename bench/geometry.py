@@ -76,14 +76,17 @@ def describe(part: Part) -> str:
 
 
 def search_share(vectors: np.ndarray, asking: int) -> dict[str, float]:
-    """The rate of sgemm is taken before and after: what else runs on the machine slows both."""
+    """The middle one of three rounds; the rate of sgemm is taken around each: what else runs slows both."""
     rows = np.sort(figures_of.sample(len(vectors), asking, seed=0))
-    before = sgemm_rate()
-    seconds, memory, _ = timed(lambda: neighbours.nearest_own(vectors, rows, 10))
-    rate = (before + sgemm_rate()) / 2
-    share = 2 * asking * len(vectors) * vectors.shape[1] / seconds / 1e9 / rate
-    show("neighbour search", seconds, memory, f"{asking} ask, {share:.0%} of sgemm ({rate:.0f} GFLOP/s)")
-    return {"seconds": seconds, "share_of_sgemm": share, "sgemm_gflops": rate, "peak_mb": memory}
+    rounds = []
+    for _ in range(3):
+        before = sgemm_rate()
+        seconds, memory, _ = timed(lambda: neighbours.nearest_own(vectors, rows, 10))
+        rate = (before + sgemm_rate()) / 2
+        share = 2 * asking * len(vectors) * vectors.shape[1] / seconds / 1e9 / rate
+        show("neighbour search", seconds, memory, f"{asking} ask, {share:.0%} of sgemm ({rate:.0f} GFLOP/s)")
+        rounds.append({"seconds": seconds, "share_of_sgemm": share, "sgemm_gflops": rate, "peak_mb": memory})
+    return sorted(rounds, key=lambda found: found["share_of_sgemm"])[1]
 
 
 def others(vectors: np.ndarray, asking: int = 1000, pairs: int = 4000) -> dict[str, float]:

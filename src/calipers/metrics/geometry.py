@@ -91,10 +91,14 @@ def ratio_estimate(part: Floats, whole: Floats) -> Estimate:
 # --- rows --------------------------------------------------------------------------------------------------------
 
 
-def unit(rows: NDArray[Any]) -> Vectors:
-    """Rows of length 1, float32, a new array."""
-    rows = np.asarray(rows, dtype=np.float32)
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+def unit(rows: NDArray[Any], out: Vectors | None = None) -> Vectors:
+    """Rows of length 1, float32, a new array or the first rows of `out`; a row of zeros becomes NaN."""
+    found = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
+    for start in range(0, len(rows), _BLOCK):
+        part = np.asarray(rows[start : start + _BLOCK], dtype=np.float32)
+        lengths = np.sqrt(np.einsum("ij,ij->i", part, part))
+        np.divide(part, lengths[:, None], out=found[start : start + len(part)])
+    return found
 
 
 def windows(vectors: NDArray[Any], rows: int = _WINDOW) -> Iterator[tuple[int, Vectors]]:
