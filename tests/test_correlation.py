@@ -47,7 +47,7 @@ def test_both_agree_with_scipy_on_ties(rows: list[tuple[int, int]]) -> None:
 @given(few_values, st.integers(0, 2**32))
 def test_a_resample_by_counts_equals_the_repeated_rows(rows: list[tuple[int, int]], seed: int) -> None:
     x, y = np.array(rows, dtype=float).T
-    counts = draw(len(x), 5, np.random.default_rng(seed))
+    counts = draw(len(x), 5, np.random.default_rng(seed)).astype(int)
     for statistic, plain in ((spearman_statistic, spearman), (pearson_statistic, pearson)):
         found = statistic(x, y)(counts)
         wanted = [plain(np.repeat(x, c), np.repeat(y, c)) for c in counts.T]

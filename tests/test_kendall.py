@@ -65,7 +65,7 @@ def test_a_bootstrap_of_continuous_columns_equals_scipy_on_the_repeated_rows() -
     rng = np.random.default_rng(0)
     x = rng.normal(size=1000)
     y = x + rng.normal(size=1000)
-    counts = draw(1000, 4, rng)
+    counts = draw(1000, 4, rng).astype(int)
     np.testing.assert_allclose(kendall_statistic(x, y)(counts), repeated_tau(x, y, counts), rtol=0, atol=1e-12)
 
 

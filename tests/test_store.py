@@ -296,3 +296,14 @@ def test_runs_are_removed_on_the_command_line(calipers: Run, place: Store) -> No
     missing = calipers("runs", "rm", "run-1", "")
     assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
     assert [line.run_id for line in place.list()] == ["run-1"]
+
+
+def test_a_run_whose_facts_another_version_wrote_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    kept.save(make("20250101-000000-aaaaaa"))
+    with closing(sqlite3.connect(tmp_path / "calipers.db")) as database, database:
+        facts = json.loads(database.execute("SELECT facts FROM runs").fetchone()[0])
+        del facts["options"]
+        database.execute("UPDATE runs SET facts = ?", (json.dumps(facts),))
+    with pytest.raises(RequestError, match="another version of calipers"):
+        kept.load("latest")

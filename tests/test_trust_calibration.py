@@ -129,7 +129,7 @@ def test_auroc_of_a_resample_is_that_of_the_repeated_examples() -> None:
     counts = bootstrap.draw(40, 6, np.random.default_rng(0))
     found = auroc_statistic(scores, labels)(counts)
     for r in range(6):
-        rows = np.repeat(np.arange(40), counts[:, r])
+        rows = np.repeat(np.arange(40), counts[:, r].astype(int))
         assert found[r] == pytest.approx(roc_auc_score(labels[rows], scores[rows]), abs=1e-12)
 
 
@@ -159,7 +159,7 @@ def test_ece_of_a_resample_keeps_the_bins() -> None:
     counts = bootstrap.draw(120, 3, np.random.default_rng(1))
     bins = equal_mass_bins(p)
     for r in range(3):
-        rows = np.repeat(np.arange(120), counts[:, r])
+        rows = np.repeat(np.arange(120), counts[:, r].astype(int))
         assert ece_statistic(p, y)(counts)[r] == pytest.approx(ece_loop(p[rows], y[rows], bins[rows]), abs=1e-12)
 
 

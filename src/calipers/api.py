@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +254,8 @@ def measure(
 
 
 def environment() -> dict[str, Any]:
+    from importlib import metadata  # here, because it takes as long to import as two stored runs take to read
+
     versions = {"calipers": calipers.__version__}
     for package in _PACKAGES:
         try:

@@ -11,7 +11,6 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +114,8 @@ def _own_digest(parts: tuple[str, ...]) -> str:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
+    from importlib import metadata
+
     found = []
     for package in PACKAGES:
         try:

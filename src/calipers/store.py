@@ -104,7 +104,14 @@ class Store:
             raise RequestError(f"the run {run_id} was removed by another process")
         facts = json.loads(found[0])
         told = {"counts": facts.pop("counts", {}), "notes": tuple(facts.pop("outcome_notes", ()))}
-        return _result(facts, replace(_read_outcomes(self._outcomes_file(run_id)), **told))
+        outcomes = replace(_read_outcomes(self._outcomes_file(run_id)), **told)
+        try:
+            return _result(facts, outcomes)
+        except (KeyError, TypeError) as error:
+            raise RequestError(
+                f"the run {run_id} was written by another version of calipers, whose facts this one cannot read "
+                "(calipers eval makes it anew, calipers runs rm takes it away)"
+            ) from error
 
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)

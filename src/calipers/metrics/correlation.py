@@ -7,11 +7,12 @@ A correlation is NaN where one of the columns is constant.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -20,6 +21,7 @@ Statistic = Callable[[Counts], Floats]
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
+_EXACT_IN_FLOAT32 = 4096  # examples: their squared number is 2²⁴
 
 
 def pearson(x: Floats, y: Floats) -> float:
@@ -73,19 +75,34 @@ def pearson_statistic(x: Floats, y: Floats) -> Statistic:
 
 
 def spearman_statistic(x: Floats, y: Floats) -> Statistic:
-    """Memory: half a dozen arrays of the shape of `counts`, in float64."""
+    """Memory: four arrays of the shape of `counts`, which a thread keeps for the next call.
+
+    Everything happens in the order of the column with more distinct values, where ranks are running sums; the other
+    column only needs sums over its groups of equal values. Counts, ranks and their products are whole numbers and
+    halves: up to 4,096 examples none needs more than 24 bits, and float32 holds them exactly in half of the memory.
+    """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    few, many = sorted((x, y), key=lambda values: len(np.unique(values)))
-    # In the order of the column with more distinct values, half of the work is running sums in place.
+    few, many = sorted((x, y), key=lambda values: len(_tie_starts(np.sort(values))))
     order = np.argsort(many, kind="stable")
-    rank_many, rank_few = _rank_statistic(many[order]), _rank_statistic(few[order])
+    share_ties = _tie_sharing(many[order])
+    by_few = np.argsort(few[order], kind="stable")
+    starts = _tie_starts(few[order][by_few])
+    kind = np.float32 if len(x) <= _EXACT_IN_FLOAT32 else np.float64
+
+    def group_sums(rows: Floats) -> Floats:
+        return np.add.reduceat(_take(rows, by_few, "moved"), starts, axis=0).astype(np.float64)
 
     def statistic(counts: Counts) -> Floats:
-        weights = np.asarray(counts, dtype=np.float64)[order]
-        ranks, spread_many = rank_many(weights)
-        other, spread_few = rank_few(weights)
+        given = _scratch("given", counts.shape, kind)
+        given[:] = counts
+        weights = _take(given, order, "weights")
+        n = weights.sum(axis=0, dtype=np.float64)
+        sizes = group_sums(weights)
+        ranks, spread_many = share_ties(weights, n)
         ranks *= weights
-        return _ratio(np.einsum("ij,ij->j", ranks, other), spread_many, spread_few, floor=0.0)
+        centred = np.cumsum(sizes, axis=0) - sizes / 2 - n / 2  # one of the two is enough
+        covariance = np.einsum("ij,ij->j", group_sums(ranks), centred)
+        return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
     return statistic
 
@@ -174,38 +191,70 @@ def _inversions(weights: Floats, ones: Places, zeros: Places, before_group: Plac
     return np.asarray(np.einsum("ij,ij->j", weights[zeros], ones_beside))
 
 
-def _rank_statistic(values: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Mean ranks less their mean, of every example in every resample, and the sum of their squares."""
-    order = np.argsort(values, kind="stable")
-    in_order = bool((np.diff(order) > 0).all())
-    ordered = values[order]
-    first_of_tie = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    group = np.searchsorted(ordered[first_of_tie], values)
-    untied = len(first_of_tie) == len(values)
+def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
+    """Mean ranks less a half, of every example in every resample, and the sum of their squares about their mean.
 
-    def ranks(weights: Floats) -> tuple[Floats, Floats]:
-        tied = weights if in_order else weights[order]
-        if not untied:
-            tied = np.add.reduceat(tied, first_of_tie, axis=0)
-        up_to = _running_sum(tied)
-        n = up_to[-1].copy()
-        # A tie group of t examples, the last of them in place p, has the mean rank p - (t - 1) / 2; the mean of all
-        # ranks is (n + 1) / 2, and the sum of their squared distances from it (n³ - Σ t³) / 12, whatever the ties.
-        halves = tied * 0.5
+    A group of t examples with p before them has the mean rank p + (t + 1) / 2. Alone in its group, an example has its
+    own count as t; only real ties need more.
+    """
+    starts = _tie_starts(ordered)
+    sizes = np.diff(starts, append=len(ordered))
+    first, size = starts[sizes > 1], sizes[sizes > 1]
+    members = np.repeat(first - np.cumsum(size) + size, size) + np.arange(size.sum())
+
+    def share(weights: Floats, n: Floats) -> tuple[Floats, Floats]:
+        up_to = _run_up(weights, "ranks")
+        ends = up_to[first + size - 1]
+        before = np.where(first[:, None] > 0, up_to[first - 1], 0.0)
+        halves = np.multiply(weights, 0.5, out=_scratch("moved", weights.shape, weights.dtype))
         up_to -= halves
-        halves *= tied
-        spread = (n**3 - 2 * np.einsum("ij,ij->j", halves, tied)) / 12
-        up_to -= n / 2
-        return up_to if untied and in_order else up_to[group], spread
+        up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
+        halves *= weights
+        cubes = 2.0 * np.einsum("ij,ij->j", halves, weights).astype(np.float64)
+        cubes += ((ends - before) ** 3).sum(axis=0) - (weights[members] ** 3).sum(axis=0)
+        return up_to, _spread(n, cubes)
 
-    return ranks
+    return share
 
 
-def _running_sum(rows: Floats, block: int = 32) -> Floats:
+def _tie_starts(ordered: Floats) -> Places:
+    """Where each group of equal values begins."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+
+
+def _spread(n: Floats, cubes: Floats) -> Floats:
+    """The sum of squared distances of mean ranks from their mean: (n³ - Σ t³) / 12 for groups of t."""
+    return (n**3 - cubes) / 12
+
+
+_kept = threading.local()  # arrays of bytes by name
+
+
+def _scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
+    """An array of this thread, used again under its name: fresh pages cost more than what is done with them."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    if len(getattr(_kept, name, b"")) < size:
+        setattr(_kept, name, np.empty(size, np.uint8))
+    kept: NDArray[np.uint8] = getattr(_kept, name)
+    return kept[:size].view(kind).reshape(shape)
+
+
+def _take(rows: Floats, places: Places, name: str) -> Floats:
+    """rows[places], in scratch."""
+    return np.take(rows, places, axis=0, out=_scratch(name, (len(places), rows.shape[1]), rows.dtype), mode="clip")
+
+
+def _running_sum(rows: Floats) -> Floats:
     """np.cumsum(rows, axis=0), four times faster: whole rows are added at once, inside blocks and then across them."""
+    return _run_up(rows, "sums").copy()
+
+
+def _run_up(rows: Floats, name: str, block: int = 32) -> Floats:
+    """The same, in scratch."""
     n, width = rows.shape
-    padded = np.zeros((-(-n // block) * block, width))
+    padded = _scratch(name, (-(-n // block) * block, width), rows.dtype)
     padded[:n] = rows
+    padded[n:] = 0.0
     blocks = padded.reshape(-1, block, width)
     for i in range(1, block):
         blocks[:, i] += blocks[:, i - 1]
