@@ -123,6 +123,14 @@ def test_nothing_lost_is_said_so() -> None:
     assert "one stage only" in stages.sentence(FLOATS[:1], [], "x")
 
 
+def test_a_loss_that_passes_is_not_called_nothing() -> None:
+    found = [*FLOATS, figure("quantized", -1.2, "PASS")]
+    assert stages.sentence(found, [], "x") == (
+        "The little that is lost, within the thresholds, comes from quantisation (−1.20 points ± 0.40 of x); "
+        "export and optimisation are clean (−0.30 points ± 0.40)."
+    )
+
+
 def test_signal_to_noise_looks_at_real_tokens_only() -> None:
     true = np.ones((2, 3, 4))
     found = true + 0.1

@@ -46,7 +46,8 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
     """
     "The loss comes from quantisation (−9.1 % ± 1.2 of cosine_spearman); export and optimisation are clean (…)".
     """
-    clean = [s for s in stages[1:] if s not in lost]
+    little = [] if lost or stages[-1].label == "INCONCLUSIVE" else [s for s in stages[1:] if _is_worse(s.step)]
+    clean = [s for s in stages[1:] if s not in lost and s not in little]
     told_clean = ""
     if clean:
         names = _join([STEPS[s.stage] for s in clean])
@@ -57,9 +58,18 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
             return "There is one stage only: nothing to compare it with."
         if stages[-1].label == "INCONCLUSIVE":
             return f"No step is past its threshold, but the examples do not settle the last one: {told_clean}."
-        return f"Nothing is lost: {told_clean}."
-    parts = [_blame(s, metric) for s in lost]
-    return f"The loss comes from {_join(parts)}{f'; {told_clean}' if told_clean else ''}."
+        if not little:
+            return f"Nothing is lost: {told_clean}."
+    where = "The loss comes from" if lost else "The little that is lost, within the thresholds, comes from"
+    parts = [_blame(s, metric) for s in lost or little]
+    return f"{where} {_join(parts)}{f'; {told_clean}' if told_clean else ''}."
+
+
+def _is_worse(step: Comparison | None) -> bool:
+    """Whether all of the interval is a loss, and the loss shows in the digits that are told."""
+    if step is None or step.interval is None or change(step)[0] not in "−+":
+        return False
+    return step.interval[1] < 0 if step.higher_is_better else step.interval[0] > 0
 
 
 def _blame(figure: StageFigure, metric: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -55,6 +56,7 @@ def _datasets(path: str) -> Iterator[Any]:
         what = f"{path!r} has the layout of the hub, which" if os.path.isdir(path) else _NOT_HERE.format(path)
         raise RequestError(f"{what} takes: pip install 'calipers[hub]'") from error
     datasets.disable_progress_bars()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line at each retry, before ours
     try:
         yield datasets
     except Exception as error:  # missing, offline, gated, bad split and bad config have no common base class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -172,14 +173,18 @@ def _evaluate(wrapped: MtebEncoder | MtebCrossEncoder, task: Any, cache: Path | 
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """The bars of `datasets` would be drawn into ours, and into logs."""
+    """The bars of `datasets` would be drawn into ours, and into logs; what the hub says at each retry, into both."""
     import datasets
 
     shown = datasets.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
     datasets.disable_progress_bars()
+    hub.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        hub.setLevel(level)
         if shown:
             datasets.enable_progress_bars()
 

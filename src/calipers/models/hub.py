@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ def fetch(model_id: str, *, revision: str | None, patterns: Sequence[str]) -> Pa
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     disable_progress_bars()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line at each retry, before ours
     try:
         return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # repository, revision, network and offline errors have no common base class
