@@ -37,8 +37,9 @@ def tensors_of(proto: Any, names: Iterable[str], batch: Batch, what: str) -> Arr
     made = [name for node in proto.graph.node for name in node.output if name]
     wanted = set(names)
     held = [name for name in made if name in wanted]
-    runner = Graph(session_of(with_outputs(proto, held), what), what)
-    return runner.run(batch, held) if held else {}
+    if not held:
+        return {}
+    return Graph(session_of(with_outputs(proto, held), what), what).run(batch, held)
 
 
 def torch_outputs(model: Any, forward: Any, batch: Batch) -> Arrays:
