@@ -4,8 +4,8 @@
         [--vectors DIR] [--k 10] [--codec int8]
 
 Each model embeds each BEIR folder of CALIPERS_DATA once; with --vectors the vectors are kept there (and found again:
-delete them where a model or the data change). Out-of-domain queries are those of the other folder. Intervals are 95 %,
-over resampled queries; maps are measured out of fold.
+delete them where a model or the data change). Out-of-domain queries are those of the other folder, and bundled ones.
+Intervals are 95 %, over resampled queries; maps are measured out of fold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from calipers import models
 from calipers.core import Dataset
 from calipers.data import beir
-from calipers.layers import odd_queries
+from calipers.layers import foreign_queries, odd_queries
 from calipers.metrics import assessment, calibration, codecs, neighbours
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection, Measured
@@ -133,16 +133,19 @@ def detections(
     codec: codecs.Codec,
     k: int,
 ) -> Iterator[str]:
+    own = data[place].tables["corpus"].columns["text"]
+    bundled = foreign_queries.find(own, data[place].columns["query"])
     texts: dict[str, Sequence[str]] = {
         "gibberish": odd_queries.gibberish(ODD),
-        "vague": odd_queries.vague(data[place].tables["corpus"].columns["text"], ODD),
+        "vague": odd_queries.vague(own, ODD),
         **{f"out of domain: {other}": data[other].columns["query"] for other in data if other != place},
+        f"out of domain: {', '.join(bundled.domains)}": bundled.queries,
     }
     yield "\n| odd queries | AUROC | by a low R_q alone | by a low top cosine alone | found at 5 % false alarms |"
     yield "|---|---|---|---|---|"
     for kind, some in texts.items():
         other = kind.rpartition(": ")[2]
-        key = f"{other}_queries" if other in data else f"{place}_{kind}" if kind == "vague" else kind
+        key = f"{other}_queries" if other in data else kind if kind == "gibberish" else f"{place}_{kind.split()[0]}"
         asking = embed(key, some)
         parts = metrics.parts_in(asking, vectors, neighbours.nearest(asking, vectors, k)[1], codec)
         yield row(assessment.detect(kind, parts, real))

@@ -48,7 +48,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "comparing": {"core", "api", "catalogue", "data", "models", "store", "tasks", "verdict"},
     "vector_cache": {"core"},
-    "embedding": {"cache", "core", "data", "layers", "metrics", "models", "tasks", "vector_cache"},
+    "embedding": {"attributes", "cache", "core", "data", "layers", "metrics", "models", "tasks", "vector_cache"},
     "diagnosing": {
         "adapting",
         "api",
@@ -63,7 +63,7 @@ ARROWS: dict[str, set[str]] = {
         "verdict",
     },
     "trust": {"core", "metrics"},
-    "trusting": {"core", "data", "layers", "metrics", "models", "tasks", "trust"},
+    "trusting": {"core", "data", "embedding", "layers", "metrics", "models", "tasks", "trust", "vector_cache"},
     "building": {"core", "build", "data", "models", "tasks"},
     "attribute": {"core", "metrics", "build"},
     "attributing": {
@@ -78,7 +78,7 @@ ARROWS: dict[str, set[str]] = {
         "store",
         "tasks",
     },
-    "demo": {"core", "api", "data", "models", "tasks", "store"},
+    "demo": {"core", "api", "data", "diagnosing", "models", "tasks", "store", "vector_cache"},
     "cli": {
         "api",
         "attributing",
@@ -98,7 +98,7 @@ ARROWS: dict[str, set[str]] = {
         "trusting",
         "vector_cache",
     },
-    "__init__": {"api", "comparing", "core", "data", "diagnosing", "models", "store"},
+    "__init__": {"api", "comparing", "core", "data", "diagnosing", "models", "store", "trust"},
     "__main__": {"cli"},
 }
 

@@ -156,7 +156,7 @@ def test_what_no_query_states_is_unknown_and_not_perfect(extractor: Extractor) -
     outcomes = layer.measure(extractor, {"q2": "mug"}, PRODUCTS, [["b"]])
     for figure in read_figures(outcomes):
         assert (figure.value, figure.interval) == (None, None)
-        assert figure.reason == "no query with results states it"
+        assert (figure.reason or "").startswith("no query with results states a")
 
 
 def test_a_brand_asked_for_without_results_is_unknown(extractor: Extractor) -> None:
@@ -180,7 +180,7 @@ def test_offending_pairs_are_named_with_what_was_asked_and_found(extractor: Extr
     assert (first.figure, first.id, first.note) == (
         "colour_explicit_failure_rate",
         "q1 / b",
-        "asked for red, found blue",
+        "at 1 for 'red mug': asked for red, found blue",
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,7 +171,29 @@ def test_the_demo_runs_every_step_with_the_real_model(calipers: Run, minilm: Pat
     assert "120 scored" in found.stdout
     assert "40 scored" in found.stdout
     assert "calipers runs show latest --examples 5\n" in found.stdout
-    assert len(strict(calipers("runs", "list", "--json").stdout)) == len(demo.STEPS)
+    assert "1,500 products, 200 queries" in found.stdout
+    for what, ignored in (("colour", 86), ("brand", 94), ("size", 65)):
+        assert re.search(rf"  {what} +\d+ %  \(95 % interval \d+ – \d+ %\)   {ignored} % if", found.stdout)
+    report = re.search(r"report of the shop  (.*)\n", found.stdout)
+    assert report
+    page = Path(report[1]).read_text(encoding="utf-8")
+    assert all(f'id="{layer}"' in page for layer in demo.SHOP_LAYERS)
+    assert len(strict(calipers("runs", "list", "--json").stdout)) == len(demo.STEPS) + len(demo.SHOP_LAYERS)
+
+
+def test_the_demo_keeps_nothing_of_the_shop_if_asked(
+    model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    command = importlib.import_module("calipers.cli.demo")  # the package gives the command itself that name
+    monkeypatch.chdir(tmp_path)
+    out = io.StringIO()
+    potion = f"static:{model('potion-base-4m-int8')}"
+    assert command._visit_shop(Console(file=out, width=200), Console(file=io.StringIO()), potion, None) is None
+    assert "asked for" in out.getvalue()
+    assert "--html" not in out.getvalue()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_demo_refuses_other_weights(monkeypatch: pytest.MonkeyPatch, minilm: Path) -> None:

@@ -26,6 +26,18 @@ def test_three_files_make_a_dataset(files: Path) -> None:
     assert found.tables["corpus"].columns["text"] == ["Red chair", "b"]
 
 
+def test_columns_are_not_kept_but_can_be_read_again(files: Path) -> None:
+    rows = [{"_id": "d1", "text": "chair", "specs": {"colour": "red"}}, {"_id": "d2", "text": "", "brand": "LG"}]
+    write_jsonl(files / "corpus.jsonl", rows)
+    noticed = []
+    found = corpora.load(corpus=str(files / "corpus.jsonl"), notice=lambda id, row: noticed.append((id, row)))
+    corpus = found.tables["corpus"]
+    assert list(corpus.columns) == ["text"]
+    assert noticed == [("d1", rows[0])]  # a document without a text is none
+    assert corpus.read_again is not None
+    assert list(corpus.read_again()) == list(corpus.read_again()) == [("d1", rows[0]), ("d2", rows[1])]
+
+
 def test_without_judgements_every_query_is_asked(files: Path) -> None:
     found = corpora.load(corpus=str(files / "corpus.jsonl"), queries=str(files / "queries.txt"))
     assert (found.ids, found.columns["qrels"]) == (("0", "2"), [{}, {}])  # the blank line is left out

@@ -103,6 +103,13 @@ def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, st
     assert "Left out" in diagnosis_html.page(found)
 
 
+def test_a_layer_whose_options_do_not_fit_is_left_out_too(files: dict[str, str]) -> None:
+    found = diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), wishes=diagnosing.Wishes(options={"k": 1}))
+    reasons = {finding.layer: finding.reason for finding in found.findings}
+    assert reasons["retrieval"] is None
+    assert "--k must be at least 2" in (reasons["certainty"] or "")
+
+
 def test_stored_layers_are_shown_and_compared_like_other_runs(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,3 +135,37 @@ def test_charts_without_data_are_empty_and_names_are_escaped() -> None:
     assert "<b>" not in drawn
     assert "&lt;b&gt;" in drawn
     assert 'aria-label="&quot;t&quot;"' in drawn
+
+
+def test_a_reliability_curve_has_its_diagonal_and_a_whisker_for_each_point() -> None:
+    drawn = charts.square(
+        [(0.2, 0.3, 0.1, 0.5), (0.8, 0.7, 0.5, 0.9), (0.9, 0.8, float("nan"), float("nan"))],
+        title="<b>",
+        across="stated",
+        up="true",
+        diagonal=True,
+    )
+    assert "&lt;b&gt;" in drawn
+    assert (drawn.count('class="ideal"'), drawn.count('class="thin"'), drawn.count("<circle")) == (1, 2, 2)
+    assert charts.square([(0.5, 0.5, 0.4, 0.6)], title="one point", across="", up="") == ""
+
+
+def test_a_graph_has_a_line_for_every_edge_and_escapes_names() -> None:
+    drawn = charts.graph("<a>", [("b&c", 0.9), ("d", 0.5), ("e", -0.2)], {(0, 1): 0.7, (0, 2): 0.1, (1, 2): -0.5})
+    assert (drawn.count('class="link"'), drawn.count('class="spoke"'), drawn.count("<circle")) == (3, 3, 4)
+    assert drawn.count('stroke-opacity="0.00"') == 2  # cosines below 0
+    assert "&lt;a&gt;" in drawn
+    assert "b&amp;c" in drawn
+    assert charts.graph("a", [], {}) == ""
+
+
+def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path) -> None:
+    from tests.diagnoses import cut
+
+    inputs = diagnosing.Inputs(dataset=str(cut(data("scifact"), tmp_path)))
+    wishes = diagnosing.Wishes(layers=("certainty", "knowledge"))
+    found = diagnosing.diagnose(str(model("potion-base-4m-int8")), inputs, wishes=wishes)
+    page = diagnosis_html.page(found)
+    for title in ("Reliability curve", "Risk and coverage", "The neighbourhood of "):
+        assert f"<title>{title}" in page
+    assert page.count("<title>The neighbourhood of ") == 4

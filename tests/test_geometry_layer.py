@@ -126,7 +126,7 @@ def test_vectors_alone_have_no_word_order_and_no_words(space: Space) -> None:
 
 def test_dead_vectors_are_refused_by_name(space: Space) -> None:
     broken = space.corpus.vectors.copy()
-    broken[7] = 0
+    broken[7] = np.inf
     broken[9, 3] = np.nan
     with pytest.raises(InvalidOutput, match="d7, d9") as caught:
         run(replace(space, corpus=texts(broken, "d")))

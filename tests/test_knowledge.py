@@ -182,6 +182,9 @@ def test_the_graph_has_an_edge_to_every_neighbour_and_between_any_two(space: Spa
         one = space.corpus.vectors[place[source]] if source else Table().encode(["lens"])[0]
         other = space.corpus.vectors[place[target]]
         assert cosine == pytest.approx(float(one @ other / np.linalg.norm(one) / np.linalg.norm(other)), abs=1e-5)
+    texts = dict(zip(space.corpus.ids, space.corpus.texts, strict=True))
+    ends = zip(edges["source"], edges["target"], strict=True)
+    assert edges["text"].tolist() == ["" if source else texts[target][:60] for source, target in ends]
 
 
 def test_the_effect_of_fragmentation_is_a_difference_of_means() -> None:

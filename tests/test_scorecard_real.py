@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from calipers import adapting, api, models, scorecard, verdict
 from calipers.core import SILENT, Outcomes, Result, Scorecard, ScoreLine, read_figures
@@ -17,6 +18,7 @@ from calipers.layers import LAYERS, space_of
 from calipers.layers.geometry_parts import GeometryOptions
 from calipers.layers.knowledge_probe import KnowledgeOptions
 from calipers.models import ModelOptions
+from calipers.report import scorecard_text
 from calipers.tasks import fill_mask, retrieval, similarity
 from tests.verdicts import result
 
@@ -70,7 +72,8 @@ class Shelf:
         frequency = adapting.query_frequency(DATA, path=self.path("shop"), queries=None, source=DATA.source)
         base, other = self.results("base"), self.results(name)
         card = scorecard.read(adaptation, base, other, MEASURES, frequency=frequency, terms=TERMS)
-        print(f"\n{name} as {adaptation}: {card.label}. {card.paragraph}")
+        print(f"\n{name} as {adaptation}")
+        scorecard_text.show_scorecard(Console(width=150), card)
         return card
 
 
@@ -81,7 +84,7 @@ def _result(name: str, layer: str, outcomes: Outcomes) -> Result:
 
 @pytest.fixture(scope="module")
 def shelf(minilm: Path, data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
-    """Trained here, in some two minutes of one core."""
+    """Trained here, in some minutes of one core."""
     import torch
 
     from tests import adaptation

@@ -13,6 +13,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+import calipers
 from calipers.core import CalipersError, DataError, InvalidOutput, RequestError
 from calipers.metrics import assessment, neighbours
 from calipers.metrics import trust as metrics
@@ -76,10 +77,16 @@ def test_judgements_are_the_same_as_the_labels_that_they_give(trust: Trust) -> N
     assert found.thresholds == fitted().thresholds
 
 
-def test_isotonic_reads_the_reliability_alone() -> None:
-    found = fitted(method="isotonic").score(QUERIES, neighbours_of(QUERIES))
-    order = np.argsort(found.parts.reliability)
-    assert (np.diff(found.probability[order]) >= 0).all()
+def test_isotonic_reads_what_the_logistic_map_says() -> None:
+    found, smooth = (
+        fitted(method=method).score(QUERIES, neighbours_of(QUERIES)).probability for method in ("isotonic", "logistic")
+    )
+    assert (np.diff(found[np.argsort(smooth)]) >= 0).all()
+    assert (found != smooth).any()
+
+
+def test_it_is_offered_at_the_front_door() -> None:
+    assert calipers.Trust is Trust
 
 
 def test_without_labels_the_score_is_no_probability() -> None:

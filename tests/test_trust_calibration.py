@@ -71,6 +71,21 @@ def test_logistic_is_that_of_scikit_learn(n: int, ridge: float) -> None:
     assert ours(features) == pytest.approx(theirs.predict_proba(scaled)[:, 1], abs=1e-6)
 
 
+def test_a_stacked_map_is_isotonic_over_what_was_not_seen() -> None:
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(200, 4))
+    labels = (rng.random(200) < calibration.sigmoid(2 * features[:, 0])).astype(float)
+    found = calibration.fit_stacked(features, labels)
+    fold = calibration.folds(labels)
+    unseen = np.empty(200)
+    for number in range(5):
+        rest = fold != number
+        unseen[~rest] = fit_logistic(features[rest], labels[rest])(features[~rest])
+    expected = IsotonicRegression(y_min=1 / 202, y_max=201 / 202, out_of_bounds="clip").fit(unseen, labels)
+    assert found(features) == pytest.approx(expected.predict(fit_logistic(features, labels)(features)), abs=1e-9)
+    assert np.isnan(found(np.full((1, 4), np.nan))).all()
+
+
 def test_logistic_stays_finite_where_a_feature_tells_all() -> None:
     features = np.stack([np.r_[np.zeros(20), np.ones(20)], np.full(40, 3.0)], axis=1)
     found = fit_logistic(features, np.r_[np.zeros(20), np.ones(20)])

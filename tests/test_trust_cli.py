@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calipers import trusting
+from calipers import embedding, trusting
 from calipers.cli import run
-from calipers.core import DataError, RequestError
+from calipers.core import DataError, InvalidOutput, RequestError
+from calipers.models import ModelOptions
 from calipers.trusting import Wishes
+from calipers.vector_cache import VectorCache
 from tests.conftest import Run, write_jsonl
 
 WORDS = ("wine", "tea", "lamp", "chair", "phone")
@@ -70,14 +72,9 @@ def test_a_corpus_may_be_a_file_with_a_text_on_each_line(calipers: Run, shop: Pa
     assert int(told["queries"][0]["neighbours"][0]["id"]) % 5 == 3  # tea 1 stands on line 3
 
 
-def words(model: object, texts: list[str], prompt: str | None, progress: object) -> np.ndarray:
-    """A stand-in where texts are not among the vectors of the shop: gibberish and vague terms."""
-    known = dict(model.known)  # type: ignore[attr-defined]
-    rng = np.random.default_rng(1)
-    return np.array([known.get(text, rng.normal(size=6)) for text in texts], np.float32)
-
-
 class Shop:
+    """The vectors of the shop, and random ones for other texts: gibberish, vague terms, other domains."""
+
     def __init__(self, folder: Path, fingerprint: str = "sha256:shop") -> None:
         from calipers.core import ModelInfo
 
@@ -86,7 +83,8 @@ class Shop:
         self.known = dict(zip(texts, np.load(folder / "vectors.npy"), strict=True))
 
     def encode(self, texts: list[str], **_: object) -> np.ndarray:
-        return words(self, texts, None, None)
+        rng = np.random.default_rng(1)
+        return np.array([self.known.get(text, rng.normal(size=6)) for text in texts], np.float32)
 
 
 def test_a_calibrated_score_is_kept_and_used_again(shop: Path, tmp_path: Path) -> None:
@@ -94,7 +92,7 @@ def test_a_calibrated_score_is_kept_and_used_again(shop: Path, tmp_path: Path) -
     made = trusting.ask(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], wish)
     assert made.trust.calibrated
     assert made.trust.report["calibration"]["queries"] == 40
-    assert [d["kind"] for d in made.trust.report["detectors"]] == ["gibberish", "vague"]
+    assert [d["kind"] for d in made.trust.report["detectors"]] == ["gibberish", "vague", "out_of_domain"]
     made.trust.save(tmp_path / "t")
     again = trusting.ask(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], Wishes(load=tmp_path / "t"))
     assert again.scores.probability.tolist() == made.scores.probability.tolist()
@@ -111,18 +109,84 @@ def test_another_model_is_refused_and_another_corpus_is_told(shop: Path, tmp_pat
     assert "another corpus" in found.notes[0]
 
 
-def test_vectors_come_through_the_seam_that_a_cache_would_use(shop: Path) -> None:
-    seen: list[int] = []
+def test_a_corpus_is_embedded_once(calipers: Run, model: Callable[[str], Path], shop: Path, tmp_path: Path) -> None:
+    static = model("potion-base-4m-int8")
+    for question in ("a wine no. 0", "a tea no. 1"):
+        assert calipers("trust", static, "--corpus", shop, question).returncode == 0
+        (kept,) = (tmp_path / "store" / "vectors").iterdir()  # of the corpus; not of the questions
+        assert np.load(kept).shape[0] == 100
+    cache = VectorCache(tmp_path / "store" / "vectors")
+    encoder, _ = embedding.open_encoder(str(static), {}, ModelOptions(), cache)
+    encoder.encode(trusting.read_texts(str(shop), "corpus").columns["text"])
+    assert (encoder.encoded, encoder.reused) == (0, 100)
+    elsewhere = tmp_path / "elsewhere"
+    found = calipers("trust", static, "--corpus", shop, "--store", elsewhere, "--no-cache", "a wine no. 0")
+    assert found.returncode == 0
+    assert not elsewhere.exists()
 
-    def embed(model: object, texts: list[str], prompt: str | None, progress: object) -> np.ndarray:
-        seen.append(len(texts))
-        return words(model, texts, prompt, progress)
 
-    trusting.ask(Shop(shop), str(shop), ["a wine no. 0"], Wishes(embed=embed))  # type: ignore[arg-type]
-    assert seen == [100, 1]
+@pytest.mark.parametrize("command", ["trust", "diagnose"])
+def test_help_has_examples_and_fits_a_terminal(calipers: Run, command: str) -> None:
+    told = calipers(command, "--help", env={"COLUMNS": "80"}).stdout
+    assert f"\n    calipers {command} ./model" in told
+    assert max(map(len, told.splitlines())) <= 80
 
 
-def test_what_cannot_be_asked_is_one_sentence(shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_that_are_already_computed_hold_no_odd_queries(calipers: Run, shop: Path) -> None:
+    arguments = ("--corpus", shop, "--calibrate", shop / "qrels" / "test.tsv", "--json")
+    told = json.loads(calipers("trust", shop / "vectors.npy", *arguments).stdout)
+    assert told["calibrated"]
+    assert told["detectors"] == []
+
+
+def test_what_a_calibration_found_is_shown_when_it_is_fitted(calipers: Run, shop: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.trust"
+    arguments = ("trust", shop / "vectors.npy", "--corpus", shop)
+    first = calipers(*arguments, "--calibrate", shop / "qrels" / "test.tsv", "--save", kept, "a tea no. 1").stdout
+    again = calipers(*arguments, "--load", kept, "a tea no. 1").stdout
+    for word in ("probability stated", "queries answered", "than the top cosine alone"):
+        assert word in first
+        assert word not in again
+    assert first.endswith(again[again.index("a tea no. 1") :])
+
+
+class Silent(Shop):
+    """It knows nothing of some texts."""
+
+    def encode(self, texts: list[str], **_: object) -> np.ndarray:
+        found = super().encode(texts)
+        found[[text in ("wine 0", "a tea no. 1", "?") for text in texts]] = 0
+        return found
+
+
+def test_texts_without_a_direction_are_left_out_and_told(shop: Path) -> None:
+    wish = Wishes(calibrate=str(shop / "qrels" / "test.tsv"))
+    found = trusting.ask(Silent(shop), str(shop), ["?", "a wine no. 0"], wish)
+    assert [note.split(",")[0] for note in found.notes] == [
+        "1 of 100 documents have no direction",
+        "1 of 40 queries have no direction",
+    ]
+    assert "p0" not in found.corpus.ids
+    assert found.trust.report["calibration"]["queries"] == 39
+    assert found.scores.decision[0] == "fall back"
+    assert (found.rows[0] == -1).all()
+    assert np.isnan(found.cosines[0]).all()
+    assert (found.rows[1] >= 0).all()
+
+
+def test_a_model_that_knows_too_little_is_invalid(shop: Path) -> None:
+    class Mute(Shop):
+        def encode(self, texts: list[str], **_: object) -> np.ndarray:
+            return super().encode(texts) * np.array([[not text.startswith("wine")] for text in texts])
+
+    with pytest.raises(InvalidOutput, match="INVALID: the vectors of 20 of 100 documents are zero"):
+        trusting.ask(Mute(shop), str(shop))
+
+
+def test_what_cannot_be_asked_is_one_sentence(
+    shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALIPERS_STORE", str(tmp_path / "store"))
     model = shop / "vectors.npy"
     (tmp_path / "no.tsv").write_text("other\tp1\t1\n")
     (tmp_path / "bad.safetensors").write_bytes(b"nonsense")

@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 
 from calipers import layers, models
-from calipers.core import SILENT, DataError, Figure, InvalidOutput, Outcomes, RequestError, read_figures, read_named
+from calipers.core import (
+    SILENT,
+    DataError,
+    Figure,
+    InvalidOutput,
+    ModelInfo,
+    Outcomes,
+    RequestError,
+    read_figures,
+    read_named,
+)
 from calipers.layers import Space, Texts, odd_queries
 from calipers.layers.certainty import CertaintyOptions
 from calipers.metrics import assessment
@@ -84,6 +94,18 @@ def test_without_judgements_only_the_parts_are_known() -> None:
     assert not found.notes
 
 
+def test_vectors_that_are_already_computed_hold_no_odd_queries() -> None:
+    found = LAYER.run(Vectors(), space(), CertaintyOptions(resamples=50), SILENT)
+    assert "no model" in str(figures(found)["out_of_domain_auroc"].reason)
+
+
+class Vectors:
+    info = ModelInfo("vectors", "vectors", None, "cpu", "none")
+
+    def encode(self, texts: Any, **_: Any) -> Any:
+        raise AssertionError("there is nothing to ask for")
+
+
 def test_judgements_that_all_succeed_leave_auroc_unknown() -> None:
     given = space()
     found = run(replace(given, qrels=[dict.fromkeys(given.corpus.ids, 1.0)] * 60))
@@ -100,11 +122,11 @@ def test_dead_vectors_and_missing_queries_are_refused() -> None:
         run(replace(given, queries=None))
     with pytest.raises(RequestError, match="no codec 'zip'"):
         CertaintyOptions(codec="zip")
-    with pytest.raises(RequestError, match="at least 2 neighbours"):
+    with pytest.raises(RequestError, match="must be at least 2, found 1"):
         CertaintyOptions(k=1)
 
 
-def test_a_real_model_tells_gibberish_from_real_queries(
+def test_a_real_model_tells_odd_queries_from_real_ones(
     model: Callable[[str], Path], data: Callable[[str], Path]
 ) -> None:
     from calipers.data import beir
@@ -123,6 +145,10 @@ def test_a_real_model_tells_gibberish_from_real_queries(
     by = figures(LAYER.run(encoder, given, CertaintyOptions(resamples=200, odd=60), SILENT))
     assert by["gibberish_auroc"].value > 0.9
     assert by["vague_auroc"].value > 0.8
+    assert by["out_of_domain_auroc"].value > 0.9
+    assert "bundled ones about cooking, law, shopping" in by["out_of_domain_auroc"].meaning
+    own = replace(given, foreign=tuple(rows.columns["query"]))
+    assert figures(LAYER.run(encoder, own, CertaintyOptions(resamples=50), SILENT))["out_of_domain_auroc"].value < 0.6
 
 
 # --- R_q against the top cosine --------------------------------------------------------------------------------

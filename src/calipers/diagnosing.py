@@ -31,7 +31,7 @@ from calipers.core import (
     read_figures,
 )
 from calipers.embedding import Asking, Inputs, Material
-from calipers.layers import Layer, Space, retrieval_parts
+from calipers.layers import Layer, Space, directions, retrieval_parts
 from calipers.layers.retrieval_kinds import DEPTH
 from calipers.models import ModelOptions
 from calipers.store import Store
@@ -39,6 +39,7 @@ from calipers.vector_cache import CachedEncoder, VectorCache
 
 __all__ = ["Inputs", "Wishes", "diagnose"]
 
+_ATTRIBUTES = "attributes"
 # The layers whose primary metric makes a verdict. The shape of a space is neither good nor bad by itself.
 DECIDING = ("retrieval",)
 
@@ -85,8 +86,9 @@ def diagnose(
             models.find(side)
     if store:
         store.check_writable()
-    material = embedding.read(inputs) if chosen else embedding.nothing()
-    asked = replace(wish, options=_grades(wish.options, material))
+    products = any(layer.name == _ATTRIBUTES for layer in chosen)
+    material = embedding.read(inputs, products=products) if chosen else embedding.nothing()
+    asked = replace(wish, options=_told_by(material, wish.options))
     first = None
     if baseline is not None:
         first = _alive(_examine(baseline, material, chosen, asked, None, store, vectors, progress))
@@ -103,7 +105,12 @@ def diagnose(
         findings=findings,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         timing={**second.timing, "total_seconds": round(time.perf_counter() - start, 3)},
-        notes=(*material.notes, *second.info.notes),
+        notes=(
+            *material.notes,
+            *second.info.notes,
+            *second.notes,
+            *(f"the baseline: {note}" for note in (first.notes if first else ())),
+        ),
         scorecard=adapting.of_findings(
             (baseline, first.findings if first else ()),
             (model, second.findings),
@@ -119,6 +126,8 @@ def _choose_layers(wish: Wishes, inputs: Inputs) -> list[Layer]:
     if wish.mteb and not wish.layers and inputs.has_no_texts:
         return []
     chosen = [layers.find(name) for name in dict.fromkeys(wish.layers)] or list(layers.LAYERS.values())
+    if inputs.attributes and not any(layer.name == _ATTRIBUTES for layer in chosen):
+        raise RequestError("--attributes gives words to the layer attributes: add it to --layers")
     known = {f.name for layer in chosen for f in fields(layer.options)}
     for name, value in wish.options.items():
         if value is not None and name not in known:
@@ -127,8 +136,13 @@ def _choose_layers(wish: Wishes, inputs: Inputs) -> list[Layer]:
     return chosen
 
 
-def _grades(options: Mapping[str, Any], material: Material) -> Mapping[str, Any]:
-    return {**options, "grades": "esci"} if material.esci and options.get("grades") is None else options
+def _told_by(material: Material, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with what the data say: that grades are ESCI's, and which words and columns state attributes."""
+    if material.esci and options.get("grades") is None:
+        options = {**options, "grades": "esci"}
+    if found := material.products:
+        options = {**options, "dictionary": found.dictionary, "products": found.fingerprint}
+    return options
 
 
 # --- one model ---------------------------------------------------------------------------------------------------
@@ -144,6 +158,7 @@ class _Examined:
     timing: Mapping[str, float] = field(default_factory=dict)
     dead: InvalidOutput | None = None
     entities: tuple[str, ...] = ()  # of the knowledge probe
+    notes: tuple[str, ...] = ()
 
 
 def _examine(
@@ -181,7 +196,8 @@ def _examine(
     if space.searched:
         options = _options(layers.find("retrieval"), wish)
         shown = retrieval_parts.read(space, options).shown
-    return _Examined(encoder.info, tuple(findings), shown, timing, entities=tuple(space.entities))
+    notes = tuple(directions.tell(space)) if chosen else ()
+    return _Examined(encoder.info, tuple(findings), shown, timing, entities=tuple(space.entities), notes=notes)
 
 
 def _asking(wish: Wishes) -> Asking:
@@ -221,9 +237,11 @@ def _run(
     store: Store | None,
     progress: Progress,
 ) -> Finding:
-    options = _options(layer, wish)
     start = time.perf_counter()
+    if layer.spare and layer.name not in wish.layers and (why := layer.spare(space)):
+        return Finding(layer.name, layer.about, None, reason=why)
     try:
+        options = _options(layer, wish)
         outcomes = layer.run(encoder, space, options, progress)
     except RequestError as error:
         if layer.name in wish.layers:

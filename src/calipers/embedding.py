@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers import cache, layers, models
+from calipers.attributes import read_words
 from calipers.core import (
     SILENT,
     Dataset,
     DataSource,
     Encoder,
-    InvalidOutput,
     Model,
     ModelInfo,
     Progress,
     RequestError,
-    name_some,
 )
 from calipers.data import corpora
-from calipers.layers import Space, Texts
+from calipers.layers import Space, Texts, directions
+from calipers.layers.products import Noticing, Products
 from calipers.metrics import geometry
 from calipers.models import ModelOptions
 from calipers.tasks import retrieval
@@ -46,7 +46,9 @@ class Inputs:
     terms: str | None = None
     paraphrases: str | None = None
     entities: str | None = None
+    out_of_domain: str | None = None
     sts: str | None = None
+    attributes: tuple[str, ...] = ()  # files of words for the layer attributes
     source: DataSource = field(default_factory=lambda: DataSource(path=""))
 
     @property
@@ -77,6 +79,8 @@ class Material:
     notes: tuple[str, ...]
     esci: bool
     entities: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()  # queries that the corpus has no answer to
+    products: Products | None = None
 
     def counts(self) -> dict[str, int]:
         judged = sum(len(grades) for grades in self.dataset.columns["qrels"])
@@ -87,9 +91,10 @@ class Material:
         return found
 
 
-def read(inputs: Inputs) -> Material:
-    """All inputs. Without a corpus the texts of the pairs are one."""
+def read(inputs: Inputs, *, products: bool = False) -> Material:
+    """All inputs. Without a corpus the texts of the pairs are one. Columns are noticed only for `products`."""
     notes: list[str] = []
+    noticing = Noticing(read_words(inputs.attributes), expected=bool(inputs.attributes)) if products else None
     pairs = corpora.load_pairs(inputs.pairs, above=inputs.pairs_above) if inputs.pairs else None
     if pairs and pairs.above is not None:
         notes.append(f"{len(pairs)} of {pairs.read} pairs have a score from {pairs.above:g} on and count as positive")
@@ -104,7 +109,9 @@ def read(inputs: Inputs) -> Material:
             queries=inputs.queries,
             qrels=inputs.qrels,
             source=inputs.source,
+            notice=noticing.notice if noticing else None,
         )
+    again = dataset.tables["corpus"].read_again
     return Material(
         dataset=dataset,
         pairs=pairs,
@@ -113,6 +120,8 @@ def read(inputs: Inputs) -> Material:
         notes=tuple(notes),
         esci=corpora.has_esci_labels(inputs.dataset, inputs.qrels),
         entities=corpora.load_terms(inputs.entities) if inputs.entities else (),
+        foreign=corpora.load_terms(inputs.out_of_domain) if inputs.out_of_domain else (),
+        products=noticing.finish(again) if noticing and again else None,
     )
 
 
@@ -127,16 +136,24 @@ NOWHERE = Space(Texts((), [], np.empty((0, 0), np.float32)))
 def load_encoder(
     model: str | Model, material: Material, asking: Asking, vectors: VectorCache | None
 ) -> tuple[CachedEncoder, Encoder]:
+    return open_encoder(model, text_ids(material), asking.model_options, vectors)
+
+
+def open_encoder(
+    model: str | Model, ids: Mapping[str, Sequence[str]], options: ModelOptions, vectors: VectorCache | None
+) -> tuple[CachedEncoder, Encoder]:
+    """A model whose vectors are kept in `vectors`, and the model itself. `ids` say under which names stored vectors of
+    a text may be found."""
     identity = None
     if isinstance(model, str):
         source = models.find(model)
-        loaded: Any = models.load(source, asking.model_options, "encode")
-        facts = models.identity.identity(source, asking.model_options, "encode") if vectors else None
+        loaded: Any = models.load(source, options, "encode")
+        facts = models.identity.identity(source, options, "encode") if vectors else None
         identity = cache.canonical([facts, cache.code_version(_EMBEDDING)]) if facts else None
     else:
         loaded = model
     if hasattr(loaded, "bind"):
-        loaded = loaded.bind(text_ids(material))
+        loaded = loaded.bind(ids)
     return CachedEncoder(loaded, identity, vectors), loaded
 
 
@@ -167,8 +184,10 @@ def embed(encoder: CachedEncoder, material: Material, asking: Asking, progress: 
         pairs=_pairs(encoder, material.pairs, progress) if material.pairs else None,
         terms=material.terms,
         paraphrases=_groups(encoder, material.groups, query_prompt, progress) if material.groups else None,
+        products=material.products,
+        foreign=material.foreign,
     )
-    refuse_dead(space)
+    directions.refuse(space)
     return space
 
 
@@ -185,27 +204,13 @@ def _groups(encoder: CachedEncoder, groups: corpora.Groups, prompt: str | None, 
     return layers.Groups(groups.ids, Texts(tuple(ids), flat, vectors, prompt), which)
 
 
-def refuse_dead(space: Space) -> None:
-    """Vectors that are zero or not finite have no place in a space; the message names their rows."""
-    sides: list[tuple[str, Sequence[str], Any]] = [("documents", space.corpus.ids, space.corpus.vectors)]
-    sides += [("queries", space.queries.ids, space.queries.vectors)] if space.queries else []
-    for what, ids, vectors in sides:
-        length = geometry.norms(vectors)
-        dead = [ids[int(i)] for i in np.flatnonzero(~np.isfinite(length) | (length == 0))]
-        if dead:
-            raise InvalidOutput(
-                f"INVALID: the vectors of {len(dead)} of {len(ids)} {what} are zero or hold NaN or infinite numbers "
-                f"(rows {name_some(dead)})",
-                dead,
-            )
-
-
 # --- searching ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class _SpaceSearch:
-    """The search task's first stage, answered from vectors in hand."""
+    """The search task's first stage, answered from vectors in hand. What has no direction finds nothing, and is never
+    found."""
 
     space: Space
     info: ModelInfo
@@ -213,10 +218,21 @@ class _SpaceSearch:
     def search(
         self, queries: Any, documents: Any, k: int, *, progress: Progress = SILENT
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        assert self.space.queries is not None
-        vectors = self.space.corpus.vectors
+        found = directions.directed(self.space)
+        assert found.space.queries is not None
+        vectors = found.space.corpus.vectors
         windows = (geometry.unit(vectors[start : start + WINDOW]) for start in range(0, len(vectors), WINDOW))
-        return exact_search(geometry.unit(self.space.queries.vectors), windows, k)
+        scores, rows = exact_search(geometry.unit(found.space.queries.vectors), windows, k)
+        return _among_all(scores, found.queries, len(queries), 0.0), _among_all(
+            found.documents[rows], found.queries, len(queries), -1
+        )
+
+
+def _among_all(values: NDArray[Any], rows: NDArray[np.int64], size: int, missing: float) -> NDArray[Any]:
+    """[m, k], one row for each of `rows`, as [size, k]."""
+    found = np.full((size, values.shape[1]), missing, values.dtype)
+    found[rows] = values
+    return found
 
 
 def search(space: Space, info: ModelInfo, material: Material, asking: Asking, progress: Progress) -> Space:

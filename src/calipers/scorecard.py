@@ -24,6 +24,7 @@ from calipers.metrics.means import mean_statistic
 
 _HEAD, _TAIL = 2 / 3, 1 / 3  # quantiles of the queries' frequencies
 SLICES = ("head", "tail")
+_LARGE = 100.0
 
 
 @dataclass(frozen=True)
@@ -201,9 +202,15 @@ def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:
         examples=comparison.examples,
         higher_is_better=metric.higher_is_better,
         decides=want.decides,
-        digits=metric.digits,
+        digits=_digits(metric, comparison),
         reason=comparison.reason,
     )
+
+
+def _digits(metric: Metric, comparison: Comparison) -> int:
+    """Behind the point: few where there are many before it, as in a perplexity of a thousand."""
+    large = max(abs(value) for value in (comparison.baseline or 0.0, comparison.candidate or 0.0)) >= _LARGE
+    return min(1, metric.digits) if large else metric.digits
 
 
 def _unknown(want: _Want, name: str, why: str) -> ScoreLine:

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers import models
+from calipers import embedding
 from calipers.core import (
     SILENT,
     DataError,
     Dataset,
     DataSource,
     Encoder,
+    InvalidOutput,
     Progress,
     RequestError,
     fingerprint,
     name_some,
 )
 from calipers.data import columns, readers, trec
-from calipers.layers import odd_queries
-from calipers.metrics import neighbours
+from calipers.layers import directions, foreign_queries, odd_queries
+from calipers.metrics import geometry, neighbours
 from calipers.models import ModelOptions
 from calipers.tasks import retrieval
 from calipers.tasks.retrieval import RetrievalOptions
 from calipers.trust import Scores, Trust
 from calipers.trust.records import Method
+from calipers.vector_cache import VectorCache
 
-ODD = 200  # gibberish and vague queries that detectors are fitted on, each
-
-# Where vectors come from: (model, texts, prompt, progress) → float32[n, d]. A cache is put here.
-Embed = Callable[[Encoder, Sequence[str], str | None, Progress], NDArray[np.float32]]
-
-
-def encode(model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> NDArray[np.float32]:
-    return model.encode(texts, prompt=prompt, progress=progress)
+ODD = 200  # odd queries of each kind that detectors are fitted on, at most
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,6 @@ class Wishes:
     passage_prompt: str | None = None
     seed: int = 42
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    embed: Embed = encode
 
     def __post_init__(self) -> None:
         if self.load is None:
@@ -88,29 +82,72 @@ def ask(
     questions: Sequence[str] = (),
     wishes: Wishes | None = None,
     *,
+    vectors: VectorCache | None = None,
     progress: Progress = SILENT,
 ) -> Answer:
-    """Embed a corpus, fit or load a trust score for it, and score the questions. Files are read before the model is."""
+    """Embed a corpus, fit or load a trust score for it, and score the questions. Files are read before the model is.
+
+    Vectors of the corpus and of known queries are kept in `vectors` if it is given; those of the questions are not.
+    """
     wish = wishes or Wishes()
     if any(not question.strip() for question in questions):
         raise RequestError("a query is blank: there is nothing to search for")
     documents = read_texts(corpus, "corpus")
     loaded = Trust.load(wish.load) if wish.load else None
-    known = None if loaded else _read_known(corpus, wish)
-    encoder = _load(model, wish, documents)
-    embed = _Embedder(encoder, wish, progress)
+    known = _KnownQueries() if loaded else _read_known(corpus, wish)
+    progress.start("Loading the model", 0)
+    ids = {text: [id] for id, text in zip(documents.ids, documents.columns["text"], strict=True)}
+    encoder, plain = embedding.open_encoder(model, ids, wish.model_options, vectors)
     notes = _refuse_other_model(loaded, encoder, documents) if loaded else ()
-    vectors = embed(documents.columns["text"], query=False)
-    trust = loaded or _fit(embed, documents, vectors, known, wish)
-    asked = embed(questions) if questions else np.empty((0, vectors.shape[1]), np.float32)
+    embed = _Embedder(encoder, wish, progress)
+    documents, searched, lost = _with_direction(documents, embed(documents.columns["text"], query=False), "documents")
+    trust, more = (loaded, ()) if loaded else _fit(embed, documents, searched, known, wish)
+    asked = np.empty((0, searched.shape[1]), np.float32)
+    if questions:
+        asked = _Embedder(plain, wish, progress)(questions)
     if asked.shape[1] != trust.codec.dimensions:
         raise RequestError(
             f"{encoder.info.model_id} gives vectors of {asked.shape[1]} dimensions and the trust score is for "
             f"{trust.codec.dimensions}"
         )
-    distances, rows = neighbours.nearest(asked, vectors, trust.k)
-    scores = trust.score_in(asked, vectors, rows)
-    return Answer(trust, encoder.info.model_id, documents, tuple(questions), scores, rows, 1 - distances**2 / 2, notes)
+    cosines, rows = _search(asked, searched, trust.k)
+    scores = trust.score_in(asked, searched, rows)
+    return Answer(
+        trust, encoder.info.model_id, documents, tuple(questions), scores, rows, cosines, (*notes, *lost, *more)
+    )
+
+
+def _search(
+    asked: NDArray[np.float32], searched: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Cosines and rows of the k nearest, [q, k] each; NaN and -1 for a question whose vector is zero."""
+    alive = np.flatnonzero(geometry.norms(asked) > 0)
+    cosines, rows = np.full((len(asked), k), np.nan), np.full((len(asked), k), -1)
+    if len(alive):
+        distances, found = neighbours.nearest(asked[alive], searched, k)
+        cosines[alive, : found.shape[1]], rows[alive, : found.shape[1]] = 1 - distances**2 / 2, found
+    return cosines, rows
+
+
+def _with_direction(
+    texts: Dataset, vectors: NDArray[np.float32], what: str
+) -> tuple[Dataset, NDArray[np.float32], tuple[str, ...]]:
+    """The texts that a cosine can speak about, with a note on the others; too many of these are INVALID."""
+    lengths = geometry.norms(vectors)
+    lost = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
+    named = [texts.ids[i] for i in lost.tolist()]
+    if not np.isfinite(lengths).all() or len(lost) > directions.MOST * len(texts):
+        are = "zero or hold NaN or infinite numbers"
+        raise InvalidOutput(
+            f"INVALID: the vectors of {len(lost)} of {len(texts)} {what} are {are} (rows {name_some(named)})", named
+        )
+    if not named:
+        return texts, vectors, ()
+    kept = np.flatnonzero(lengths > 0)
+    some = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
+    note = f"{len(named)} of {len(texts)} {what} have no direction, for their vectors are zero, and are left out"
+    less = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=some)  # of the same file as before
+    return less, np.asarray(vectors[kept]), (f"{note} ({name_some(named)})",)
 
 
 @dataclass(frozen=True)
@@ -122,14 +159,14 @@ class _Embedder:
     def __call__(self, texts: Sequence[str], *, query: bool = True) -> NDArray[np.float32]:
         options = RetrievalOptions(query_prompt=self.wish.query_prompt, passage_prompt=self.wish.passage_prompt)
         prompt = retrieval.prompts(self.model.info, options)[0 if query else 1]
-        return self.wish.embed(self.model, texts, prompt, self.progress)
+        return self.model.encode(texts, prompt=prompt, progress=self.progress)
 
 
 @dataclass(frozen=True)
 class _KnownQueries:
-    queries: Dataset | None
-    qrels: Sequence[Mapping[str, float]] | None
-    foreign: Dataset | None
+    queries: Dataset | None = None
+    qrels: Mapping[str, Mapping[str, float]] | None = None
+    foreign: Dataset | None = None
 
 
 def _read_known(corpus: str, wish: Wishes) -> _KnownQueries:
@@ -147,23 +184,26 @@ def _read_known(corpus: str, wish: Wishes) -> _KnownQueries:
             f"{wish.calibrate} judges no query of {queries.source.path}: it has {name_some(list(judgements), 3)}, "
             f"and the queries {name_some(queries.ids, 3)} (--queries says where they are)"
         )
-    chosen = queries.take(judged)
-    return _KnownQueries(chosen, [judgements[id] for id in chosen.ids], foreign)
+    return _KnownQueries(queries.take(judged), judgements, foreign)
 
 
 def _fit(
-    embed: _Embedder, documents: Dataset, vectors: NDArray[np.float32], known: _KnownQueries | None, wish: Wishes
-) -> Trust:
-    real = known.queries if known else None
-    texts = _odd_texts(documents, known, wish) if real else {}
+    embed: _Embedder, documents: Dataset, vectors: NDArray[np.float32], known: _KnownQueries, wish: Wishes
+) -> tuple[Trust, tuple[str, ...]]:
+    """The trust score, and notes about the queries."""
+    real, queries = known.queries, None
+    notes: tuple[str, ...] = ()
+    if real:
+        real, queries, notes = _with_direction(real, embed(real.columns["text"]), "queries")
+    odd = {kind: embed(some) for kind, some in _odd_texts(documents, known, embed.model, wish).items()}
     info = embed.model.info
     chosen: dict[str, Any] = {key: getattr(wish, key) for key in ("codec", "k", "error", "method")}
-    return Trust.fit(
+    fitted = Trust.fit(
         vectors,
-        query_vectors=embed(real.columns["text"]) if real else None,
-        qrels=known.qrels if known else None,
+        query_vectors=queries,
+        qrels=[known.qrels[id] for id in real.ids] if real and known.qrels else None,
         corpus_ids=documents.ids,
-        odd={kind: embed(some) for kind, some in texts.items()},
+        odd={kind: some[geometry.norms(some) > 0] for kind, some in odd.items()},
         seed=wish.seed,
         about={
             "model": info.model_id,
@@ -173,24 +213,20 @@ def _fit(
         },
         **{key: value for key, value in chosen.items() if value is not None},
     )
+    return fitted, notes
 
 
-def _odd_texts(documents: Dataset, known: _KnownQueries | None, wish: Wishes) -> dict[str, list[str]]:
-    """Queries that deserve no answer, by kind: made where they can be, read where they cannot."""
-    found = {
-        "gibberish": odd_queries.gibberish(ODD, seed=wish.seed),
-        "vague": odd_queries.vague(documents.columns["text"], ODD),
-    }
-    if known and known.foreign:
-        found["out_of_domain"] = list(known.foreign.columns["text"])
-    return {kind: texts for kind, texts in found.items() if texts}
-
-
-def _load(model: str | Encoder, wish: Wishes, documents: Dataset) -> Encoder:
-    loaded: Any = models.load(models.find(model), wish.model_options, "encode") if isinstance(model, str) else model
-    if hasattr(loaded, "bind"):
-        loaded = loaded.bind({text: [id] for id, text in zip(documents.ids, documents.columns["text"], strict=True)})
-    return cast(Encoder, loaded)
+def _odd_texts(documents: Dataset, known: _KnownQueries, model: Encoder, wish: Wishes) -> dict[str, list[str]]:
+    """Queries that deserve no answer, by kind. Vectors that are already computed hold none but what is given."""
+    texts, given, real = documents.columns["text"], known.foreign, known.queries
+    if real is None:
+        return {}
+    found = {"out_of_domain": list(given.columns["text"]) if given else []}
+    if model.info.backend != "vectors":
+        made = {"gibberish": odd_queries.gibberish(ODD, seed=wish.seed), "vague": odd_queries.vague(texts, ODD)}
+        foreign = found["out_of_domain"] or list(foreign_queries.find(texts, real.columns["text"]).queries)
+        found = {**made, "out_of_domain": foreign}
+    return {kind: some for kind, some in found.items() if some}
 
 
 def _refuse_other_model(trust: Trust, model: Encoder, documents: Dataset) -> tuple[str, ...]:

@@ -6,6 +6,17 @@ no colour, no brand and no unit.
 
 from calipers.attributes.agree import Agreement, Table, agree, agree_all
 from calipers.attributes.extract import Attributes, Extractor
+from calipers.attributes.lexicon import Words, read_words
 from calipers.attributes.units import Quantity
 
-__all__ = ["Agreement", "Attributes", "Extractor", "Quantity", "Table", "agree", "agree_all"]
+__all__ = [
+    "Agreement",
+    "Attributes",
+    "Extractor",
+    "Quantity",
+    "Table",
+    "Words",
+    "agree",
+    "agree_all",
+    "read_words",
+]

@@ -81,7 +81,8 @@ class Brands:
         for part in parts:
             if id := ids.get(squash(part)) or ids.get(self._without_company(part)):
                 return id
-        return self._without_company(parts[1]) if len(parts) > 1 else None
+        # Two spellings: the Latin one is shown, whichever comes first.
+        return self._without_company(next((p for p in parts[1:] if p.isascii()), parts[1])) if len(parts) > 1 else None
 
     def with_brands(self, values: Iterable[str], not_names: Iterable[str] = ()) -> Brands:
         """The brands of a corpus besides: each value of its brand column gets an id, under all its spellings.

@@ -10,7 +10,7 @@ from typing import Any
 
 from calipers.attributes.brands import Brands, Named
 from calipers.attributes.colours import Colours
-from calipers.attributes.lexicon import read_words
+from calipers.attributes.lexicon import Words, read_words
 from calipers.attributes.scope import Role, Scope
 from calipers.attributes.text import Line, Mention, fold, normal, squash
 from calipers.attributes.units import Quantity, Units
@@ -58,21 +58,28 @@ class Extractor:
         >>> sorted(Extractor.from_files().read("エーワン ラベル 白 100枚").brands)
         ['a-one']
         """
-        words = read_words(paths)
+        return cls.from_words(read_words(paths)).with_brands(brands)
+
+    @classmethod
+    def from_words(cls, words: Words) -> Extractor:
         columns, units = words["columns"], {_name(k): v for k, v in words["columns"].get("units", {}).items()}
         holds = {_name(n): part for part in _HOLDS for n in columns.get(part, ())}
-        colours = Colours.from_words(words)
-        known = Brands.from_words(words)
-        if mined := list(dict.fromkeys(brands)):
-            known = known.with_brands(mined, {squash(value) for value in mined if colours.is_word(value)})
         return cls(
-            colours,
-            known,
+            Colours.from_words(words),
+            Brands.from_words(words),
             Units.from_words(words),
             Scope.from_words(words),
             {**holds, **dict.fromkeys(units, "dimension")},
             units,
         )
+
+    def with_brands(self, values: Iterable[str]) -> Extractor:
+        """The same, and the values of a brand column."""
+        mined = list(dict.fromkeys(values))
+        if not mined:
+            return self
+        colours = {squash(value) for value in mined if self.colours.is_word(value)}
+        return replace(self, brands=self.brands.with_brands(mined, colours))
 
     def read(self, text: str, columns: Mapping[str, Any] | None = None) -> Attributes:
         """The attributes of a query (a text) or of a product (its title and its columns, nested or not).
@@ -81,18 +88,19 @@ class Extractor:
         only kinds of sizes that both lack, and no colour or brand.
         """
         own = self._read(normal(text))
-        return self._with_columns(own, self._sort(columns)) if columns else own
+        return self._with_columns(own, self.sort(columns)) if columns else own
 
     def read_product(self, product: str | Mapping[str, Any]) -> Attributes:
         """The attributes of a row with a title among its columns; of one without, its description is read as one."""
         if isinstance(product, str):
             return self.read(product)
-        values = self._sort(product)
+        values = self.sort(product)
         title = values["title"] or values["text"]
         return self._with_columns(self._read(normal(str(title[0][1]) if title else "")), values)
 
-    def _sort(self, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
-        """(name, value) of the columns that are known, by what they hold."""
+    def sort(self, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
+        """(name, value) of the columns that are known, nested or not, by what they hold: colour, brand, dimension,
+        title, text."""
         values: dict[str, list[tuple[str, Any]]] = {part: [] for part in _HOLDS}
         for name, value in _flatten(columns):
             if part := self._columns.get(_name(name)):

@@ -6,7 +6,8 @@ an entry of the same id gets the new words, a single value is replaced. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from calipers.core import DataError, printable
 BUILT_IN = Path(__file__).parent / "data"
 
 Words = dict[str, Any]
+_DEEPEST = 20  # levels; the schema has five
 _LIST, _WORD, _NUMBER, _FLAG = "a list of words", "a word", "a number", "true or false"
 
 # What may stand where: a name of a schema, or a map of keys to it; "*" is any key.
@@ -71,13 +73,15 @@ def _load(path: Path) -> Words:
     import yaml
 
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _refuse_deep(yaml.parse(text, Loader=loader))
+        found = yaml.load(text, Loader=loader)
     except OSError as error:
         raise DataError(f"the attributes file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"the attributes file {path} is not UTF-8, at byte {error.start}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"the attributes file {path} is no YAML: {printable(str(error))[:200]}") from error
+        raise DataError(f"the attributes file {path} is no YAML: {_fault(error)}") from error
     if found is None:
         return {}
     _check(found, SCHEMA, str(path), ())
@@ -88,16 +92,40 @@ def _check(found: Any, schema: Any, path: str, place: tuple[str, ...]) -> None:
     where = f"{path}, {' → '.join(map(printable, place)) or 'top level'}"
     if isinstance(schema, str):
         if not _IS[schema](found):
-            raise DataError(f"{where}: expected {schema}, found {printable(repr(found))[:80]}")
+            raise DataError(f"{where}: expected {schema}, found {_show(found)}")
         return
     if not isinstance(found, Mapping):
-        raise DataError(f"{where}: expected a map of {_keys(schema)}, found {printable(repr(found))[:80]}")
+        raise DataError(f"{where}: expected a map of {_keys(schema)}, found {_show(found)}")
     for key, value in found.items():
         if not isinstance(key, str):
             raise DataError(f"{where}: the key {key!r} must be a word; put it in quotes")
         if key not in schema and "*" not in schema:
             raise DataError(f"{where}: there is no key {printable(key)!r}; expected {_keys(schema)}")
         _check(value, schema.get(key, schema.get("*")), path, (*place, key))
+
+
+def _refuse_deep(events: Iterable[Any]) -> None:
+    """libyaml follows a nested value by recursion in C, and a deep enough one ends the process."""
+    depth = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind.endswith(("SequenceStartEvent", "MappingStartEvent"))
+        depth -= kind.endswith(("SequenceEndEvent", "MappingEndEvent"))
+        if depth > _DEEPEST:
+            raise RecursionError
+
+
+def _fault(error: Exception) -> str:
+    """Where it is, and what, in one line."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return "it is nested too deeply" if isinstance(error, RecursionError) else printable(str(error))[:200]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {printable(problem)[:200]}"
+
+
+def _show(found: Any) -> str:
+    # Not repr: aliases can make a short file stand for a value that no memory holds.
+    return printable(reprlib.repr(found))[:80]
 
 
 def _keys(schema: Mapping[str, Any]) -> str:

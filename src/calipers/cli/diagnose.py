@@ -12,12 +12,11 @@ from calipers.cli.compare import exit_code
 
 if TYPE_CHECKING:
     from calipers.core import Diagnosis
-    from calipers.vector_cache import VectorCache
 
-_LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "relevant_from", "alpha", "t")
+_LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "relevant_from", "alpha", "t", "codec")
 
 
-@click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Geometry, retrieval, certainty.")
+@click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Four layers say.")
 @click.argument("model")
 @options.option(
     "Data",
@@ -69,6 +68,12 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     "Diagnosis", "--layers", metavar="NAMES", help="geometry,retrieval,certainty,… Default: all that the data allow."
 )
 @options.option("Diagnosis", "--k", type=int, metavar="K", help="How many results a user sees. Default: 10.")
+@options.option(
+    "Diagnosis",
+    "--codec",
+    type=click.Choice(["fp16", "int8", "int4", "binary", "pq"]),
+    help="How vectors are stored, for certainty. Default: int8.",
+)
 @options.option("Diagnosis", "--rerank", metavar="MODEL", help="A cross-encoder for a second stage.")
 @options.option("Diagnosis", "--rerank-k", type=int, default=100, show_default=True, help="How many results it reads.")
 @options.option("Diagnosis", "--exact", is_flag=True, default=None, help="Never work a figure out on a sample.")
@@ -99,6 +104,19 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     help="General language: tasks or benchmarks of mteb, commas between. A drop against the baseline is told.",
 )
 @options.option("Data", "--entities", metavar="FILE", help="Entities for the layer knowledge. Default: mined.")
+@options.option(
+    "Data",
+    "--out-of-domain",
+    metavar="FILE",
+    help="For certainty: queries that the corpus has no answer to. Default: bundled ones.",
+)
+@options.option(
+    "Data",
+    "--attributes",
+    multiple=True,
+    metavar="FILE",
+    help="YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
+)
 @options.option("Data", "--sts", metavar="FILE", help="With --adaptation: scored pairs that show what was forgotten.")
 @options.option(
     "Diagnosis",
@@ -129,36 +147,40 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     "Output", "--html", metavar="FILE", type=click.Path(path_type=Path), help="Write the report as one HTML file."
 )
 @options.option("Output", "--examples", type=int, default=5, show_default=True, help="Named examples shown per figure.")
-@options.option("Output", "--no-cache", is_flag=True, help="Keep no vectors, and use none that were kept.")
-@options.option(
-    "Output", "--cache-size", type=float, default=10.0, show_default=True, metavar="GB", help="Of all kept vectors."
-)
+@options.CACHE_FLAGS
 @options.OUTPUT_FLAGS
 @click.pass_context
 def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     """Why does search with a model fail? nDCG says that it does; the layers say why.
 
     \b
-    geometry      the shape of the space: anisotropy, dimension, hubs, word order, the tokenizer
-    retrieval     what is found and in which order; what changes by precision, index, typing
-    semantic_gap  whether texts are near for their words rather than for what they mean
-    knowledge     what a masked language model knows of the domain's entities
+    geometry      anisotropy, dimension, hubs, word order, the tokenizer
+    retrieval     what is found and in which order; precision, index, typing
+    attributes    whether results have the colour, brand, size that is asked for
+    semantic_gap  whether texts are near for their words or for their meaning
+    knowledge     whether it knows the domain's entities or only their letters
     certainty     whether a query's own numbers tell that its results are good
 
     Every figure has its interval, which way is good, where it warns, and what it means; examples are named. Texts are
     embedded once: layers, runs and the baseline share the vectors, which are kept in the store's folder.
 
-    Exit codes: 0 done, or with --baseline PASS or AT_RISK; 1 REGRESSION of ndcg or of mteb (or --fail-on);
-    5 INCONCLUSIVE; 2, 3, 4 as in `eval`.
+    With --adaptation, a scorecard reads the layers of both models by what the training was for.
+
+    Exit codes: 0 done, or with --baseline PASS or AT_RISK; 1 REGRESSION of ndcg or of mteb, or of the scorecard
+    (or --fail-on); 5 INCONCLUSIVE; 2, 3, 4 as in `eval`.
 
     \b
     Examples:
-      calipers diagnose ./model --dataset ./scifact
-      calipers diagnose ./model --dataset ./shop --baseline ./old --html report.html
-      calipers diagnose ./model --corpus products.jsonl --queries queries.txt --layers geometry
-      calipers diagnose ./model --dataset ./shop --grades esci --rerank ./cross-encoder --paraphrases same.txt
-      calipers diagnose ./model --pairs sts.jsonl --pairs-above 4 --terms terms.txt
-      calipers diagnose ./tuned --baseline ./base --dataset ./shop --mteb "JMTEB-lite(v1)"
+      calipers diagnose ./model --dataset ./scifact --layers geometry,certainty
+      calipers diagnose ./model --dataset ./shop --baseline ./old --html r.html
+      calipers diagnose ./model --corpus products.jsonl --queries queries.txt
+      calipers diagnose ./model --dataset ./shop --grades esci \\
+          --rerank ./cross-encoder --paraphrases same.txt
+      calipers diagnose ./model --pairs sts.jsonl --pairs-above 4
+      calipers diagnose ./bert --dataset ./shop --layers knowledge \\
+          --entities brands.txt --mlm-head google-bert/bert-base-uncased
+      calipers diagnose ./tuned --baseline ./base --dataset ./shop \\
+          --adaptation contrastive --sts stsb.jsonl --mteb "JMTEB-lite(v1)"
     """
     for path in (flags["output"], flags["html"]):
         options.check_output(path, flags["force"])
@@ -199,12 +221,25 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
             baseline=flags["baseline"],
             wishes=wishes,
             store=store,
-            vectors=_vectors(store, flags),
+            vectors=options.vector_cache(store, flags),
             progress=progress,
         )
 
 
-_INPUTS = ("dataset", "corpus", "queries", "qrels", "pairs", "pairs_above", "terms", "paraphrases", "entities", "sts")
+_INPUTS = (
+    "attributes",
+    "dataset",
+    "corpus",
+    "queries",
+    "qrels",
+    "pairs",
+    "pairs_above",
+    "terms",
+    "paraphrases",
+    "entities",
+    "out_of_domain",
+    "sts",
+)
 _WISHES = ("query_prompt", "passage_prompt", "rerank", "rerank_k", "resamples", "confidence", "adaptation", "mlm_head")
 
 
@@ -214,14 +249,6 @@ def _names(told: str | None) -> tuple[str, ...]:
     (('geometry', 'retrieval'), ())
     """
     return tuple(name.strip() for name in (told or "").split(",") if name.strip())
-
-
-def _vectors(store: Any, flags: dict[str, Any]) -> VectorCache | None:
-    from calipers.vector_cache import VectorCache
-
-    if store is None or flags["no_cache"]:
-        return None
-    return VectorCache(store.folder / "vectors", int(flags["cache_size"] * 1e9))
 
 
 def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:

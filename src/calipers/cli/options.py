@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
     from calipers.store import Store
+    from calipers.vector_cache import VectorCache
 
 Decorator = Callable[[Any], Any]
 
@@ -261,6 +262,13 @@ OUTPUT_FLAGS = apply(
     option("Output", "--no-store", is_flag=True, help="Keep nothing."),
 )
 
+CACHE_FLAGS = apply(
+    option("Output", "--no-cache", is_flag=True, help="Keep no vectors, and use none that were kept."),
+    option(
+        "Output", "--cache-size", type=float, default=10.0, show_default=True, metavar="GB", help="Of all kept vectors."
+    ),
+)
+
 
 def model_options(flags: Mapping[str, Any]) -> ModelOptions:
     from calipers.models import ModelOptions
@@ -323,6 +331,15 @@ def open_store(folder: Path | None, no_store: bool) -> Store | None:
     if no_store and folder:
         raise click.UsageError("--store and --no-store exclude each other: give one of them")
     return None if no_store else Store(folder)
+
+
+def vector_cache(store: Store | None, flags: Mapping[str, Any]) -> VectorCache | None:
+    """Vectors are kept beside the runs; None where nothing is to be kept."""
+    from calipers.vector_cache import VectorCache
+
+    if store is None or flags["no_cache"]:
+        return None
+    return VectorCache(store.folder / "vectors", int(flags["cache_size"] * 1e9))
 
 
 def check_output(path: Path | None, force: bool) -> None:

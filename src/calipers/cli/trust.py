@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SCHEMA = "calipers/trust/1"
 _CODECS = ("fp16", "int8", "int4", "binary", "pq")
 _SHOWN = 90  # characters of a neighbour's text
+_ROWS = 8  # of the risk–coverage curve
 
 
 @click.command(cls=options.GroupedCommand, short_help="Can this one result be trusted? A score per query.")
@@ -48,7 +49,7 @@ _SHOWN = 90  # characters of a neighbour's text
     "Data",
     "--out-of-domain",
     metavar="Q",
-    help="Queries that the corpus has no answer to: a detector of such queries is fitted.",
+    help="Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones.",
 )
 @options.option("Score", "--codec", type=click.Choice(_CODECS), help="How vectors are stored. Default: int8.")
 @options.option("Score", "--k", type=int, metavar="K", help="How many neighbours. Default: 10.")
@@ -60,7 +61,7 @@ _SHOWN = 90  # characters of a neighbour's text
     "--map",
     "method",
     type=click.Choice(["logistic", "isotonic"]),
-    help="To a probability: from all features, or from R_q alone. Default: logistic.",
+    help="From the four features to a probability: a logistic map, or an isotonic one behind it. Default: logistic.",
 )
 @options.option("Score", "--seed", type=int, default=42, show_default=True, help="Of samples, folds and resamples.")
 @options.option("Score", "--query-prompt", metavar="TEXT", help="Put before every query.")
@@ -77,6 +78,14 @@ _SHOWN = 90  # characters of a neighbour's text
 @options.option("Output", "--load", metavar="FILE", type=click.Path(path_type=Path), help="Use a score that was kept.")
 @options.option("Output", "--force", is_flag=True, help="Overwrite that file.")
 @options.option("Output", "--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@options.option(
+    "Output",
+    "--store",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where the corpus's vectors are kept, as in diagnose. Default: CALIPERS_STORE, or the user's data folder.",
+)
+@options.CACHE_FLAGS
 def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
     """Can this one result be trusted? Score, parts, decision and neighbours for each QUERY.
 
@@ -86,10 +95,11 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
 
     \b
     Examples:
-      calipers trust ./model --corpus ./scifact 'vitamin D and bone density' 'asdf qwer'
-      calipers trust ./model --corpus ./scifact --calibrate ./scifact/qrels/test.tsv --save trust.safetensors
-      calipers trust ./model --corpus ./scifact --load trust.safetensors --json 'vitamin D and bone density'
-      calipers trust ./model --corpus products.txt --queries log.txt --codec binary 'red wine'
+      calipers trust ./model --corpus ./scifact 'vitamin D and bone' 'asdf qwer'
+      calipers trust ./model --corpus ./scifact \\
+          --calibrate ./scifact/qrels/test.tsv --save scifact.trust
+      calipers trust ./model --corpus ./scifact --load scifact.trust 'vitamin D'
+      calipers trust ./model --corpus goods.txt --queries log.txt 'red wine'
     """
     if flags["save"] and flags["load"]:
         raise click.UsageError("--save and --load exclude each other: give one of them")
@@ -101,13 +111,20 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
 
     out, err = options.consoles()
     with text.bar(err) as progress:
-        found = trusting.ask(model, flags["corpus"], query, _wishes(flags), progress=progress)
+        found = trusting.ask(
+            model,
+            flags["corpus"],
+            query,
+            _wishes(flags),
+            vectors=options.vector_cache(options.open_store(flags["store"], False), flags),
+            progress=progress,
+        )
     if flags["save"]:
         found.trust.save(flags["save"])
     if flags["as_json"]:
         click.echo(document.to_json(_document(found)))
     else:
-        _show(out, found)
+        _show(out, found, fitted=flags["load"] is None)
 
 
 def _wishes(flags: Mapping[str, Any]) -> Wishes:
@@ -176,7 +193,8 @@ def _neighbours(found: Answer, row: int) -> list[dict[str, Any]]:
 # --- for people --------------------------------------------------------------------------------------------------
 
 
-def _show(console: Console, found: Answer) -> None:
+def _show(console: Console, found: Answer, *, fitted: bool) -> None:
+    """What a calibration found is shown once, when it is fitted."""
     from calipers.core import printable
     from calipers.report import text
 
@@ -190,44 +208,72 @@ def _show(console: Console, found: Answer) -> None:
         ("", trust.thresholds.why),
     ]
     text.show_facts(console, "trust", [(name, printable(value)) for name, value in facts])
-    _show_report(console, trust.report)
+    if fitted:
+        _show_calibration(console, trust.report.get("calibration") or {}, trust.method)
+        _show_detectors(console, trust.report.get("detectors") or ())
     for row in range(len(found.questions)):
         _show_query(console, _query(found, row))
     for note in found.notes:
         console.print(f"warning: {printable(note)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_report(console: Console, report: Mapping[str, Any]) -> None:
+def _show_calibration(console: Console, judged: Mapping[str, Any], method: str) -> None:
     from calipers.core import printable
     from calipers.report import text
 
-    judged = report.get("calibration")
-    if judged:
-        rows = [
-            {
-                "score": q["about"],
-                **{key: _with_interval(q[key]) for key in ("auroc", "brier", "ece")},
-                "ece of chance alone": _with_interval({"value": q["honest_ece"], "interval": None}),
-            }
-            for q in judged["scores"]
-        ]
-        if rows:
-            text.show_examples(console, rows)
-        for sentence in judged["sentences"]:
-            console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
-    detectors = [
+    if rows := [_quality(told) for told in judged.get("scores", ())]:
+        text.show_examples(console, rows)
+    for sentence in judged.get("sentences", ()):
+        console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
+    if curve := judged.get("reliability_curve", {}).get(method):
+        text.show_examples(console, [_point(told) for told in curve])
+    if risks := judged.get("risk_coverage", {}).get(method):
+        text.show_examples(console, [_risk(told) for told in (risks[3::4] if len(risks) > _ROWS else risks)])
+
+
+def _quality(told: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "score": told["about"],
+        **{key: _with_interval(told[key]) for key in ("auroc", "brier", "ece")},
+        "ece of chance alone": _with_interval({"value": told["honest_ece"], "interval": None}),
+    }
+
+
+def _point(told: Mapping[str, Any]) -> dict[str, str]:
+    """One of the reliability curve."""
+    return {
+        "probability stated": f"{told['probability']:.3f}",
+        "share that succeed": _with_interval({"value": told["share"], "interval": told["interval"]}),
+        "queries": str(told["count"]),
+    }
+
+
+def _risk(told: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "queries answered": f"{told['coverage']:.0%}",
+        "failures among them": f"{told['risk']:.1%}",
+        "probability from": f"{told['threshold']:.3f}",
+    }
+
+
+def _show_detectors(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    from calipers.report import text
+
+    rows = [
         {
             "odd queries": d["kind"].replace("_", " "),
             "auroc": _with_interval(d["auroc"]),
             "by R_q alone": _with_interval(d["by_reliability"]),
             "by the top cosine alone": _with_interval(d["by_top_score"]),
-            "found at 5 % false alarms": "none" if d["found"] is None else f"{d['found']:.0%}",
+            "found at 5 % false alarms": "none"
+            if d["found"] is None or d["found"] != d["found"]
+            else f"{d['found']:.0%}",
             "decides": "yes" if d["acts"] else "no",
         }
-        for d in report.get("detectors") or ()
+        for d in found
     ]
-    if detectors:
-        text.show_examples(console, detectors)
+    if rows:
+        text.show_examples(console, rows)
 
 
 def _with_interval(told: Mapping[str, Any]) -> str:
@@ -241,23 +287,29 @@ def _show_query(console: Console, told: Mapping[str, Any]) -> None:
     from calipers.core import printable
     from calipers.report import text
 
-    parts = ", ".join(f"{name} {told[key]:.3f}" for key, name in _PARTS.items())
+    parts = ", ".join(f"{name} {_number(told[key])}" for key, name in _PARTS.items())
     facts = [
         ("Decision", f"{told['decision']}: {told['reason']}"),
-        ("Reliability", f"{told['reliability']:.3f}"),
+        *([("Probability", f"{told['probability']:.3f}")] if told["probability"] == told["probability"] else []),
+        ("Reliability", _number(told["reliability"])),
         ("Parts", parts),
     ]
     if said := [kind.replace("_", " ") for kind, called in told["odd"].items() if called]:
         facts.append(("Looks", ", ".join(said)))
     text.show_facts(console, printable(told["query"]), facts)
-    shown = [
+    shown = [  # none where the query's vector is zero
         {"": str(n["rank"]), "cosine": n["cosine"], "id": printable(n["id"]), "text": _cut(printable(n["text"]))}
         for n in told["neighbours"]
     ]
-    text.show_examples(console, shown)
+    if shown:
+        text.show_examples(console, shown)
 
 
 _PARTS = {"stability": "stability", "coherence": "coherence", "top_score": "top cosine", "margin": "margin"}
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value == value else "none"
 
 
 def _cut(words: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -51,7 +51,9 @@ class Dataset:
     """Rows as named columns (by column key), an id for each, and a fingerprint of both.
 
     `tables` are further rows that all of these refer to, such as the corpus of a search; the fingerprint covers them.
-    `counts` are facts about the reading, such as how many judgements name a document that is not there.
+    `counts` are facts about the reading, such as how many judgements name a document that is not there. `read_again`
+    goes through the rows as they are stored, (id, all their columns), for the few that someone wants more of: what a
+    task does not read is not kept. Rows that were left out for being blank come along.
     """
 
     ids: tuple[str, ...]
@@ -61,6 +63,9 @@ class Dataset:
     tables: Mapping[str, Dataset] = field(default_factory=dict)
     counts: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a reader should be warned of
+    read_again: Callable[[], Iterator[tuple[str, Mapping[str, Any]]]] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def __len__(self) -> int:
         return len(self.ids)

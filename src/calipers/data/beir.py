@@ -15,15 +15,19 @@ One row per judged query, with its judgements; the corpus is a table of the data
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
+from typing import Any
 
 from calipers.core import DataError, Dataset, DataSource, fingerprint
 from calipers.data import beir_parts, columns, readers, trec
 from calipers.data.beir_parts import Rows
 from calipers.data.choose import choose
 from calipers.data.columns import Record
+
+Notice = Callable[[str, Mapping[str, Any]], None]  # is told the id and the columns of every document that is kept
 
 
 def load(
@@ -35,6 +39,7 @@ def load(
     samples: int | None = None,
     seed: int = 42,
     shuffle: bool = True,
+    notice: Notice | None = None,
 ) -> Dataset:
     """Columns `query` (texts) and `qrels` ({document id: grade}), table `corpus` with the column `text`.
 
@@ -42,10 +47,10 @@ def load(
     texts of the corpus and, while it is read, one number for each id.
     """
     source = DataSource(path=reference, name=name, revision=revision, requested=samples, shuffle=shuffle, seed=seed)
-    return gather(beir_parts.find(reference, name, split, revision), source)
+    return gather(beir_parts.find(reference, name, split, revision), source, notice)
 
 
-def gather(parts: beir_parts.Parts, source: DataSource) -> Dataset:
+def gather(parts: beir_parts.Parts, source: DataSource, notice: Notice | None = None) -> Dataset:
     """The dataset that the three parts make. Of `source` the place and the choice of queries are taken as they are."""
     qrels = parts.qrels()
     judged, unjudged = _queries(parts.queries, qrels)
@@ -54,7 +59,7 @@ def gather(parts: beir_parts.Parts, source: DataSource) -> Dataset:
         raise DataError(
             f"{source.path} has no query to measure: no query of {parts.queries_name} is in {parts.qrels_name}"
         )
-    corpus = read_corpus(parts.corpus, parts.corpus_name)
+    corpus = read_corpus(parts.corpus, parts.corpus_name, notice)
     ids = tuple(record.id for record in chosen.kept)
     values = {key: [record.values[key] for record in chosen.kept] for key in ("query", "qrels")}
     tables = {"corpus": corpus}
@@ -80,8 +85,8 @@ def gather(parts: beir_parts.Parts, source: DataSource) -> Dataset:
     )
 
 
-def read_corpus(rows: Rows, name: str) -> Dataset:
-    """Documents with a text; `name` is for messages."""
+def read_corpus(rows: Rows, name: str, notice: Notice | None = None) -> Dataset:
+    """Documents with a text; `name` is for messages. Of other columns nothing stays: see `Dataset.read_again`."""
     ids: list[str] = []
     texts: list[str] = []
     blank = 0
@@ -90,12 +95,20 @@ def read_corpus(rows: Rows, name: str) -> Dataset:
         if text:
             ids.append(id)
             texts.append(text)
+            if notice:
+                notice(id, row.values)
         else:
             blank += 1
     if not ids:
         raise DataError(f"{name} holds no document with a text")
     source = DataSource(path=name, rows_read=len(ids) + blank, rows_blank=blank)
-    return Dataset(tuple(ids), {"text": texts}, source, fingerprint(ids, {"text": texts}))
+    return Dataset(
+        tuple(ids), {"text": texts}, source, fingerprint(ids, {"text": texts}), read_again=partial(_again, rows)
+    )
+
+
+def _again(rows: Rows) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((_id(row), row.values) for row in rows())
 
 
 def _passage(row: readers.Row) -> str:
@@ -127,9 +140,13 @@ def identified(rows: Rows) -> Iterator[tuple[str, readers.Row]]:
     """Rows with their ids, each of which may stand once."""
     seen: dict[str, int] = {}
     for number, row in enumerate(rows()):
-        id = columns.read_id(row, "id" if "id" in row.values and "_id" not in row.values else "_id")
+        id = _id(row)
         first = seen.setdefault(id, number)
         if first != number:
             before = next(islice(rows(), first, None)).where
             raise DataError(f"{row.where}: the id {id!r} stands already at {before}")
         yield id, row
+
+
+def _id(row: readers.Row) -> str:
+    return columns.read_id(row, "id" if "id" in row.values and "_id" not in row.values else "_id")

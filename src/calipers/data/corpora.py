@@ -66,10 +66,12 @@ def load(
     queries: str | None = None,
     qrels: str | None = None,
     source: DataSource | None = None,
+    notice: beir.Notice | None = None,
 ) -> Dataset:
     """Columns `query` and `qrels` (empty mappings where nothing is judged), table `corpus` with the column `text`.
 
-    Without queries the dataset has no rows. `source` says split, samples, seed and shuffle.
+    Without queries the dataset has no rows. `source` says split, samples, seed and shuffle; `notice` is told the
+    columns of every document as it passes.
     """
     wish = source or DataSource(path="")
     if dataset is not None:
@@ -77,14 +79,14 @@ def load(
             raise RequestError(
                 "--dataset has corpus, queries and judgements: --corpus, --queries, --qrels do not apply"
             )
-        return _whole(dataset, wish)
+        return _whole(dataset, wish, notice)
     if corpus is None:
         raise RequestError("there is no corpus: give --dataset FOLDER, or --corpus FILE with --queries FILE")
     if qrels and not queries:
         raise RequestError("--qrels judges queries: give --queries FILE as well")
     documents = partial(_numbered, _path(corpus))
     if queries is None:
-        return _without_queries(beir.read_corpus(documents, corpus), corpus)
+        return _without_queries(beir.read_corpus(documents, corpus, notice), corpus)
     asked = partial(_numbered, _path(queries))
     parts = Parts(
         corpus=documents,
@@ -95,7 +97,7 @@ def load(
         queries_name=queries,
         qrels_name=qrels or "the judgements",
     )
-    return beir.gather(parts, _at(wish, corpus))
+    return beir.gather(parts, _at(wish, corpus), notice)
 
 
 def has_esci_labels(dataset: str | None, qrels: str | None) -> bool:
@@ -112,10 +114,10 @@ def from_texts(texts: Sequence[str], path: str) -> Dataset:
     return _without_queries(corpus, path)
 
 
-def _whole(reference: str, wish: DataSource) -> Dataset:
+def _whole(reference: str, wish: DataSource, notice: beir.Notice | None) -> Dataset:
     file = _path(reference)
     if _is_rows(file):
-        return _esci(file, wish)
+        return _esci(file, wish, notice)
     return beir.load(
         reference,
         name=wish.name,
@@ -124,10 +126,11 @@ def _whole(reference: str, wish: DataSource) -> Dataset:
         samples=wish.requested,
         seed=wish.seed,
         shuffle=wish.shuffle,
+        notice=notice,
     )
 
 
-def _esci(file: Path, wish: DataSource) -> Dataset:
+def _esci(file: Path, wish: DataSource, notice: beir.Notice | None) -> Dataset:
     """A table of pairs, one row each; a query and a product may stand in several rows and must then be the same."""
     queries: dict[str, str] = {}
     products: dict[str, str] = {}
@@ -140,7 +143,7 @@ def _esci(file: Path, wish: DataSource) -> Dataset:
             if known.setdefault(id, text) != text:
                 raise DataError(f"{row.where}: {key} {id!r} has another {name} here than above")
     parts = Parts(
-        corpus=partial(_rows_of, products, file),
+        corpus=partial(_products, file),
         queries=partial(_rows_of, queries, file),
         qrels=lambda: trec.gather(_labelled(readers.read(file, None))),
         split="",
@@ -148,7 +151,7 @@ def _esci(file: Path, wish: DataSource) -> Dataset:
         queries_name=file.name,
         qrels_name=file.name,
     )
-    return beir.gather(parts, _at(wish, str(file)))
+    return beir.gather(parts, _at(wish, str(file)), notice)
 
 
 _ESCI_COLUMNS = ("query_id", "query", "product_id", "product_title", "esci_label")
@@ -157,6 +160,17 @@ _ESCI_NAMES = ", ".join(_ESCI_COLUMNS)
 
 def _rows_of(texts: Mapping[str, str], file: Path) -> Iterator[readers.Row]:
     return (readers.Row(file.name, {"_id": id, "text": text}) for id, text in texts.items())
+
+
+def _products(file: Path) -> Iterator[readers.Row]:
+    """Every product once, with all its columns."""
+    seen: set[str] = set()
+    for row in readers.read(file, None):
+        id = str(row.values["product_id"])
+        if id not in seen:
+            seen.add(id)
+            others = {name: value for name, value in row.values.items() if name not in ("id", "title")}
+            yield readers.Row(row.where, {**others, "_id": id, "text": row.values["product_title"]})
 
 
 def _labelled(rows: Iterator[readers.Row]) -> Iterator[trec.Judged]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from calipers.core import RequestError
+from calipers.layers.attributes import LAYER as ATTRIBUTES
 from calipers.layers.certainty import LAYER as CERTAINTY
 from calipers.layers.geometry import LAYER as GEOMETRY
 from calipers.layers.knowledge import LAYER as KNOWLEDGE
@@ -13,7 +14,9 @@ from calipers.layers.retrieval import LAYER as RETRIEVAL
 from calipers.layers.semantic_gap import LAYER as SEMANTIC_GAP
 from calipers.layers.space import Groups, Layer, Pairs, Space, Texts, space_of
 
-LAYERS: dict[str, Layer] = {layer.name: layer for layer in (GEOMETRY, RETRIEVAL, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)}
+LAYERS: dict[str, Layer] = {
+    layer.name: layer for layer in (GEOMETRY, RETRIEVAL, ATTRIBUTES, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)
+}
 
 __all__ = ["LAYERS", "Groups", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
 

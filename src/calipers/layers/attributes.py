@@ -4,17 +4,19 @@ A result fails where it contradicts the query (`attributes.agree`); one that say
 fail, and is counted as unknown. Three rates per part (`colour_`, `brand_`, `dimension_`) and, without a prefix, over
 all parts together, where a result fails that contradicts any of them:
 
-- `global_failure_rate`: failures over all results of all queries; unknown where no query states the attribute.
 - `explicit_failure_rate`: failures over the results of the queries that state the attribute.
+- `global_failure_rate`: failures over all results of all queries; unknown where no query states the attribute.
 - `unknown_rate`: results of those queries whose product does not say. What fails among the known is
   explicit_failure_rate / (1 − unknown_rate).
 
-All are ratios of sums over queries, so a bootstrap over queries gives their intervals.
+All are ratios of sums over queries, so a bootstrap over queries gives their intervals. A query without results (its
+vector is zero, say) adds nothing to either sum, and is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,16 +24,88 @@ from numpy.typing import NDArray
 
 from calipers.attributes import Agreement, Attributes, Extractor, agree_all
 from calipers.attributes.agree import PARTS
-from calipers.core import Columns, Metric, Outcomes, RequestError, Statistic
-from calipers.core.figures import Figure, Named, figure_tables
-from calipers.metrics import bootstrap
-from calipers.metrics.means import ratio_statistic
+from calipers.core import Columns, Encoder, Outcomes, Progress, RequestError
+from calipers.core.figures import Named, figure_tables
+from calipers.layers.attribute_figures import METRICS, make_figures
+from calipers.layers.products import Item, Products, read_item
+from calipers.layers.space import Layer, Space
+from calipers.metrics import geometry
+
+__all__ = ["LAYER", "METRICS", "AttributeOptions", "count", "describe", "measure", "run"]
 
 Ints = NDArray[np.int64]
 Product = str | Mapping[str, Any]
 
-_RESAMPLES = 2000
 _NAMED = 30  # offending pairs that are named per part
+_LOOKED_AT = 300  # queries that decide whether a corpus without columns is worth it
+_ENOUGH = 0.1  # share of them that state something
+
+
+@dataclass(frozen=True)
+class AttributeOptions:
+    """`dictionary` and `products` are fingerprints of the words and of what the known columns hold: runs are compared
+    only where they are the same."""
+
+    k: int = 10
+    most: int = 2000  # queries that are looked at; beyond, a seeded sample
+    confidence: float = 0.95
+    seed: int = 42
+    dictionary: str = ""
+    products: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("k", "most"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"--{name} must be at least 1, found {getattr(self, name)}")
+
+
+def run(model: Encoder | None, space: Space, options: AttributeOptions, progress: Progress) -> Outcomes:
+    """Outcomes per query, as `measure` gives them, from what the search found."""
+    products = _products(space)
+    assert space.queries is not None
+    progress.start("Attributes", 0)
+    rows = np.sort(geometry.sample(len(space.queries), options.most, seed=options.seed))
+    queries = {space.queries.ids[i]: space.queries.texts[int(i)] for i in rows}
+    asked = [products.extractor.read(text) for text in queries.values()]
+    stated = _stated(products.extractor, asked)
+    if not any(which.any() for which in stated.values()):
+        raise RequestError("the layer attributes checks what queries ask for, and none states a colour, brand or size")
+    results = [found[: options.k] for found in _results(space, rows)]
+    items = products.read({id for found in results for id in found})
+    return _outcomes(products.extractor, queries, asked, items, results, options, exact=len(rows) == len(space.queries))
+
+
+def _products(space: Space) -> Products:
+    if space.queries is None or not len(space.queries):
+        raise RequestError("the layer attributes looks at the results of queries: give --queries, or a --dataset")
+    if space.searched is None or space.products is None:
+        raise RequestError("the layer attributes needs what a search found and the products: Space.searched, .products")
+    return space.products
+
+
+def spare(space: Space) -> str | None:
+    """Why a diagnosis that did not ask for this layer goes without it: texts that are no products."""
+    if space.queries is None or space.products is None or space.products.expected:
+        return None
+    some = geometry.sample(len(space.queries), _LOOKED_AT, seed=0)
+    asked = [space.products.extractor.read(space.queries.texts[int(i)]) for i in some]
+    stated = np.logical_or.reduce(list(_stated(space.products.extractor, asked).values()))
+    if stated.mean() >= _ENOUGH:
+        return None
+    return (
+        f"the corpus has no column for colour, brand or size, and only {stated.mean():.0%} of the queries state one "
+        "(--layers attributes asks for it all the same)"
+    )
+
+
+def _results(space: Space, rows: Ints) -> list[list[str]]:
+    """The document ids of these queries, best first."""
+    assert space.searched is not None
+    table = space.searched.details["results"]
+    order = np.lexsort((table["rank"], table["example"]))
+    example, document = np.asarray(table["example"])[order], np.asarray(table["document"])[order]
+    starts, ends = np.searchsorted(example, rows), np.searchsorted(example, rows, side="right")
+    return [[str(id) for id in document[a:b]] for a, b in zip(starts, ends, strict=True)]
 
 
 def measure(
@@ -50,22 +124,42 @@ def measure(
     `stated` (0 or 1), `failures` and `unknown` (results). Details: `pairs`, the offending ones, best ranks first, and
     `figures` and `named`. Only products that are among the results are read, each once.
     """
-    if k < 1:
-        raise RequestError(f"the number of results to look at must be at least 1, found {k}")
-    query, rank, rows, product = _pairs(results, k)
+    options = AttributeOptions(k=k, confidence=confidence, seed=seed)
+    kept = [list(found[:k]) for found in results]
+    items = {id: read_item(extractor, products[id]) for id in dict.fromkeys(id for found in kept for id in found)}
     asked = [extractor.read(text) for text in queries.values()]
-    given = [extractor.read_product(products[row]) for row in rows]
+    return _outcomes(extractor, queries, asked, items, kept, options)
+
+
+def _outcomes(
+    extractor: Extractor,
+    queries: Mapping[str, str],
+    asked: Sequence[Attributes],
+    items: Mapping[str, Item],
+    results: Sequence[Sequence[str]],
+    options: AttributeOptions,
+    *,
+    exact: bool = True,
+) -> Outcomes:
+    query, rank, rows, product = _pairs(results)
+    given = [items[row].attributes for row in rows]
     states = agree_all(extractor, asked, given, query, product)
     columns = count(states, query, _stated(extractor, asked))
     offending = _offending(states, query, rank, product, rows, asked, given)
-    named = _named(offending, list(queries), products)
-    figures = make_figures(columns, confidence=confidence, seed=seed)
+    named = _named(offending, list(queries.items()), items)
+    figures = make_figures(columns, confidence=options.confidence, seed=options.seed, exact=exact)
     return Outcomes(
         ids=tuple(queries),
         columns=columns,
         texts={"query": tuple(queries.values())},
         details={"pairs": offending, **figure_tables(figures, named)},
-        counts={"queries": len(asked), "results": len(query), **_stated_counts(columns)},
+        counts={
+            "queries": len(asked),
+            "results": len(query),
+            "queries_without_results": int((columns["results"] == 0).sum()),
+            **_stated_counts(columns),
+        },
+        notes=tuple(figure.warning for figure in figures if figure.warning),
     )
 
 
@@ -100,82 +194,14 @@ def count(
     return columns
 
 
-def _pairs(results: Sequence[Sequence[str]], k: int) -> tuple[Ints, Ints, list[str], Ints]:
+def _pairs(results: Sequence[Sequence[str]]) -> tuple[Ints, Ints, list[str], Ints]:
     """Per result its query and its rank; the products among them, and per result which."""
-    kept = [list(found[:k]) for found in results]
-    sizes = np.array([len(found) for found in kept], dtype=np.int64)
+    sizes = np.array([len(found) for found in results], dtype=np.int64)
     place: dict[str, int] = {}
-    product = np.array([place.setdefault(id, len(place)) for found in kept for id in found], dtype=np.int64)
-    query = np.repeat(np.arange(len(kept)), sizes)
+    product = np.array([place.setdefault(id, len(place)) for found in results for id in found], dtype=np.int64)
+    query = np.repeat(np.arange(len(results)), sizes)
     rank = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
     return query, rank, list(place), product
-
-
-# --- metrics -----------------------------------------------------------------------------------------------------
-
-
-def _rate(prefix: str, part: str, *, explicit: bool) -> Callable[[Columns], Statistic]:
-    def statistic(columns: Columns) -> Statistic:
-        stated = columns[f"{prefix}stated"]
-        whole = columns["results"] * (stated if explicit else stated.any())  # nothing asked is unknown, not perfect
-        return ratio_statistic(columns[f"{prefix}{part}"], whole)
-
-    return statistic
-
-
-def _metrics(prefix: str, what: str) -> tuple[Metric, ...]:
-    def metric(name: str, about: str, part: str, explicit: bool) -> Metric:
-        rate = _rate(prefix, part, explicit=explicit)
-        return Metric(f"{prefix}{name}", about, rate, higher_is_better=False, digits=4, needs=(f"{prefix}{part}",))
-
-    among = f"the {what} that their query states"
-    return (
-        metric(
-            "explicit_failure_rate", f"share of results that contradict {among}, where it states one", "failures", True
-        ),
-        metric("global_failure_rate", f"share of all results that contradict {among}", "failures", False),
-        metric("unknown_rate", f"share of results that say nothing of {among}, where it states one", "unknown", True),
-    )
-
-
-METRICS = tuple(
-    metric
-    for prefix, what in (("", "attributes"), *((f"{part}_", part) for part in PARTS))
-    for metric in _metrics(prefix, what)
-)
-
-
-def make_figures(columns: Columns, *, confidence: float = 0.95, seed: int = 42) -> tuple[Figure, ...]:
-    """Each metric with its interval. One that no query states is unknown, not 0."""
-    statistics = [metric.statistic(columns) for metric in METRICS]
-    queries = len(columns["results"])
-    drawn = bootstrap.distribution(statistics, queries, resamples=_RESAMPLES, seed=seed) if queries else None
-    return tuple(
-        _figure(metric, columns, None if drawn is None else drawn[row], confidence)
-        for row, metric in enumerate(METRICS)
-    )
-
-
-def _figure(metric: Metric, columns: Columns, drawn: NDArray[np.float64] | None, confidence: float) -> Figure:
-    explicit = not metric.name.endswith("global_failure_rate")
-    stated = columns[f"{_prefix(metric.name)}stated"]
-    value = metric.value(columns) if drawn is not None else np.nan
-    known = bool(np.isfinite(value))
-    return Figure(
-        name=metric.name,
-        value=value if known else None,
-        count=int(stated.sum()) if explicit else len(stated),
-        unit="query",
-        higher_is_better=False,
-        meaning=metric.about,
-        interval=bootstrap.percentile_interval(drawn, confidence=confidence) if known and drawn is not None else None,
-        reason=None if known else "no query with results states it",
-        digits=metric.digits,
-    )
-
-
-def _prefix(name: str) -> str:
-    return next((f"{part}_" for part in PARTS if name.startswith(f"{part}_")), "")
 
 
 def _stated_counts(columns: Columns) -> dict[str, int]:
@@ -200,7 +226,7 @@ def _offending(
     at = np.array([i for _, i in parts], dtype=np.int64)
 
     def texts(values: list[str]) -> NDArray[Any]:
-        return np.array(values, dtype=object)
+        return np.array(values, dtype=np.str_) if values else np.empty(0, np.str_)
 
     return {
         "example": query[at].astype(np.int32),
@@ -227,24 +253,32 @@ def describe(attributes: Attributes, part: str) -> str:
     )
 
 
-def _named(offending: Columns, ids: Sequence[str], products: Mapping[str, Product]) -> list[Named]:
-    named, seen = [], dict.fromkeys(PARTS, 0)
-    for row, part in enumerate(offending["part"]):
-        seen[part] += 1
-        if seen[part] > _NAMED:
-            continue
-        query, document = ids[offending["example"][row]], str(offending["document"][row])
-        named.append(
-            Named(
-                figure=f"{part}_explicit_failure_rate",
-                id=f"{query} / {document}",
-                text=_title(products[document]),
-                value=float(offending["rank"][row]),
-                note=f"asked for {offending['asked'][row]}, found {offending['found'][row]}",
+def _named(offending: Columns, queries: Sequence[tuple[str, str]], items: Mapping[str, Item]) -> list[Named]:
+    """The pairs of each part with the best ranks."""
+    named = []
+    for part in PARTS:
+        for row in np.flatnonzero(offending["part"] == part)[:_NAMED]:
+            id, text = queries[int(offending["example"][row])]
+            document, rank = str(offending["document"][row]), int(offending["rank"][row])
+            told = f"asked for {offending['asked'][row]}, found {offending['found'][row]}"
+            named.append(
+                Named(
+                    figure=f"{part}_explicit_failure_rate",
+                    id=f"{id} / {document}",
+                    text=items[document].title,
+                    value=float(rank),
+                    note=f"at {rank} for '{text}': {told}",
+                )
             )
-        )
     return named
 
 
-def _title(product: Product) -> str:
-    return product if isinstance(product, str) else str(product.get("title") or product.get("text") or "")
+LAYER = Layer(
+    name="attributes",
+    about="whether results have the colour, the brand and the size that their query states",
+    unit="query",
+    metrics=METRICS,
+    run=run,
+    options=AttributeOptions,
+    spare=spare,
+)

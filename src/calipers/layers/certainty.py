@@ -2,7 +2,7 @@
 
 Stability, coherence and reliability of every query (metrics.trust), and what they are worth where queries are judged:
 AUROC, Brier score and expected calibration error of a probability that a logistic map makes of them, out of fold. With
-a model in hand, also how well gibberish and vague queries are told from the real ones.
+a model in hand, also how well gibberish, vague queries and queries of another domain are told from the real ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from calipers.core import (
     Columns,
     DataError,
     Encoder,
-    InvalidOutput,
     Named,
     Outcomes,
     Progress,
     RequestError,
     figure_tables,
-    name_some,
 )
-from calipers.layers import odd_queries
-from calipers.layers.certainty_figures import METRICS, judged_figures, odd_figure, part_figures
+from calipers.layers import foreign_queries, odd_queries
+from calipers.layers.certainty_figures import METRICS, OddTexts, judged_figures, odd_figure, part_figures
+from calipers.layers.directions import directed, put_back
 from calipers.layers.space import Layer, Space, Texts
 from calipers.metrics import assessment, codecs, geometry, neighbours
 from calipers.metrics import trust as metrics
@@ -43,7 +42,7 @@ class CertaintyOptions:
     codec: str = "int8"
     relevant_from: float = 1.0  # grades from here on are relevant
     folds: int = 5
-    odd: int = 200  # gibberish and vague queries, each; 0: none
+    odd: int = 200  # odd queries of each kind, at most; 0: none
     resamples: int = assessment.RESAMPLES
     confidence: float = 0.95
     seed: int = 42
@@ -52,12 +51,25 @@ class CertaintyOptions:
         if self.codec not in codecs.CODECS:
             raise RequestError(f"there is no codec {self.codec!r}: expected {', '.join(codecs.CODECS)}")
         if self.k < 2:
-            raise RequestError(f"certainty needs at least 2 neighbours, found k = {self.k}")
+            raise RequestError(
+                f"certainty asks how alike the first K results are: --k must be at least 2, found {self.k}"
+            )
 
 
 def run(model: Encoder | None, space: Space, options: CertaintyOptions, progress: Progress) -> Outcomes:
-    """One row per query: its parts and, where it is judged, whether it succeeds and how likely that seemed."""
+    """One row per query: its parts and, where it is judged, whether it succeeds and how likely that seemed.
+
+    A query without a direction (layers.directions) has no parts and is NaN in every column.
+    """
     queries = _checked(space)
+    found = directed(space)
+    outcomes = _run(model, found.space, options, progress)
+    return put_back(outcomes, found.queries, queries.ids, {"query": tuple(queries.texts)})
+
+
+def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progress: Progress) -> Outcomes:
+    queries = space.queries
+    assert queries is not None
     progress.start("Certainty", 0)
     codec = codecs.fit(options.codec, space.corpus.vectors, seed=options.seed)
     rows = neighbours.nearest(queries.vectors, space.corpus.vectors, options.k)[1]
@@ -73,11 +85,12 @@ def run(model: Encoder | None, space: Space, options: CertaintyOptions, progress
         resamples=options.resamples,
         confidence=options.confidence,
     )
-    odd = _odd(model, space, parts, codec, options, progress)
+    asked = _odd_texts(model, space, options)
+    odd = {kind: _detect(kind, some, model, space, parts, codec, options, progress) for kind, some in asked.items()}
     figures = [
         *part_figures(parts, resamples=options.resamples, confidence=options.confidence, seed=options.seed),
         *judged_figures(judged),
-        *(odd_figure(kind, odd.get(kind)) for kind in KINDS),
+        *(odd_figure(kind, odd.get(kind), asked.get(kind)) for kind in KINDS),
     ]
     return Outcomes(
         ids=queries.ids,
@@ -99,50 +112,57 @@ def _checked(space: Space) -> Texts:
         raise DataError("certainty is that of queries, and there are none: pass some with --queries")
     if len(space.corpus) < 3:
         raise DataError(f"certainty needs a corpus of at least 3 documents, found {len(space.corpus)}")
-    for what, side in (("documents", space.corpus), ("queries", space.queries)):
-        length = geometry.norms(side.vectors)
-        dead = [side.ids[i] for i in np.flatnonzero(~np.isfinite(length) | (length == 0))]
-        if dead:
-            raise InvalidOutput(
-                f"INVALID: the vectors of {len(dead)} of {len(side)} {what} are zero or hold NaN or infinite numbers "
-                f"(rows {name_some(dead)})",
-                dead,
-            )
     return space.queries
 
 
 # --- odd queries -------------------------------------------------------------------------------------------------
 
-KINDS = ("gibberish", "vague")
+KINDS = ("gibberish", "vague", "out_of_domain")
 
 
-def _odd(
-    model: Encoder | None, space: Space, real: Parts, codec: codecs.Codec, options: CertaintyOptions, progress: Progress
-) -> dict[str, Detection]:
-    if model is None or not options.odd or space.queries is None:
+def _odd_texts(model: Encoder | None, space: Space, options: CertaintyOptions) -> dict[str, OddTexts]:
+    """Queries of each kind; none where there is no model to embed them: vectors already computed hold none."""
+    if model is None or model.info.backend == "vectors" or not options.odd or space.queries is None:
         return {}
-    texts = {
-        "gibberish": odd_queries.gibberish(options.odd, seed=options.seed),
-        "vague": odd_queries.vague(space.corpus.texts, options.odd),
+    most, texts = options.odd, space.corpus.texts
+    foreign = OddTexts(space.foreign[:most], "those that were given")
+    if not space.foreign:
+        found = foreign_queries.find(texts, space.queries.texts)
+        foreign = OddTexts(found.queries[:most], f"bundled ones about {', '.join(found.domains)}")
+    return {
+        "gibberish": OddTexts(odd_queries.gibberish(most, seed=options.seed)),
+        "vague": OddTexts(odd_queries.vague(texts, most)),
+        "out_of_domain": foreign,
     }
-    found = {}
-    for kind, asked in texts.items():
-        vectors = model.encode(asked, prompt=space.queries.prompt, progress=progress) if asked else real.features[:0]
-        alive = vectors[geometry.norms(vectors) > 0] if len(vectors) else vectors
-        parts = real.take(np.empty(0, np.int64))
-        if len(alive):
-            rows = neighbours.nearest(alive, space.corpus.vectors, options.k)[1]
-            parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec)
-        found[kind] = assessment.detect(
-            kind,
-            parts,
-            real,
-            folds=options.folds,
-            seed=options.seed,
-            resamples=options.resamples,
-            confidence=options.confidence,
-        )
-    return found
+
+
+def _detect(
+    kind: str,
+    odd: OddTexts,
+    model: Encoder | None,
+    space: Space,
+    real: Parts,
+    codec: codecs.Codec,
+    options: CertaintyOptions,
+    progress: Progress,
+) -> Detection:
+    assert model is not None
+    assert space.queries is not None
+    parts = real.take(np.empty(0, np.int64))
+    if odd.texts:
+        vectors = model.encode(odd.texts, prompt=space.queries.prompt, progress=progress)
+        alive = vectors[geometry.norms(vectors) > 0]
+        rows = neighbours.nearest(alive, space.corpus.vectors, options.k)[1]
+        parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts
+    return assessment.detect(
+        kind,
+        parts,
+        real,
+        folds=options.folds,
+        seed=options.seed,
+        resamples=options.resamples,
+        confidence=options.confidence,
+    )
 
 
 # --- outcomes ----------------------------------------------------------------------------------------------------

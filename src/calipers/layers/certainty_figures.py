@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,6 +113,7 @@ _KINDS = {
         ),
         Kind("gibberish_auroc", "", "How well random strings and keyboard walks are told from the real queries.", True),
         Kind("vague_auroc", "", "How well frequent single words of the corpus are told from the real queries.", True),
+        Kind("out_of_domain_auroc", "", "How well queries of other domains are told from the real ones.", True),
     )
 }
 
@@ -158,11 +159,22 @@ def _warned(figure: Figure, judged: Assessment, by: dict[str, assessment.Quality
     return figure
 
 
-def odd_figure(kind: str, found: Detection | None) -> Figure:
+@dataclass(frozen=True)
+class OddTexts:
+    """Queries that deserve no answer, and which they are, in words."""
+
+    texts: Sequence[str]
+    which: str = ""
+
+
+def odd_figure(kind: str, found: Detection | None, asked: OddTexts | None) -> Figure:
     name = f"{kind}_auroc"
     if found is None or found.reason:
         return _unknown(name, found.reason if found and found.reason else _NO_MODEL)
-    return _figure(name, found.auroc, found.count + found.real)
+    figure = _figure(name, found.auroc, found.count + found.real)
+    which = f" ({asked.which})" if asked and asked.which else ""
+    told = f"{figure.meaning[:-1]}{which}; 5 % false alarms find {found.found:.0%} of them."
+    return replace(figure, meaning=told)
 
 
 def _figure(name: str, found: Measured, count: int, error: float | None = None) -> Figure:

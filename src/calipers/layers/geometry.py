@@ -7,13 +7,13 @@ figures are resampled through their influences (see metrics.geometry), hubness t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import (
     Columns,
-    DataError,
     Encoder,
     Figure,
     InvalidOutput,
@@ -23,10 +23,11 @@ from calipers.core import (
     name_some,
 )
 from calipers.layers import geometry_parts as parts_of
+from calipers.layers.directions import LEAST, Directed, directed
 from calipers.layers.geometry_figures import FIGURES, METRICS, figure_of, unknown
 from calipers.layers.geometry_parts import GeometryOptions, Part, example_rows, pair_rows
 from calipers.layers.space import Layer, Space, Texts
-from calipers.metrics import geometry, neighbours
+from calipers.metrics import neighbours
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,9 +36,11 @@ Ints = NDArray[np.int64]
 def run(model: Encoder | None, space: Space, options: GeometryOptions, progress: Progress) -> Outcomes:
     """Outcomes over documents (at most 2,000), queries, pairs and terms: what each contributes to every figure.
 
-    `model` is asked for shuffled texts and for sub-words; without one these figures are unknown.
+    `model` is asked for shuffled texts and for sub-words; without one these figures are unknown. Texts without a
+    direction are left out, but for their words.
     """
-    refuse_dead(space)
+    whole, found = space, directed(space, least=LEAST)
+    space = found.space
     first = neighbours.first_copies(space.corpus.vectors)
     refuse_constant(space.corpus, first)
     steps: tuple[tuple[str, Callable[[], Part]], ...] = (
@@ -47,36 +50,16 @@ def run(model: Encoder | None, space: Space, options: GeometryOptions, progress:
         ("Intrinsic dimension", lambda: parts_of.dimension(space, first, options)),
         ("Hubness", lambda: parts_of.hubs(space, options)),
         ("Copies", lambda: parts_of.copies(space, first, options)),
+        ("Directions", lambda: parts_of.without_direction(whole, options)),
         ("Word order", lambda: parts_of.order(model, space, options, progress)),
-        ("Fragmentation", lambda: parts_of.fragments(model, space, options)),
+        ("Fragmentation", lambda: parts_of.fragments(model, whole, options)),
         ("Terms", lambda: parts_of.term_fragments(model, space, options)),
     )
-    found = []
+    parts = []
     for label, step in steps:
         progress.start(label, 0)
-        found.append(step())
-    return assemble(space, found, options)
-
-
-def refuse_dead(space: Space) -> None:
-    if len(space.corpus) < 3:
-        raise DataError(f"the geometry of a space needs at least 3 documents, found {len(space.corpus)}")
-    sides = [("documents", space.corpus.ids, space.corpus.vectors)]
-    if space.queries:
-        sides.append(("queries", space.queries.ids, space.queries.vectors))
-    if space.pairs:
-        sides += [("pairs", space.pairs.ids, space.pairs.left), ("pairs", space.pairs.ids, space.pairs.right)]
-    for what, ids, vectors in sides:
-        if len(ids) != len(vectors):
-            raise DataError(f"{len(ids)} {what} have {len(vectors)} vectors: expected one each")
-        length = geometry.norms(vectors)
-        dead = [ids[i] for i in np.flatnonzero(~np.isfinite(length) | (length == 0))]
-        if dead:
-            raise InvalidOutput(
-                f"INVALID: the vectors of {len(dead)} of {len(ids)} {what} are zero or hold NaN or infinite numbers "
-                f"(rows {name_some(dead)})",
-                dead,
-            )
+        parts.append(step())
+    return assemble(whole, found, parts, options)
 
 
 def refuse_constant(corpus: Texts, first: Ints) -> None:
@@ -87,8 +70,9 @@ def refuse_constant(corpus: Texts, first: Ints) -> None:
         )
 
 
-def assemble(space: Space, parts: Sequence[Part], options: GeometryOptions) -> Outcomes:
-    """Contributions as columns, figures and what they point at as details."""
+def assemble(space: Space, found: Directed, parts: Sequence[Part], options: GeometryOptions) -> Outcomes:
+    """Contributions as columns, figures and what they point at as details. Examples are those of the whole space."""
+    kept_rows = {"document": found.documents, "query": found.queries, "pair": found.pairs}
     sides = _sides(space, parts, options)
     size = sum(len(rows) for _, rows, _ in sides.values())
     columns: dict[str, Floats] = {}
@@ -100,6 +84,8 @@ def assemble(space: Space, parts: Sequence[Part], options: GeometryOptions) -> O
                 name, part.unit, estimate, options.confidence, options.seed, part.levels.get(name)
             )
             start, rows, _ = sides[part.unit]
+            if part.unit in kept_rows and not part.everyone:
+                estimate = replace(estimate, rows=kept_rows[part.unit][estimate.rows])
             kept = estimate.only(rows)
             if len(kept.rows):
                 columns[name] = np.full(size, np.nan)
@@ -117,12 +103,12 @@ def assemble(space: Space, parts: Sequence[Part], options: GeometryOptions) -> O
 
 def _sides(space: Space, parts: Sequence[Part], options: GeometryOptions) -> dict[str, tuple[int, Ints, list[str]]]:
     """The examples of each unit: where they start among all, their rows, ascending, and their ids."""
-    rows = example_rows(len(space.corpus), options)
+    rows = example_rows(space.corpus, options)
     known = [("document", rows, [space.corpus.ids[i] for i in rows])]
     if space.queries:
         known.append(("query", np.arange(len(space.queries)), list(space.queries.ids)))
     if space.pairs is not None:
-        some = pair_rows(len(space.pairs.ids), options)
+        some = pair_rows(len(space.pairs.ids), options, space.pairs.kept)
         known.append(("pair", some, [space.pairs.ids[i] for i in some]))
     if any(part.unit == "term" for part in parts):
         known.append(("term", np.arange(len(space.terms)), [f"{i}:{term}" for i, term in enumerate(space.terms)]))

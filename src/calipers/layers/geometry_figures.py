@@ -9,6 +9,7 @@ icecat, bge-small-en-v1.5 (int8) on icecat:
     intrinsic_dimension     4.3 to 16       below 2 (icecat has many products that differ in one word)
     hubness_skewness        1.1 to 8.6      above 10, as the field has it, and above twice what chance gives
     duplicates              0 to 0.02       above 0.05
+    without_direction       0               above 0
     word_order_sensitivity  0.05 to 0.06    below 0.005 (potion, which is a bag of words, has 0)
     fragmentation           1.4 to 1.8      above 2.5
     unknown_words           under 0.0001    above 0.01
@@ -148,6 +149,16 @@ _KINDS = (
         None,
         above=0.05,
         advice="copies crowd the results and are counted as neighbours of each other",
+        share=True,
+    ),
+    Kind(
+        "without_direction",
+        "share of documents whose vector is zero",
+        "The share of documents whose vector is zero: no cosine says anything about them, and no search finds them.",
+        False,
+        above=0.0,
+        advice="the model makes nothing of them; most likely it knows none of their words",
+        digits=4,
         share=True,
     ),
     Kind(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calipers.core import Columns, Encoder, Named, Progress, RequestError, name_some
 from calipers.layers import fragmentation, word_order
-from calipers.layers.space import Space, Texts
+from calipers.layers.space import Kept, Space, Texts, draw
 from calipers.layers.words import HOW, MissingExtra
 from calipers.metrics import geometry, hubness, neighbours
 from calipers.metrics.geometry import Estimate
@@ -67,20 +67,21 @@ class Part:
     counts: dict[str, float] = field(default_factory=dict)
     levels: dict[str, float] = field(default_factory=dict)
     details: dict[str, Columns] = field(default_factory=dict)
+    everyone: bool = False  # rows are those of the whole space, texts without a direction included
 
 
-def example_rows(documents: int, options: GeometryOptions) -> Ints:
-    return np.sort(geometry.sample(documents, EXAMPLES, seed=options.seed))
+def example_rows(corpus: Texts, options: GeometryOptions) -> Ints:
+    return draw(corpus.kept, len(corpus), EXAMPLES, seed=options.seed)
 
 
-def pair_rows(pairs: int, options: GeometryOptions) -> Ints:
-    return np.sort(geometry.sample(pairs, _PAIRS, seed=options.seed))
+def pair_rows(pairs: int, options: GeometryOptions, kept: Kept | None = None) -> Ints:
+    return draw(kept, pairs, _PAIRS, seed=options.seed)
 
 
-def asking_rows(asking: int, documents: int, options: GeometryOptions) -> Ints:
+def asking_rows(asking: Texts, documents: int, options: GeometryOptions) -> Ints:
     """The rows that look for neighbours: all, or as many as may."""
-    most = asking if options.exact else max(EXAMPLES, _PRODUCTS // documents)
-    return np.sort(geometry.sample(asking, most, seed=options.seed))
+    most = len(asking) if options.exact else max(EXAMPLES, _PRODUCTS // documents)
+    return draw(None if options.exact else asking.kept, len(asking), most, seed=options.seed)
 
 
 # --- all documents -----------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ def asking_rows(asking: int, documents: int, options: GeometryOptions) -> Ints:
 
 def spectrum(space: Space, first: Ints, options: GeometryOptions) -> Part:
     vectors = space.corpus.vectors
-    rows = example_rows(len(vectors), options)
+    rows = example_rows(space.corpus, options)
     found = geometry.moments(vectors)
     distinct = int((first == np.arange(len(first))).sum())
     used = geometry.used_directions(found) / min(vectors.shape[1], max(1, distinct - 1))  # a rank has no error
@@ -119,11 +120,26 @@ def uniformity(space: Space, options: GeometryOptions) -> Part:
 def copies(space: Space, first: Ints, options: GeometryOptions) -> Part:
     corpus = space.corpus
     copy = first != np.arange(len(first))
-    rows = example_rows(len(first), options)
+    rows = example_rows(corpus, options)
     share = float(copy.mean())
     named = tuple(_copied(corpus, int(row), first) for row in _most(np.bincount(first, minlength=len(first)), above=1))
     found = Estimate(share, len(first), rows, copy[rows] - share)
     return Part({"duplicates": found}, named=named, counts={"duplicates": int(copy.sum())})
+
+
+def without_direction(space: Space, options: GeometryOptions) -> Part:
+    """The documents whose vector is zero, of the whole space."""
+    corpus = space.corpus
+    lost = corpus.lengths == 0
+    rows = example_rows(corpus, options)
+    share = float(lost.mean())
+    named = tuple(
+        Named("without_direction", corpus.ids[i], corpus.texts[i], 0.0, "its vector is zero: no search finds it")
+        for i in np.flatnonzero(lost)[:_NAMED].tolist()
+    )
+    found = Estimate(share, len(lost), rows, lost[rows] - share)
+    counts: dict[str, float] = {"documents_without_direction": int(lost.sum())}
+    return Part({"without_direction": found}, named=named, counts=counts, everyone=True)
 
 
 def _most(counts: Ints, *, above: int) -> Ints:
@@ -145,7 +161,7 @@ def _copied(corpus: Texts, row: int, first: Ints) -> Named:
 def alignment(space: Space, options: GeometryOptions) -> Part:
     """Pairs that were given are examples each; those out of judgements stand together by query."""
     if space.pairs is not None:
-        some = pair_rows(len(space.pairs.ids), options)
+        some = pair_rows(len(space.pairs.ids), options, space.pairs.kept)
         found = geometry.alignment(space.pairs.left[some], space.pairs.right[some], alpha=options.alpha)
         kept = replace(found, rows=some[found.rows], exact=len(some) == len(space.pairs.ids))
         return _aligned(kept, "pair", len(some))
@@ -181,7 +197,7 @@ def dimension(space: Space, first: Ints, options: GeometryOptions) -> Part:
     """Copies neither ask nor are found: one of each is enough."""
     vectors = space.corpus.vectors
     allowed = first == np.arange(len(first))
-    asked = asking_rows(len(vectors), len(vectors), options)
+    asked = asking_rows(space.corpus, len(vectors), options)
     rows = asked[allowed[asked]]
     distances = neighbours.two_nearest(vectors, rows, allowed)
     exact = len(asked) == len(vectors)
@@ -208,7 +224,7 @@ def hubs(space: Space, options: GeometryOptions) -> Part:
     """Without queries the documents ask for each other, as the figure was first meant."""
     corpus, asking, own = space.corpus, space.queries or space.corpus, space.queries is None
     k = min(options.k, len(corpus) - own)
-    rows = asking_rows(len(asking), len(corpus), options)
+    rows = asking_rows(asking, len(corpus), options)
     if len(rows) < 2:
         return Part(unknown=dict.fromkeys(_HUBNESS, f"hubness needs at least 2 queries, found {len(rows)}"))
     if own:
@@ -256,7 +272,7 @@ def order(model: Encoder | None, space: Space, options: GeometryOptions, progres
     if model is None or model.info.backend == "vectors":
         return Part(unknown={name: "vectors that are already computed cannot say where a shuffled text would be"})
     texts, unit = (space.queries, "query") if space.queries else (space.corpus, "document")
-    rows = np.sort(geometry.sample(len(texts), options.texts, seed=options.seed))
+    rows = draw(texts.kept, len(texts), options.texts, seed=options.seed)
     wish = word_order.Wish(options.permutations, options.seed, options.words)
     try:
         found = word_order.measure(model, texts, rows, wish, progress)
@@ -280,11 +296,12 @@ _FRAGMENTS = ("fragmentation", "split_words", "unknown_words")
 
 
 def fragments(model: Encoder | None, space: Space, options: GeometryOptions) -> Part:
-    """On a sample of the corpus."""
-    rows = example_rows(len(space.corpus), options)
+    """On a sample of the corpus, texts without a direction included: their words are those that the model lacks."""
+    rows = example_rows(space.corpus, options)
     found = _fragments(model, [space.corpus.texts[int(i)] for i in rows], "", options)
     exact = len(rows) == len(space.corpus)
-    return replace(found, estimates={n: replace(e, rows=rows[e.rows], exact=exact) for n, e in found.estimates.items()})
+    known = {n: replace(e, rows=rows[e.rows], exact=exact) for n, e in found.estimates.items()}
+    return replace(found, estimates=known, everyone=True)
 
 
 def term_fragments(model: Encoder | None, space: Space, options: GeometryOptions) -> Part:

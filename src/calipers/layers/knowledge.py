@@ -21,18 +21,19 @@ from numpy.typing import NDArray
 
 from calipers.core import Columns, Encoder, Halo, Metric, Outcomes, Progress, RequestError, figure_tables
 from calipers.layers import knowledge_figures as figures_of
-from calipers.layers.geometry import refuse_dead
+from calipers.layers.directions import LEAST, directed
 from calipers.layers.knowledge_probe import KnowledgeOptions, Probe, probe
 from calipers.layers.space import Layer, Space
 from calipers.metrics import geometry
 from calipers.metrics.means import mean_statistic
 
 GROUNDED, HALLUCINATING = 0.7, 0.3  # where nothing is known of the corpus
+_BEGINS = 60  # characters of a document in the graph
 
 
 def run(model: Encoder | None, space: Space, options: KnowledgeOptions, progress: Progress) -> Outcomes:
     """Outcomes per entity: what it contributes to each figure. Details: `entities`, `halos`, `edges`."""
-    refuse_dead(space)
+    space = directed(space, least=LEAST).space
     if model is None or model.info.backend == "vectors":
         raise RequestError("the layer knowledge encodes entities, and vectors that are already computed hold none")
     found = probe(model, space, options, progress)
@@ -92,6 +93,7 @@ def edges(found: Probe, space: Space) -> Columns:
     """The neighbourhood graph: per entity an edge to each of its documents, and one between every two of these.
 
     `source` is "" where it is the entity (`example` says which), else a document's id; `target` is a document's id.
+    `text` is how the target begins, where the source is the entity, else "".
     """
     k = found.found.shape[1]
     one, other = np.triu_indices(k, 1)
@@ -102,10 +104,12 @@ def edges(found: Probe, space: Space) -> Columns:
     ids = np.array(space.corpus.ids, dtype=object)
     source = np.concatenate([np.full((len(alive), k), "", object), ids[rows[:, one]]], axis=1)
     target = np.concatenate([ids[rows], ids[rows[:, other]]], axis=1)
+    begins = [[str(space.corpus.texts[int(row)])[:_BEGINS] for row in some] + [""] * len(one) for some in rows]
     return {
         "example": np.repeat(alive, k + len(one)).astype(np.int32),
         "source": source.ravel().astype(np.str_),
         "target": target.ravel().astype(np.str_),
+        "text": np.array(begins, dtype=np.str_).ravel(),
         "cosine": np.concatenate([found.cosine[alive], between], axis=1).ravel(),
     }
 

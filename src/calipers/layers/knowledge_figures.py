@@ -187,16 +187,22 @@ def _warning(name: str, value: float, found: Probe) -> str | None:
 
 
 def name(found: Probe, space: Space) -> list[Named]:
-    """The least coherent entities, and those whose halo is most their own sub-words."""
+    """The least coherent entities, those whose halo is most their own sub-words, and then the halos of all others."""
     worst = [int(i) for i in np.argsort(found.coherence, kind="stable")[:_NAMED] if np.isfinite(found.coherence[i])]
     named = [_incoherent(found, space, i) for i in worst]
     echo = found.echo
     if echo is None or found.halos is None:
         return named
-    drifting = [int(i) for i in np.argsort(-np.nan_to_num(echo), kind="stable")[:_NAMED] if echo[i] > 0.5]
+    order = [int(i) for i in np.argsort(-echo, kind="stable") if np.isfinite(echo[i])]
     return named + [
-        Named("lexical_drift", str(i), found.entities[i], float(echo[i]), f"halo: {tell(found.halos[i])}")
-        for i in drifting
+        Named(
+            "lexical_drift" if echo[i] > 0.5 else "halo_echo",
+            str(i),
+            found.entities[i],
+            float(echo[i]),
+            f"halo: {tell(found.halos[i])}",
+        )
+        for i in order
     ]
 
 

@@ -3,6 +3,9 @@
 Quality is that of the retrieval task, per stage. Stability and robustness need no judgements: they compare lists of
 results by Jaccard's overlap. Every figure is a mean over queries (over groups for paraphrases), so a bootstrap over
 them gives its interval, and a paired one that of a difference.
+
+A query without a direction (layers.directions) finds nothing: it is 0 in every figure of quality, 0 where its list is
+compared with one that is not empty, and left out where both are.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from calipers.core import (
     figure_tables,
 )
 from calipers.layers import retrieval_parts as parts_of
+from calipers.layers import retrieval_robustness as robustness
 from calipers.layers.retrieval_parts import Found, Part, RankingOptions
 from calipers.layers.space import Layer, Space
 from calipers.metrics import bootstrap
@@ -47,12 +51,13 @@ def run(model: Encoder | None, space: Space, options: RankingOptions, progress: 
     found = parts_of.read(space, options)
     steps: tuple[tuple[str, Callable[[], Part]], ...] = (
         ("Quality", lambda: parts_of.quality(space, found, options)),
+        ("Directions", lambda: parts_of.without_direction(space, found, options)),
         ("Reversals", lambda: parts_of.order(space, found, options)),
         ("Beside the baseline", lambda: parts_of.beside(space, found, options)),
         ("Precisions of vectors", lambda: parts_of.precisions(space, found, options)),
         ("Index settings", lambda: parts_of.indexed(space, found, options)),
-        ("Edited queries", lambda: parts_of.edited(model, space, found, options, progress)),
-        ("Paraphrases", lambda: parts_of.paraphrased(space, options)),
+        ("Edited queries", lambda: robustness.edited(model, space, found, options, progress)),
+        ("Paraphrases", lambda: robustness.paraphrased(space, found, options)),
     )
     parts = []
     for label, step in steps:

@@ -135,6 +135,13 @@ def _errors(k: int) -> dict[str, Kind]:
             above=0.25,
             advice="accessories push products down",
         ),
+        "queries_without_direction": Kind(
+            "share of queries whose vector is zero",
+            "The share of queries whose vector is zero: they find nothing, and count as failing in the figures above.",
+            False,
+            above=0.0,
+            advice="the model makes nothing of these queries; most likely it knows none of their words",
+        ),
         f"judged@{k}": Kind(
             f"share of the first {k} results that have a judgement",
             "How much of what is shown was ever judged: what was not counts as irrelevant in the figures above.",

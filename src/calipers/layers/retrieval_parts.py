@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Columns, Encoder, Named, Progress
-from calipers.layers import edits
+from calipers.core import Columns, Named
+from calipers.layers.directions import Directed, directed
 from calipers.layers.retrieval_kinds import DEPTH, Kind, RankingOptions, kinds
 from calipers.layers.space import Space, Texts
-from calipers.metrics import codecs, geometry, indexes, neighbours, overlap, ranking
+from calipers.metrics import codecs, indexes, overlap, ranking
 from calipers.metrics.ranking import Rankings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NAMED, _LONG = 25, 80  # queries that are shown for a figure; letters of a document that a note quotes
+NAMED, _LONG = 25, 80  # queries that are shown for a figure; letters of a document that a note quotes
 _EXACT, _COMPLEMENT = 3.0, 1.0  # grades of ESCI
 
 __all__ = ["Found", "Kind", "Part", "RankingOptions", "kinds"]
@@ -47,6 +46,7 @@ class Found:
     """The results of the queries: loose, best first within a query, and the first k as tables [q, k].
 
     `documents` are rows of the corpus. `first` is the table of the first stage, `shown` that of the last one.
+    `directed` is the space in which neighbours can be looked for.
     """
 
     example: Ints
@@ -57,6 +57,7 @@ class Found:
     base_rank: Ints | None
     first: Ints
     shown: Ints
+    directed: Directed
 
 
 def read(space: Space, options: RankingOptions) -> Found:
@@ -80,6 +81,7 @@ def read(space: Space, options: RankingOptions) -> Found:
         base_rank=base,
         first=overlap.table(example, rank if base is None else base, documents, **size),
         shown=overlap.table(example, rank, documents, **size),
+        directed=directed(space),
     )
 
 
@@ -160,7 +162,7 @@ def zero_recall(space: Space, found: Found, options: RankingOptions) -> tuple[di
     deep = max(options.k, DEPTH)
     columns = {"zero_recall": missed(options.k), f"zero_recall@{deep}": missed(deep)}
     lost = np.flatnonzero(columns["zero_recall"] == 1)
-    worst = sorted(lost.tolist(), key=lambda q: (-first[q], q))[:_NAMED]
+    worst = sorted(lost.tolist(), key=lambda q: (-first[q], q))[:NAMED]
     return columns, tuple(_missed(space, found, q, first[q], int(relevant[q]), deep) for q in worst)
 
 
@@ -176,6 +178,18 @@ def _missed(space: Space, found: Found, query: int, first: float, relevant: int,
 def _quote(texts: Texts, row: int) -> str:
     text = " ".join(texts.texts[row].split())
     return f"'{text if len(text) <= _LONG else text[: _LONG - 1] + '…'}' ({texts.ids[row]})"
+
+
+def without_direction(space: Space, found: Found, options: RankingOptions) -> Part:
+    """The queries whose vector is zero: 1 for these, 0 for the others. Every figure above has them as failing."""
+    queries = space.queries
+    assert queries is not None
+    lost = np.setdiff1d(np.arange(len(queries)), found.directed.queries)
+    column = np.zeros(len(queries))
+    column[lost] = 1.0
+    name, note = "queries_without_direction", "its vector is zero: it finds nothing"
+    named = tuple(Named(name, queries.ids[i], queries.texts[i], 0.0, note) for i in lost[:NAMED].tolist())
+    return Part({name: column}, named=named, counts={name: len(lost)})
 
 
 # --- order -------------------------------------------------------------------------------------------------------
@@ -206,7 +220,7 @@ def _worst_pairs(grades: Floats) -> list[tuple[int, tuple[int, int]]]:
         gap, i, j = max(pairs, key=lambda p: (p[0], -p[1], -p[2]), default=(0.0, 0, 0))
         if gap > 0:
             found.append((-float(gap), i + j, query, (i, j)))
-    return [(query, pair) for _, _, query, pair in sorted(found)[:_NAMED]]
+    return [(query, pair) for _, _, query, pair in sorted(found)[:NAMED]]
 
 
 _ESCI_NAMES = {3.0: "exact", 2.0: "substitute", 1.0: "complement", 0.0: "irrelevant"}
@@ -267,9 +281,8 @@ def precisions(space: Space, found: Found, options: RankingOptions) -> Part:
     joined = Part()
     for codec in ("fp16", "int8", "binary", "pq"):
         if codec in codecs.CODECS:
-            other = indexes.nearest_stored(
-                space.queries.vectors, space.corpus.vectors, options.k, codec=codec, seed=options.seed
-            )
+            search = partial(indexes.nearest_stored, codec=codec, seed=options.seed)
+            other = found.directed.find(space.queries.vectors, options.k, search)
             joined = _join(joined, _compared(space, found.first, other, codec, options))
     return joined
 
@@ -284,7 +297,8 @@ def indexed(space: Space, found: Found, options: RankingOptions) -> Part:
             why = f"an index over more than {indexes.MOST_DOCUMENTS:,} documents takes too long to build here"
             joined = _join(joined, Part(unknown=dict.fromkeys(names, why)))
             continue
-        other = indexes.nearest_indexed(space.queries.vectors, space.corpus.vectors, options.k, index=index)
+        search = partial(indexes.nearest_indexed, index=index)
+        other = found.directed.find(space.queries.vectors, options.k, search)
         joined = _join(joined, _compared(space, found.first, other, index, options))
     return joined
 
@@ -297,103 +311,3 @@ def _join(one: Part, other: Part) -> Part:
         (*one.named, *other.named),
         {**one.counts, **other.counts},
     )
-
-
-# --- robustness --------------------------------------------------------------------------------------------------
-
-
-def edited(model: Encoder | None, space: Space, found: Found, options: RankingOptions, progress: Progress) -> Part:
-    """The first stage asked by edited queries. One that has no vector (only unknown words) finds nothing: overlap 0."""
-    assert space.queries is not None
-    names = ["robustness", *(f"robustness/{kind}" for kind in edits.EDITS)]
-    if model is None or model.info.backend == "vectors":
-        why = "vectors that are already computed cannot say what an edited query would find"
-        return Part(unknown=dict.fromkeys(names, why))
-    rows = np.sort(geometry.sample(len(space.queries), options.texts, seed=options.seed))
-    each: dict[str, list[str | None]] = {
-        kind: edits.edit([space.queries.texts[int(i)] for i in rows], kind, seed=options.seed) for kind in edits.EDITS
-    }
-    columns = {
-        f"robustness/{kind}": _edited(model, space, found, rows, texts, options, progress)
-        for kind, texts in each.items()
-    }
-    known = {name: column for name, column in columns.items() if np.isfinite(column).any()}
-    table = np.stack(list(columns.values()))
-    has = np.isfinite(table)
-    with np.errstate(invalid="ignore"):
-        mean = np.where(has.any(axis=0), np.where(has, table, 0.0).sum(axis=0) / has.sum(axis=0), np.nan)
-    unknown = {name: "no query can be edited so" for name in columns if name not in known}
-    named = _changed(space, rows, each, columns)
-    return Part(
-        {"robustness": mean, **known},
-        unknown=unknown,
-        named=named,
-        counts={"edited_queries": len(rows)},
-        exact=len(rows) == len(space.queries),
-    )
-
-
-def _edited(
-    model: Encoder,
-    space: Space,
-    found: Found,
-    rows: Ints,
-    texts: Sequence[str | None],
-    options: RankingOptions,
-    progress: Progress,
-) -> Floats:
-    assert space.queries is not None
-    shared = np.full(len(space.queries), np.nan)
-    some = [(int(row), text) for row, text in zip(rows, texts, strict=True) if text is not None]
-    if some:
-        vectors = model.encode([text for _, text in some], prompt=space.queries.prompt, progress=progress)
-        which = np.array([row for row, _ in some])
-        shared[which] = overlap.jaccard(found.first[which], nearest_alive(vectors, space.corpus.vectors, options.k))
-    return shared
-
-
-def nearest_alive(queries: NDArray[Any], vectors: NDArray[Any], k: int) -> Ints:
-    """The k nearest documents, int64[q, k]; -1 for a query whose vector is zero or not finite."""
-    length = np.linalg.norm(queries, axis=1)
-    alive = np.isfinite(length) & (length > 0)
-    found = np.full((len(queries), k), -1, np.int64)
-    if alive.any():
-        found[alive] = neighbours.nearest(queries[alive], vectors, k)[1]
-    return found
-
-
-def _changed(
-    space: Space, rows: Ints, each: dict[str, list[str | None]], columns: dict[str, Floats]
-) -> tuple[Named, ...]:
-    """The queries that lose most by an edit, at most five for each kind."""
-    assert space.queries is not None
-    named = []
-    for kind, texts in each.items():
-        figure = f"robustness/{kind}"
-        shared = columns[figure][rows]
-        for place in [int(i) for i in np.argsort(shared, kind="stable")[:5] if shared[i] < 0.5]:
-            row = int(rows[place])
-            note = f"asked as '{texts[place]}' the results overlap by {shared[place]:.2f}"
-            named.append(Named(figure, space.queries.ids[row], space.queries.texts[row], float(shared[place]), note))
-    return tuple(named)
-
-
-def paraphrased(space: Space, options: RankingOptions) -> Part:
-    """Per group the mean overlap of every two of its texts."""
-    groups = space.paraphrases
-    if groups is None:
-        return Part()
-    found = nearest_alive(groups.texts.vectors, space.corpus.vectors, options.k)
-    means = np.full(len(groups.ids), np.nan)
-    named = []
-    for number, id in enumerate(groups.ids):
-        members = np.flatnonzero(groups.group == number)
-        left, right = (np.array(side) for side in zip(*combinations(members.tolist(), 2), strict=True))
-        shared = overlap.jaccard(found[left], found[right])
-        means[number] = np.nan_to_num(shared).mean()
-        worst = int(np.argmin(np.nan_to_num(shared)))
-        one, other = (groups.texts.texts[int(side[worst])] for side in (left, right))
-        note = f"asked as '{other}' the results overlap by {np.nan_to_num(shared)[worst]:.2f}"
-        named.append(Named("robustness/paraphrases", id, one, float(means[number]), note))
-    shown = [n for n in sorted(named, key=lambda n: n.value)[:_NAMED] if n.value < 0.5]
-    return Part({"robustness/paraphrases": means}, unit="group", named=tuple(shown))

@@ -33,7 +33,7 @@ from calipers.core import (
     Statistic,
     figure_tables,
 )
-from calipers.layers.geometry import refuse_dead
+from calipers.layers.directions import LEAST, directed, put_back
 from calipers.layers.semantic_gap_kinds import BETTER, FOLLOWS, LEVELS, MEANINGS, METRICS, NOTHING
 from calipers.layers.space import Layer, Space
 from calipers.metrics import bootstrap, geometry, lexical, paired
@@ -71,7 +71,8 @@ class Judged:
     bigrams that the document has, and the cosine, [n] each.
 
     `group` numbers the queries that have pairs, whose rows are `asked`. `alone` says where the overlap is no more
-    than chance, `near` where the cosine is at least the median of the relevant pairs.
+    than chance, `near` where the cosine is at least the median of the relevant pairs. `lost` pairs have a side without
+    a direction and are left out; with them the queries would be `everyone`.
     """
 
     query: Ints
@@ -86,6 +87,8 @@ class Judged:
     alone: Bools
     near: Bools
     exact: bool
+    everyone: Ints
+    lost: int
 
     @property
     def gap(self) -> Floats:
@@ -94,24 +97,35 @@ class Judged:
 
 def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progress: Progress) -> Outcomes:
     """Outcomes per query with judged pairs: what it contributes to each figure; details `pairs` holds every pair."""
-    refuse_dead(space)
     progress.start("Semantic gap", 0)
     judged = judge(space, options)
     if judged is None:
         raise RequestError("the layer semantic_gap looks at judged pairs, and there are none: give --qrels")
     figures, columns = measure(judged, options)
-    assert space.queries is not None
-    return Outcomes(
-        ids=tuple(f"{space.queries.ids[row]}/query" for row in judged.asked),
+    queries = space.queries
+    assert queries is not None
+
+    def name(rows: Ints) -> tuple[str, ...]:
+        return tuple(f"{queries.ids[row]}/query" for row in rows)
+
+    def texts(rows: Ints) -> dict[str, tuple[str, ...]]:
+        return {"query": tuple(queries.texts[row] for row in rows)}
+
+    outcomes = Outcomes(
+        ids=name(judged.asked),
         columns=columns,
-        texts={"query": tuple(space.queries.texts[row] for row in judged.asked)},
+        texts=texts(judged.asked),
         details={**figure_tables(figures, _named(judged, space)), "pairs": _table(judged, space)},
         counts={
             "judged_pairs": len(judged.query),
             "relevant_pairs": int(judged.relevant.sum()),
             "irrelevant_pairs_without_overlap": int((judged.alone & ~judged.relevant).sum()),
+            "pairs_without_direction": judged.lost,
         },
         notes=tuple(figure.warning for figure in figures if figure.warning),
+    )
+    return put_back(
+        outcomes, np.searchsorted(judged.everyone, judged.asked), name(judged.everyone), texts(judged.everyone)
     )
 
 
@@ -120,6 +134,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
 
 def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     """The judged pairs whose document the corpus has and whose query has a bigram; None where there is none."""
+    found = directed(space, least=LEAST)
     query, document, grade = _pairs(space)
     if space.queries is None or not len(query):
         return None
@@ -127,6 +142,9 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     exact, (query, document, grade) = bool(kept.all()), (query[kept], document[kept], grade[kept])
     overlap, held, chance = _overlaps(space, query, document, options)
     known = np.isfinite(held)
+    everyone = np.unique(query[known])
+    lost = known & ~(np.isin(query, found.queries) & np.isin(document, found.documents))
+    known &= ~lost
     query, document, grade, overlap, held = query[known], document[known], grade[known], overlap[known], held[known]
     if not len(query):
         return None
@@ -146,6 +164,8 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
         alone=overlap <= chance[query],
         near=cosine >= (np.median(cosine[relevant]) if relevant.any() else np.inf),
         exact=exact,
+        everyone=everyone,
+        lost=int(lost.sum()),
     )
 
 

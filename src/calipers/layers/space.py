@@ -4,27 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import Dataset, Encoder, Metric, NoOptions, Outcomes, Progress, ShowsHalo
+from calipers.layers.products import Products
+from calipers.metrics import geometry
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Which rows of a whole of `of` are here, int64, ascending; see layers.directions."""
+
+    rows: NDArray[np.int64]
+    of: int
+
+
+def draw(kept: Kept | None, size: int, most: int, *, seed: int) -> NDArray[np.int64]:
+    """Rows of a seeded sample, ascending. It is drawn from the whole: two models that leave out different rows see the
+    same others. `size` are the rows that are here.
+
+    >>> draw(Kept(np.array([0, 2, 3]), 4), 3, 4, seed=0)
+    array([0, 1, 2])
+    """
+    if kept is None:
+        return np.sort(geometry.sample(size, most, seed=seed))
+    return np.flatnonzero(np.isin(kept.rows, geometry.sample(kept.of, most, seed=seed)))
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
     """Texts with their vectors float[n, d], which may be mapped from a file and need not have length 1.
 
-    `prompt` is what `encode(prompt=…)` was given for them; None stands for the model's own.
+    `prompt` is what `encode(prompt=…)` was given for them; None stands for the model's own. `kept` says where they
+    stand among more, if they do.
     """
 
     ids: tuple[str, ...]
     texts: Sequence[str]
     vectors: NDArray[Any]
     prompt: str | None = None
+    kept: Kept | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float64]:
+        """Of the vectors, float64[n]: 0 or not finite where one has no direction."""
+        return geometry.norms(self.vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +65,7 @@ class Pairs:
     ids: tuple[str, ...]
     left: NDArray[Any]
     right: NDArray[Any]
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +93,11 @@ class Space:
     terms: Sequence[str] = ()
     entities: Sequence[str] = ()  # for the knowledge probe; none: they are mined from the corpus
     head: ShowsHalo | None = None  # a masked language model on this model's own states
+    foreign: Sequence[str] = ()  # queries that the corpus has no answer to; none: bundled ones are taken
     searched: Outcomes | None = None
     reference: NDArray[Any] | None = None
     paraphrases: Groups | None = None
+    products: Products | None = None  # what the documents are as products, for the layer attributes
 
 
 def space_of(
@@ -88,7 +122,10 @@ def space_of(
 
 @dataclass(frozen=True)
 class Layer:
-    """What is asked of a space; the shape of a task. The first metric is the primary one."""
+    """What is asked of a space; the shape of a task. The first metric is the primary one.
+
+    `spare` says why a diagnosis that did not ask for the layer by name goes without it, None where it does not.
+    """
 
     name: str
     about: str
@@ -97,6 +134,7 @@ class Layer:
     run: Callable[[Encoder | None, Space, Any, Progress], Outcomes]
     options: type[Any] = NoOptions
     metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None
+    spare: Callable[[Space], str | None] | None = None
 
     def measures(self, options: Any) -> tuple[Metric, ...]:
         return self.metrics_for(options) if self.metrics_for else self.metrics

@@ -64,7 +64,9 @@ def measure(model: Encoder, texts: Texts, rows: Ints, wish: Wish, progress: Prog
     whose = np.repeat(np.arange(len(rows)), [len(v) for v in versions])
     moved = np.full(len(rows), np.nan)
     if len(whose):
-        gap = unit(_encode(model, texts, versions, rows, progress)).astype(np.float64)
+        vectors, alive = _encode(model, texts, versions, rows, progress)
+        whose = whose[alive]
+        gap = unit(vectors[alive]).astype(np.float64)
         gap -= unit(texts.vectors[rows])[whose]
         distances = np.einsum("ij,ij->i", gap, gap) / 2  # 1 − cosine of unit vectors
         has = np.bincount(whose, minlength=len(rows))
@@ -74,15 +76,16 @@ def measure(model: Encoder, texts: Texts, rows: Ints, wish: Wish, progress: Prog
 
 def _encode(
     model: Encoder, texts: Texts, versions: Sequence[Sequence[str]], rows: Ints, progress: Progress
-) -> NDArray[Any]:
+) -> tuple[NDArray[Any], Ints]:
+    """Vectors of all versions, and the rows that have a direction: in other surroundings a word may be unknown."""
     asked = [text for several in versions for text in several]
     vectors = model.encode(asked, prompt=texts.prompt, progress=progress)
     length = np.linalg.norm(vectors, axis=1)
-    dead = np.flatnonzero(~np.isfinite(length) | (length == 0))
+    dead = np.flatnonzero(~np.isfinite(length))
     if len(dead):
         ids = [texts.ids[i] for i, several in zip(rows, versions, strict=True) for _ in several]
         named = list(dict.fromkeys(ids[i] for i in dead))
         raise InvalidOutput(
-            f"INVALID: the model gives zero or non-finite vectors for shuffled versions of {name_some(named)}", named
+            f"INVALID: the model gives non-finite vectors for shuffled versions of {name_some(named)}", named
         )
-    return vectors
+    return vectors, np.flatnonzero(length > 0)

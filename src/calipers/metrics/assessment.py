@@ -118,7 +118,7 @@ class _Terms:
 def _mapped(parts: Parts, labels: Floats, fold: NDArray[np.int64]) -> dict[str, Floats]:
     return {
         "logistic": calibration.out_of_fold(calibration.fit_logistic, parts.features, labels, fold),
-        "isotonic": calibration.out_of_fold(calibration.fit_isotonic, parts.reliability, labels, fold),
+        "isotonic": calibration.out_of_fold(calibration.fit_stacked, parts.features, labels, fold),
     }
 
 
@@ -126,14 +126,18 @@ def _columns(
     parts: Parts, labels: Floats, fold: NDArray[np.int64], mapped: Mapping[str, Floats]
 ) -> list[tuple[str, str, Floats, Floats]]:
     """Name, what it is, the score that orders, the same as a probability."""
-    top = calibration.out_of_fold(calibration.fit_isotonic, parts.top_score, labels, fold)
+    own, top = (
+        calibration.out_of_fold(calibration.fit_isotonic, score, labels, fold)
+        for score in (parts.reliability, parts.top_score)
+    )
     share = np.array([labels[fold != number].mean() for number in fold])
     return [
         ("reliability", "R_q as it is", parts.reliability, np.clip(parts.reliability, 0, 1)),
         ("top_score", "the top cosine as it is", parts.top_score, np.clip(parts.top_score, 0, 1)),
-        ("isotonic", "R_q through an isotonic map", mapped["isotonic"], mapped["isotonic"]),
+        ("reliability_isotonic", "R_q through an isotonic map", own, own),
         ("top_score_isotonic", "the top cosine through an isotonic map", top, top),
         ("logistic", "all four features through a logistic map", mapped["logistic"], mapped["logistic"]),
+        ("isotonic", "the same, then an isotonic map", mapped["isotonic"], mapped["isotonic"]),
         ("base_rate", "the share of successes, said of every query", np.zeros(len(labels)), share),
     ]
 
@@ -286,4 +290,14 @@ def summary(found: Assessment) -> dict[str, Any]:
             for quality in found.qualities
         ],
         "reliability_curve": {name: [vars(point) for point in points] for name, points in found.curves.items()},
+        "risk_coverage": {name: _few(curve) for name, curve in found.risks.items()},
     }
+
+
+def _few(curve: RiskCoverage) -> list[dict[str, float]]:
+    """Points of the curve, at most twenty: the first from each twentieth of the queries on."""
+    wanted = np.searchsorted(curve.coverage, np.arange(1, 21) / 20 - 1e-9)
+    return [
+        {key: float(getattr(curve, key)[place]) for key in ("coverage", "risk", "threshold")}
+        for place in np.unique(np.minimum(wanted, len(curve.coverage) - 1))
+    ]

@@ -1,8 +1,9 @@
 """From a score to a probability: isotonic and logistic maps, and folds to see what they are worth.
 
 An isotonic map takes one score and is the non-decreasing step function nearest to the labels (pool adjacent
-violators; Ayer et al. 1955), with lines between the steps. A logistic map takes several features (Platt 1999).
-Both need labels of both kinds, 0 and 1.
+violators; Ayer et al. 1955), with lines between the steps. A logistic map takes several features (Platt 1999). A
+stacked map is an isotonic one behind a logistic one: it takes several features and assumes no shape of the curve.
+All need labels of both kinds, 0 and 1.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ class Logistic:
     def __call__(self, features: Floats) -> Floats:
         """float64[n, f] to float64[n]; NaN where a feature is."""
         return sigmoid((features - self.mean) / self.scale @ self.weights + self.intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """The isotonic map reads what the logistic one says of the features."""
+
+    logistic: Logistic
+    isotonic: Isotonic
+
+    def __call__(self, features: Floats) -> Floats:
+        """float64[n, f] to float64[n]; NaN where a feature is."""
+        return self.isotonic(self.logistic(features))
 
 
 Map = Isotonic | Logistic
@@ -98,6 +111,13 @@ def fit_logistic(features: Floats, labels: Floats, *, ridge: float = 1.0) -> Log
     penalty = np.append(np.full(features.shape[1], ridge), 0.0)
     found = _newton(inputs, np.asarray(labels, np.float64), penalty)
     return Logistic(mean, scale, np.where(flat, 0.0, found[:-1]), float(found[-1]))
+
+
+def fit_stacked(features: Floats, labels: Floats, *, seed: int = 42) -> Stacked:
+    """The isotonic part is fitted on what logistic maps say of examples that they have not seen: a map is surer about
+    those that it was fitted on."""
+    unseen = out_of_fold(fit_logistic, features, labels, folds(labels, seed=seed))
+    return Stacked(fit_logistic(features, labels), fit_isotonic(unseen, labels))
 
 
 def _newton(inputs: Floats, labels: Floats, penalty: Floats) -> Floats:
@@ -164,7 +184,7 @@ def why_not(labels: NDArray[Any], count: int = FOLDS) -> str | None:
     return None
 
 
-def out_of_fold(fit: Callable[[Floats, Floats], Map], inputs: Floats, labels: Floats, fold: Ints) -> Floats:
+def out_of_fold(fit: Callable[[Floats, Floats], Map | Stacked], inputs: Floats, labels: Floats, fold: Ints) -> Floats:
     """The probability of each example by a map that was fitted on the other folds, float64[n]."""
     found = np.empty(len(labels))
     for number in np.unique(fold):

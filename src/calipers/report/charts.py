@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 460, 210
@@ -68,13 +68,83 @@ def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: s
     parts = [f'<polygon class="band" points="{_points(upper + lower)}"/>']
     parts.append(f'<polyline class="line" points="{_points(middle)}"/>')
     for (x, y), (size, value, _) in zip(middle, points, strict=True):
-        parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+        parts.append(_dot(x, y))
         parts.append(_text(x, y - 8, f"{value:.1f}", "middle", "small"))
         parts.append(_text(x, HEIGHT - _BOTTOM + 14, _short(size), "middle", "small"))
     parts.append(_axis(_LEFT, HEIGHT - _BOTTOM, WIDTH - _RIGHT, HEIGHT - _BOTTOM))
     parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 8, across, "middle"))
     parts.append(_turned(14, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2, up))
     return _svg(title, WIDTH, HEIGHT, parts)
+
+
+def square(
+    points: Sequence[tuple[float, float, float, float]], *, title: str, across: str, up: str, diagonal: bool = False
+) -> str:
+    """A line through (x, y, low, high), x from 0 to 1, with a whisker where low and high are known.
+
+    With `diagonal` y goes to 1 as well and the line x = y is drawn; else y goes as high as it must.
+    """
+    points = sorted(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
+    if len(points) < 2:
+        return ""
+    most = 1.0 if diagonal else max(0.1, math.ceil(10 * max(y for _, y, _, _ in points)) / 10)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return _LEFT + 8 + x * (WIDTH - _LEFT - _RIGHT - 24), HEIGHT - _BOTTOM - y / most * (HEIGHT - _TOP - _BOTTOM)
+
+    parts = [_axis(*place(0, 0), *place(1, 0)), _axis(*place(0, 0), *place(0, most))]
+    for value in (0.0, 0.5, 1.0):
+        parts.append(_text(place(value, 0)[0], HEIGHT - _BOTTOM + 14, f"{value:g}", "middle", "small"))
+        parts.append(_text(_LEFT + 2, place(0, value * most)[1] + 4, f"{value * most:g}", "end", "small"))
+    if diagonal:
+        parts.append(_axis(*place(0, 0), *place(1, 1), "ideal"))
+    parts.append(f'<polyline class="line" points="{_points([place(x, y) for x, y, _, _ in points])}"/>')
+    for x, y, low, high in points:
+        if math.isfinite(low) and math.isfinite(high):
+            parts.append(_axis(*place(x, low), *place(x, high), "thin"))
+            parts.append(_dot(*place(x, y)))
+    parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 8, across, "middle"))
+    parts.append(_turned(10, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2, up))
+    return _svg(title, WIDTH, HEIGHT, parts)
+
+
+def graph(centre: str, around: Sequence[tuple[str, float]], between: Mapping[tuple[int, int], float]) -> str:
+    """A point and its neighbours (name, cosine) in a circle, those alike side by side; `between` has the cosine of two
+    of them by their places. The nearer two are, the stronger the line; at 0 or below there is none."""
+    if not around:
+        return ""
+    height, reach = 300.0, 92.0
+    middle = WIDTH / 2, height / 2
+    turns = [2 * math.pi * i / len(around) - math.pi / 2 for i in range(len(around))]
+    places = {
+        one: (middle[0] + reach * math.cos(turn), middle[1] + reach * math.sin(turn))
+        for one, turn in zip(_chain(len(around), between), turns, strict=True)
+    }
+    parts = [_link(places[i], places[j], cosine) for (i, j), cosine in between.items()]
+    parts += [_link(middle, places[i], cosine, "spoke") for i, (_, cosine) in enumerate(around)]
+    parts.append(_dot(*middle, "hub"))
+    for i, (name, _) in enumerate(around):
+        x, y = places[i]
+        side = 0 if abs(x - middle[0]) < 8 else math.copysign(1, x - middle[0])
+        lift = 4.0 if side else math.copysign(14, y - middle[1]) + 4
+        parts.append(_dot(x, y))
+        parts.append(_text(x + 8 * side, y + lift, name, ("middle", "start", "end")[int(side)], "small"))
+    parts.append(_text(middle[0], middle[1] - 8, centre, "middle", "strong"))
+    return _svg(f"The neighbourhood of {centre}", WIDTH, height, parts)
+
+
+def _chain(count: int, between: Mapping[tuple[int, int], float]) -> list[int]:
+    """An order in which each is followed by the one most like it among those that are left.
+
+    >>> _chain(4, {(0, 1): 0.1, (0, 2): 0.9, (0, 3): 0.2, (1, 2): 0.3, (1, 3): 0.8, (2, 3): 0.4})
+    [0, 2, 3, 1]
+    """
+    left, found = set(range(1, count)), [0]
+    while left:
+        last = found[-1]
+        found.append(min(left, key=lambda one: (-between.get((min(last, one), max(last, one)), -1.0), one)))
+        left.remove(found[-1])
+    return found
 
 
 def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
@@ -156,6 +226,18 @@ def _rect(kind: str, x: float, y: float, wide: float, tall: float) -> str:
 
 def _axis(x1: float, y1: float, x2: float, y2: float, kind: str = "axis") -> str:
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _link(one: tuple[float, float], other: tuple[float, float], cosine: float, kind: str = "link") -> str:
+    (x1, y1), (x2, y2), strong = one, other, min(1.0, max(0.0, cosine))
+    return (
+        f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+        f'stroke-opacity="{strong**2:.2f}" stroke-width="{0.5 + 2.5 * strong:.1f}"/>'
+    )
+
+
+def _dot(x: float, y: float, kind: str = "dot") -> str:
+    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{5 if kind == "hub" else 3}"/>'
 
 
 def _points(places: Sequence[tuple[float, float]]) -> str:

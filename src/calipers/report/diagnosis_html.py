@@ -5,12 +5,13 @@ All text is escaped by the template; charts escape their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calipers.core import Columns, Comparison, Diagnosis, Figure, Finding, Named
+from calipers.core import Columns, Comparison, Diagnosis, Figure, Finding, Named, Outcomes
 from calipers.report import charts, diagnosis_text, findings, scorecard_text, wording
 
 _EXAMPLES = 10  # of each figure
@@ -130,21 +131,44 @@ def draw(finding: Finding) -> Iterator[Chart]:
         yield _counts(details["retrieval_counts"])
     if "scale_curve" in details:
         yield _scale(details["scale_curve"])
+    if "reliability_curve" in details:
+        yield from _certainty(details)
+    if "edges" in details:
+        yield from _neighbourhoods(finding.result.outcomes)
     compared = findings.comparisons_of(finding)
-    for start, title, across in _BARS:
+    for name_of, title, across in _BARS:
         rows = [
-            _bar(f, f.name.partition("/")[2] or "baseline", compared.get(f.name))
+            _bar(f, shown, compared.get(f.name))
             for f in figures.values()
-            if f.name.startswith(start) and f.value is not None and ("/" in f.name or start != "robustness")
+            if f.value is not None and (shown := name_of(f.name))
         ]
         marked = any(row.other is not None for row in rows)
         caption = f"{title}.{' The upright line is the baseline.' if marked else ''}"
         yield Chart(charts.bars(rows, title=title, across=across), caption)
 
 
-_BARS = (
-    ("jaccard@", "How alike the first results stay under other settings", "overlap with exact search (Jaccard)"),
-    ("robustness", "How alike the first results stay when a query is written another way", "overlap (Jaccard)"),
+def _setting(figure: str) -> str | None:
+    return (figure.partition("/")[2] or "baseline") if figure.startswith("jaccard@") else None
+
+
+def _edit(figure: str) -> str | None:
+    return figure.removeprefix("robustness/") if figure.startswith("robustness/") else None
+
+
+def _attribute(figure: str) -> str | None:
+    """
+    >>> _attribute("colour_explicit_failure_rate"), _attribute("explicit_failure_rate"), _attribute("anisotropy")
+    ('colour', 'any of them', None)
+    """
+    rate = "explicit_failure_rate"
+    return (figure.removesuffix(rate).rstrip("_") or "any of them") if figure.endswith(rate) else None
+
+
+# Charts of one bar a figure: the name of its bar (None: it has none there), the title, and what is measured.
+_BARS: tuple[tuple[Callable[[str], str | None], str, str], ...] = (
+    (_setting, "How alike the first results stay under other settings", "overlap with exact search (Jaccard)"),
+    (_edit, "How alike the first results stay when a query is written another way", "overlap (Jaccard)"),
+    (_attribute, "How many results contradict what their query states", "share of their results"),
 )
 
 
@@ -184,3 +208,51 @@ def _scale(table: Columns) -> Chart:
     return Chart(
         svg, "The dimension among ever more documents: where the curve is level, the figure holds at any size."
     )
+
+
+def _certainty(details: Mapping[str, Columns]) -> Iterator[Chart]:
+    """What a calibrated score is worth: stated against true shares, and failures against how much is answered."""
+    stated, risk = details["reliability_curve"], details["risk_coverage"]
+    points = list(zip(*(stated[name].tolist() for name in ("probability", "share", "low", "high")), strict=True))
+    svg = charts.square(
+        points,
+        title="Reliability curve",
+        across="probability that the score states",
+        up="share that succeed",
+        diagonal=True,
+    )
+    yield Chart(svg, "Stated against true shares of success, out of fold: on the broken line the score is honest.")
+    answered = [
+        (*pair, math.nan, math.nan) for pair in zip(risk["coverage"].tolist(), risk["risk"].tolist(), strict=True)
+    ]
+    svg = charts.square(
+        answered, title="Risk and coverage", across="share of queries answered, surest first", up="failures among them"
+    )
+    yield Chart(svg, "How many of the answered queries fail when only the surest are answered: a low start is good.")
+
+
+_NEIGHBOURHOODS = 2  # of the least coherent entities, and of the most coherent
+
+
+def _neighbourhoods(outcomes: Outcomes) -> Iterator[Chart]:
+    """The neighbourhood graphs of entities at both ends of coherence."""
+    table, edges = outcomes.details["entities"], outcomes.details["edges"]
+    known = [i for i, value in enumerate(table["coherence"].tolist()) if math.isfinite(value)]
+    ranked = sorted(known, key=lambda i: float(table["coherence"][i]))
+    for i in dict.fromkeys([*ranked[:_NEIGHBOURHOODS], *ranked[-_NEIGHBOURHOODS:]]):
+        name = wording.shorten(str(outcomes.texts["entity"][i]), 40)
+        told = f"{name}: coherence {table['coherence'][i]:.2f}, {table['level'][i]}."
+        yield Chart(
+            _neighbourhood(name, i, edges),
+            f"{told} Its nearest documents; the closer two are, the stronger the line.",
+        )
+
+
+def _neighbourhood(name: str, example: int, edges: Columns) -> str:
+    mine = [n for n, one in enumerate(edges["example"].tolist()) if one == example]
+    source, target, cosine = (edges[key] for key in ("source", "target", "cosine"))
+    spokes = [n for n in mine if not source[n]]
+    place = {str(target[n]): number for number, n in enumerate(spokes)}
+    around = [(wording.shorten(str(edges.get("text", target)[n]), 21), float(cosine[n])) for n in spokes]
+    between = {(place[str(source[n])], place[str(target[n])]): float(cosine[n]) for n in mine if source[n]}
+    return charts.graph(name, around, between)

@@ -113,6 +113,11 @@ def _share(value: float) -> str:
     return f"{100 * value:.0f} %" if value in (0.0, 1.0) or 0.01 <= value <= 0.99 else f"{100 * value:.2g} %"
 
 
+def _contradicted(figure: Figure, what: str) -> str:
+    told = f"{_share(figure.value or 0)} of the results of queries that state a {what} contradict it"
+    return f"{told} ({wording.plural('query', figure.count)}, interval {interval_of(figure)})."
+
+
 # Sentences about figures that every reader asks for; a figure that warns has said its own already.
 _WORDS: dict[str, Callable[[Figure], str]] = {
     "ndcg": lambda f: (
@@ -128,6 +133,9 @@ _WORDS: dict[str, Callable[[Figure], str]] = {
     "rank_reversal": lambda f: (
         f"Of two judged results the worse stands above the better in {_share(f.value or 0)} of cases; chance is 50 %."
     ),
+    "colour_explicit_failure_rate": lambda f: _contradicted(f, "colour"),
+    "brand_explicit_failure_rate": lambda f: _contradicted(f, "brand"),
+    "dimension_explicit_failure_rate": lambda f: _contradicted(f, "size"),
     "jaccard": lambda f: f"The first results overlap with those of the baseline by {f.value:.2f} (1 is the same).",
     "churn/int8": lambda f: f"Stored in 8 bits, {_share(f.value or 0)} of queries get mostly other results.",
     "robustness/typo": lambda f: (

@@ -21,7 +21,7 @@ from calipers.metrics.codecs import CODECS, Codec
 from calipers.metrics.trust import FEATURES
 from calipers.trust.records import METHODS, Detector, Method, Thresholds
 
-SCHEMA = "calipers/trust-file/1"
+SCHEMA = "calipers/trust-file/2"  # in 1 the isotonic map read R_q
 _F = len(FEATURES)
 _LOGISTIC = {"mean": (_F,), "scale": (_F,), "weights": (_F,), "intercept": (1,)}
 _MOST_DIMENSIONS = 1 << 20

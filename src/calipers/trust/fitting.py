@@ -126,11 +126,8 @@ def maps(known: Known, labels: Floats | None, judged: Assessment | None) -> dict
     if labels is None or judged is None or judged.reason:
         return {}
     rows = np.flatnonzero(known.parts.known & np.isfinite(labels))
-    some = known.parts.take(rows)
-    return {
-        "logistic": calibration.fit_logistic(some.features, labels[rows]),
-        "isotonic": calibration.fit_isotonic(some.reliability, labels[rows]),
-    }
+    fitted = calibration.fit_stacked(known.parts.take(rows).features, labels[rows], seed=known.seed)
+    return {"logistic": fitted.logistic, "isotonic": fitted.isotonic}
 
 
 def thresholds(known: Known, judged: Assessment | None, method: Method, error: float) -> Thresholds:

@@ -25,7 +25,8 @@ _DECISIONS = np.array(DECISIONS)
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """A codec, maps to a probability, detectors and thresholds.
+    """A codec, maps to a probability, detectors and thresholds. With the method "isotonic" that map reads what the
+    logistic one says.
 
     `report` holds what the calibration found, in numbers and sentences; `about` where it came from.
     """
@@ -113,7 +114,9 @@ class Trust:
         features = parts.features if self.maps or self.detectors else np.empty((0, 0))
         probability = np.full(len(parts), np.nan)
         if self.calibrated:
-            probability = self.maps[self.method](features if self.method == "logistic" else parts.reliability)
+            probability = self.maps["logistic"](features)
+            if self.method == "isotonic":
+                probability = self.maps["isotonic"](probability)
         odd = {kind: detector.map(features) >= detector.threshold for kind, detector in self.detectors.items()}
         return Scores(parts, probability, odd, self._decide(parts, probability, odd))
 
