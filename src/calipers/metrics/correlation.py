@@ -96,8 +96,8 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
         given = _scratch("given", counts.shape, kind)
         given[:] = counts
         weights = _take(given, order, "weights")
-        n = weights.sum(axis=0, dtype=np.float64)
         sizes = group_sums(weights)
+        n = sizes.sum(axis=0)
         ranks, spread_many = share_ties(weights, n)
         ranks *= weights
         centred = np.cumsum(sizes, axis=0) - sizes / 2 - n / 2  # one of the two is enough
