@@ -78,6 +78,7 @@ def stored() -> float:
         texts = "\n".join(str(row[key]) for row in rows for key in ("sentence1", "sentence2"))
         command = [sys.executable, "-m", "calipers"]
         surroundings = {**os.environ, "CALIPERS_STORE": str(folder / "store")}
+        surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their byte code beside them
         for name in ("a", "b"):
             np.save(folder / f"{name}.npy", rng.normal(size=(2 * len(rows), 8)).astype(np.float32))
             (folder / f"{name}.txt").write_text(texts + "\n")

@@ -5,27 +5,45 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import UserDict
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import click
 
 from calipers import __version__
-from calipers.cli.attribute import attribute
-from calipers.cli.build import build
-from calipers.cli.compare import compare
-from calipers.cli.demo import demo
-from calipers.cli.diagnose import diagnose
-from calipers.cli.eval import eval_
-from calipers.cli.info import doctor, tasks
 from calipers.cli.options import GroupedCommand
-from calipers.cli.report import report
-from calipers.cli.runs import runs
-from calipers.cli.trust import trust
+
+_HOMES = {
+    "eval": "eval:eval_",
+    "compare": "compare:compare",
+    "build": "build:build",
+    "attribute": "attribute:attribute",
+    "diagnose": "diagnose:diagnose",
+    "trust": "trust:trust",
+    "tasks": "info:tasks",
+    "runs": "runs:runs",
+    "report": "report:report",
+    "demo": "demo:demo",
+    "doctor": "info:doctor",
+}
 
 _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(UserDict[str, Any]):
+    """Only the command that is asked for is imported."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, found = super().__getitem__(name).split(":")
+        command: click.Command = getattr(import_module(f"calipers.cli.{module}"), found)
+        return command
+
+
+@click.group(
+    commands=_Commands(_HOMES), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="calipers")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error. Works anywhere on the line.")
 def app(debug: bool) -> None:
@@ -47,10 +65,6 @@ def app(debug: bool) -> None:
     Exit codes: 0 done, 1 a regression, 2 the request or the data is wrong, 3 the model cannot be loaded,
     4 inference failed, 5 inconclusive.
     """
-
-
-for _command in (eval_, compare, build, attribute, diagnose, trust, tasks, runs, report, demo, doctor):
-    app.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import Result, RunLine, Task, printable
+from calipers.core import SILENT, Progress, Result, RunLine, Task, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,13 +113,18 @@ def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -
 
 
 class Bar:
-    """A progress bar on a terminal. Elsewhere it stays silent."""
+    """A progress bar on a terminal."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich import progress
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        columns = (
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+        )
+        self._progress = progress.Progress(*columns, console=console, transient=True)
         self._task: Any = None
 
     def start(self, label: str, total: int) -> None:
@@ -132,7 +137,11 @@ class Bar:
 
 
 @contextmanager
-def bar(console: Console) -> Iterator[Bar]:
+def bar(console: Console) -> Iterator[Progress]:
+    """Silent where there is no terminal, without the time that it takes to import one."""
+    if not console.is_terminal:
+        yield SILENT
+        return
     shown = Bar(console)
     with shown._progress:
         yield shown
