@@ -116,6 +116,13 @@ def test_a_float_stage_that_differs_is_guilty_though_the_metric_hardly_moves() -
     assert "its outputs differ by 0.5" in stages.sentence(found, lost, "cosine_spearman")
 
 
+def test_a_float_stage_that_is_another_model_is_guilty_before_what_was_made_from_it() -> None:
+    found = [*FLOATS[:1], figure("exported", -0.1, "PASS", difference=0.87), figure("quantized", -9.1, "REGRESSION")]
+    assert [s.stage for s in stages.lost_steps(found)] == ["exported", "quantized"]
+    near = [*FLOATS[:1], figure("exported", -0.1, "PASS", difference=0.002), figure("quantized", -9.1, "REGRESSION")]
+    assert [s.stage for s in stages.lost_steps(near)] == ["quantized", "exported"]
+
+
 def test_nothing_lost_is_said_so() -> None:
     assert stages.sentence(FLOATS, [], "x").startswith("Nothing is lost: export and optimisation are clean")
     undecided = [*FLOATS, figure("quantized", -1.9, "INCONCLUSIVE")]

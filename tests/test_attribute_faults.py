@@ -53,7 +53,7 @@ def test_a_sound_model_has_no_culprit(sound: Sound, tmp_path: Path) -> None:
     found = attribute(sound, None, tmp_path)
     assert (found.guilty, found.culprits, found.fix, found.evaluations, found.exit_code) == (None, (), None, 0, 0)
     assert [stage.stage for stage in found.stages] == ["torch", "exported", "optimized", "quantized"]
-    assert found.sentence.startswith("Nothing is lost")
+    assert found.sentence.startswith("The little that is lost, within the thresholds, comes from quantisation (−0.4")
 
 
 def test_a_budget_of_none_still_names_the_step(sound: Sound, tmp_path: Path) -> None:
@@ -61,6 +61,7 @@ def test_a_budget_of_none_still_names_the_step(sound: Sound, tmp_path: Path) -> 
     assert (found.guilty, found.evaluations) == ("quantized", 0)
     assert found.culprits[0].name == "layer 1 feed-forward"  # by suspicion
     assert found.culprits[0].share is None
+    assert "the budget of 0 evaluations ran out" in found.notes[-1]
     with pytest.raises(RequestError, match="--budget"):
         attribute(sound, None, tmp_path, budget=-1)
 
@@ -86,6 +87,12 @@ def test_a_graph_without_quantised_nodes_is_said_so(sound: Sound, tmp_path: Path
     found = given(sound, tmp_path / "other.onnx")
     assert (found.guilty, found.culprits) == ("quantized", ())
     assert "no node of" in found.notes[0]
+
+
+def test_a_float_graph_that_stands_for_the_quantised_one_is_told(sound: Sound) -> None:
+    found = given(sound, sound.optimized)
+    assert found.guilty is None
+    assert any("is a float graph" in note for note in found.notes)
 
 
 def test_a_graph_that_cannot_be_run_ends_the_table_there(sound: Sound, tmp_path: Path) -> None:

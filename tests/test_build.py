@@ -210,3 +210,25 @@ def test_zero_texts_are_refused(tiny_bert: Path, few_texts: Path, tmp_path: Path
     with pytest.raises(RequestError, match="at least one real text"):
         replace(request, rows=request.rows.take(0))
     assert np.all([len(row) for row in request.rows.tokens])
+
+
+def test_ranges_come_from_rows_that_are_not_measured_where_there_are_any(tiny_bert: Path, few_texts: Path) -> None:
+    def ids(not_on: set[str]) -> set[str]:
+        wishes = building.Wishes(calibration=str(few_texts), not_on=frozenset(not_on))
+        request = building.build_request(str(tiny_bert), few_texts.parent / "unused", build.Recipe("w8a8"), wishes)
+        assert request.calibration is not None
+        return set(request.calibration.ids)
+
+    assert ids({"1", "3"}) == {"0", "2", "4"}
+    assert ids({"0", "1", "2", "3", "4"}) == {"0", "1", "2", "3", "4"}
+
+
+def test_a_build_that_is_repeated_leaves_nothing_beside_its_result(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    folder = small.copy_build(built, tmp_path / "out")
+    for _ in range(2):
+        building.build_artifacts(
+            str(tiny_bert), folder, build.Recipe("w8a8"), building.Wishes(calibration=str(few_texts))
+        )
+    assert list(folder.glob(".*.part")) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers import build, data, models, tasks
-from calipers.core import SILENT, Column, DataError, Dataset, ModelError, Progress, RequestError
+from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
 from calipers.models import ModelOptions, hub, layout, onnx, tokenizer, torch_weights
 
@@ -26,6 +26,7 @@ class Wishes:
 
     task: str | None = None
     calibration: str | None = None  # a dataset; None is the task's own
+    not_on: frozenset[str] = frozenset()  # ids of rows that are measured: ranges come from others, where there are any
     columns: Mapping[str, str] = field(default_factory=dict)
     data_options: DataOptions = field(default_factory=DataOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -160,10 +161,18 @@ def _load(source: build.Source, wish: Wishes) -> Dataset:
     path = wish.calibration or default.path
     if not wish.calibration:
         options = replace(options, name=options.name or default.name, split=options.split or default.split)
-    options = replace(options, samples=options.samples or SAMPLES)
+    most = options.samples or SAMPLES
+    options = replace(options, samples=most + len(wish.not_on))
     if not columns or (source.ability != "score" and not wish.columns and _has_texts(path, options)):
         columns = [_TEXT]
-    return data.load(path, columns, mapping=wish.columns, options=options)
+    try:
+        found = data.load(path, columns, mapping=wish.columns, options=options)
+    except CalipersError as error:
+        if wish.calibration:
+            raise
+        raise RequestError(f"{error} (these are the task's own texts; --calibration names yours)") from error
+    free = [i for i, name in enumerate(found.ids) if name not in wish.not_on]
+    return found.take((free or range(len(found)))[:most])
 
 
 def _has_texts(path: str, options: DataOptions) -> bool:

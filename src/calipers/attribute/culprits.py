@@ -33,9 +33,9 @@ def find(scene: Scene, ledger: Ledger, share: Shares) -> Found:
     sets = [frozenset(part.tensors) for part in parts]
     count = smallest_prefix(sets, ledger, lambda n: f"Restoring {_told(parts[:n])}")
     if count is None:
-        notes = ["putting every part back to float did not bring the metric back within the budget"]
+        notes = () if ledger.ran_out else ("putting every part back to float did not bring the metric back",)
         culprits = [_culprit(scene, part, hurt) for part, hurt in zip(parts[:_NAMED], damage, strict=False)]
-        return Found(tuple(_measured_alone(scene, culprits, ledger, share)), None, tuple(notes))
+        return Found(tuple(_measured_alone(scene, culprits, ledger, share)), None, notes)
     needed = drop_needless(sets[:count], ledger, lambda i: f"Without {parts[i].name}") if count > 1 else [0]
     chosen = [_culprit(scene, parts[i], damage[i]) for i in needed]
     tensors = _refine(scene, chosen, ledger)

@@ -35,6 +35,7 @@ class Ledger:
     trials: list[Trial] = field(default_factory=list)
     known: dict[frozenset[str], Measured] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    ran_out: bool = False  # whether something was left untried
 
     def __call__(self, tensors: frozenset[str], what: str) -> Measured:
         found = self.seen(tensors)
@@ -49,6 +50,7 @@ class Ledger:
     def count(self, what: str, measure: Callable[[], Measured]) -> Measured:
         """A measurement within the budget, of whatever kind."""
         if len(self.trials) >= self.budget:
+            self.ran_out = True
             raise OutOfBudget
         start = time.perf_counter()
         try:

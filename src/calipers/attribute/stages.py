@@ -9,6 +9,8 @@ from calipers.core import Comparison, StageFigure
 # What a stage does to the model before it.
 STEPS = {"exported": "export", "optimized": "optimisation", "quantized": "quantisation"}
 
+_ANOTHER = 0.05  # outputs that differ by more than this are of another model, not of other kernels
+
 
 def loss_of(comparison: Comparison | None) -> float:
     """How much worse, as a share where thresholds are shares and in points where they are points; 0 where unknown."""
@@ -35,7 +37,12 @@ def lost_steps(stages: Sequence[StageFigure]) -> list[StageFigure]:
     found = [s for s in steps if is_dead(s) or s.differs or (s.step is not None and s.step.estimate != "PASS")]
     if not found and steps and steps[-1].verdict is not None and steps[-1].verdict.estimate != "PASS":
         found = sorted(steps, key=lambda s: -loss_of(s.step))[:1]
-    return sorted(found, key=lambda s: (not is_dead(s), not _is_past(s), -loss_of(s.step)))
+    return sorted(found, key=lambda s: (not is_dead(s), not _is_another(s), not _is_past(s), -loss_of(s.step)))
+
+
+def _is_another(figure: StageFigure) -> bool:
+    """A float stage that is plainly another model: what comes after it was made from the wrong one."""
+    return figure.differs and (figure.difference is None or figure.difference > _ANOTHER)
 
 
 def _is_past(figure: StageFigure) -> bool:

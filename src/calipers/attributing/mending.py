@@ -58,6 +58,8 @@ def _mend(
     passing, nearest = _other_settings(bench, scene, own, ledger) if own else (None, None)
     if passing:
         return _settle(bench, scene, *passing, frozenset(), figures, guilty)
+    if nearest and (both := _with_settings(bench, scene, nearest, found, ledger)):
+        return _settle(bench, scene, *both, figures, guilty)
     sure = make_sure(found, ledger)
     if sure is not None:
         return _settle(bench, scene, "nodes kept in float", own, sure, figures, guilty)
@@ -89,9 +91,32 @@ def _other_settings(
     return None, best[1] if best else None
 
 
-def _try_recipe(bench: Bench, scene: Scene, how: str, recipe: build.Recipe, ledger: Ledger) -> Measured:
+def _with_settings(
+    bench: Bench, scene: Scene, nearest: Change, found: Found, ledger: Ledger
+) -> tuple[str, build.Recipe, frozenset[str]] | None:
+    """The best of the other settings with the culprits in float, where that passes for sure and the culprits alone do
+    not: fewer nodes in float than the next suspects would add."""
+    known = ledger.seen(found.tensors) if found.tensors else None
+    if not found.tensors or (known is not None and known.label == "PASS"):
+        return None
+    how, recipe = nearest[0] + ", with nodes kept in float", nearest[1]
+    try:
+        measured = _try_recipe(bench, scene, how, recipe, ledger, found.tensors)
+    except OutOfBudget:
+        return None
+    return (how, recipe, found.tensors) if measured.label == "PASS" else None
+
+
+def _try_recipe(
+    bench: Bench,
+    scene: Scene,
+    how: str,
+    recipe: build.Recipe,
+    ledger: Ledger,
+    tensors: frozenset[str] = frozenset(),
+) -> Measured:
     def write(target: Path) -> tuple[str, ...]:
-        return requantize(scene, recipe, bench.ranges(scene.floats, recipe), frozenset(), target)
+        return requantize(scene, recipe, bench.ranges(scene.floats, recipe), tensors, target)
 
     what = f"Trying {how}"
     return ledger.count(what, lambda: bench.try_out(what, write))

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from calipers import api, build, building, models
+from calipers import api, build, building, comparing, data, models, tasks
 from calipers.attribute import stages as steps
 from calipers.attribute.search import Ledger, Measured
+from calipers.attribute.view import kind_of
 from calipers.attributing import mending, searching
 from calipers.attributing.bench import Bench
 from calipers.attributing.request import Request
 from calipers.attributing.searching import Clues
+from calipers.build.graphs import read_proto
 from calipers.core import (
     SILENT,
     Attribution,
@@ -51,6 +53,7 @@ def _attribute(model: str, request: Request, folder: Path, store: Store | None, 
     manifest, code = _build(bench)
     figures = _measure(model, manifest, bench)
     lost = steps.lost_steps(figures)
+    _tell_unquantized(bench, figures)
     ledger = Ledger(lambda tensors, what: Measured(None, "INVALID", passes=False), request.budget)
     clues, mended = Clues(), None
     if lost:
@@ -58,7 +61,16 @@ def _attribute(model: str, request: Request, folder: Path, store: Store | None, 
             clues, mended = _explain(bench, figures, lost[0], ledger)
         except CalipersError as error:
             bench.notes.append(str(error))
+        if ledger.ran_out:
+            bench.notes.append(f"the budget of {request.budget} evaluations ran out: --budget allows more")
     return _answer(bench, figures, lost, clues, mended, ledger, code)
+
+
+def _tell_unquantized(bench: Bench, figures: Sequence[StageFigure]) -> None:
+    """A graph that was given as quantised and is not: the table says nothing about quantisation."""
+    path = bench.build_request.given.get("quantized")
+    if path and figures[-1].stage == "quantized" and kind_of(read_proto(path)) == "float":
+        bench.notes.append(f"no node of {path} is quantised: what stands as the quantised stage is a float graph")
 
 
 def _explain(
@@ -78,18 +90,26 @@ def _explain(
 
 
 def _wishes(request: Request) -> building.Wishes:
-    """Where nothing else is said, ranges come from other rows of the data that are measured."""
+    """Where nothing else is said, ranges come from other rows of the data that are measured, if it has others."""
     asked, wish = request.protocol, request.build
     others = replace(asked.data_options, samples=None, seed=asked.data_options.seed + 1, shuffle=True)
+    same = request.recipe.needs_ranges and asked.dataset and wish.calibration in (None, asked.dataset)
     return replace(
         wish,
         task=asked.task or api.TASK,
         calibration=wish.calibration or asked.dataset,
+        not_on=_measured_ids(asked) if same else frozenset(),
         columns=wish.columns or asked.columns,
         data_options=wish.data_options if wish.data_options != DataOptions() else others,
         model_options=replace(asked.model_options, output=None, batch_tokens=None, batch_size=None),
         refuse=False,
     )
+
+
+def _measured_ids(asked: comparing.Protocol) -> frozenset[str]:
+    assert asked.dataset is not None
+    task = tasks.find(asked.task or api.TASK)
+    return frozenset(data.load(asked.dataset, task.columns, mapping=asked.columns, options=asked.data_options).ids)
 
 
 def _build(bench: Bench) -> tuple[build.Manifest | None, int]:

@@ -207,6 +207,7 @@ def place_result(graph: Path, folder: Path) -> Path:
         except OSError:
             shutil.copyfile(file, part)
         part.replace(place)
+        part.unlink(missing_ok=True)  # a rename between two names of one file does nothing
     return folder / "model.onnx"
 
 

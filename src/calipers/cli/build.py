@@ -201,7 +201,7 @@ def _shape(text: str | None) -> tuple[int, int] | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+)[x,](\d+)", text)
+    found = re.fullmatch(r"([1-9]\d*)[x,]([1-9]\d*)", text)
     if not found:
         raise click.UsageError(f"--static-shape wants ROWSxLENGTH such as 1x512, found {text!r}")
     return int(found[1]), int(found[2])

@@ -81,7 +81,7 @@ def _culprit(place: int, culprit: Culprit, found: Attribution) -> Iterator[str]:
         yield f"     {reason}"
     if culprit.nodes:
         more = f" and {len(culprit.nodes) - _NODES} more" if len(culprit.nodes) > _NODES else ""
-        yield f"     nodes: {', '.join(culprit.nodes[:_NODES])}{more}"
+        yield f"     needed of it: {', '.join(culprit.nodes[:_NODES])}{more}"
     elif culprit.tensors:
         yield f"     first at: {', '.join(culprit.tensors[:_NODES])}"
 
