@@ -13,6 +13,7 @@ import pytest
 from calipers import cli, diagnosing
 from calipers.attributes import read_words
 from calipers.core import DataError, Diagnosis
+from calipers.layers.attribute_figures import make_figures
 from calipers.layers.products import Noticing
 from calipers.report import diagnosis_html, findings
 from calipers.store import Store
@@ -86,10 +87,22 @@ def test_every_figure_has_what_a_reader_needs(tmp_path: Path, capsys: Any) -> No
         assert figure["meaning"].endswith(".")
         assert (figure["higher_is_better"], figure["unit"]) == (False, "query")
         assert figure["value"] is not None
-    assert any("brand_explicit_failure_rate is 0.7500, above 0.5" in told for told in layer["warnings"])
+    assert layer["metrics"]["brand_explicit_failure_rate"] == 0.75
+    assert layer["warnings"] == []  # two queries are no ground for one
     low, high = layer["intervals"]["brand_global_failure_rate"]
     assert 0 <= low < 6 / 20 < high <= 0.75
     assert layer["intervals"]["colour_explicit_failure_rate"] is None  # one query has no spread
+
+
+@pytest.mark.parametrize(("stated", "warns"), [(4, False), (5, True)])
+def test_a_rate_of_fewer_than_five_queries_does_not_warn(stated: int, warns: bool) -> None:
+    columns = {"results": np.full(20, 10.0)}
+    for prefix in ("", "colour_", "brand_", "dimension_"):
+        columns[f"{prefix}stated"] = (np.arange(20) < (stated if prefix != "dimension_" else 0)).astype(np.float64)
+        columns |= {f"{prefix}failures": columns[f"{prefix}stated"] * 8, f"{prefix}unknown": np.zeros(20)}
+    found = {figure.name: figure for figure in make_figures(columns)}
+    assert found["brand_explicit_failure_rate"].value == 0.8
+    assert ("contradict it" in (found["brand_explicit_failure_rate"].warning or "")) == warns
 
 
 def test_words_of_ones_own_are_added(tmp_path: Path, capsys: Any) -> None:

@@ -187,6 +187,11 @@ def test_the_graph_has_an_edge_to_every_neighbour_and_between_any_two(space: Spa
     assert edges["text"].tolist() == ["" if source else texts[target][:60] for source, target in ends]
 
 
+def test_the_graph_of_a_large_k_holds_the_nearest(space: Space) -> None:
+    edges = run(space, KnowledgeOptions(k=100)).details["edges"]
+    assert len(edges["cosine"]) == len(space.entities) * (20 + 20 * 19 // 2)
+
+
 def test_the_effect_of_fragmentation_is_a_difference_of_means() -> None:
     relative = np.array([0.9, 0.7, 0.2, 0.4, 0.6, np.nan])
     sizes = [(1, 1), (2, 2), (1, 3), (1, 2), (1, 4), (1, 1)]
@@ -275,4 +280,7 @@ def test_a_static_model_on_a_real_corpus(data: Callable[[str], Path], model: Cal
     outcomes = run(Space(texts), model=potion)
     assert len(outcomes.ids) == 50
     assert 0.2 < outcomes.columns["entity_coherence"].mean() < 0.9
+    drift = next(figure for figure in read_figures(outcomes) if figure.name == "lexical_drift")
+    assert "PyTorch" in (drift.reason or "")
+    assert "--mlm-head" not in (drift.reason or "")  # it cannot be used with a static model
     assert not any(character.isdigit() for entity in outcomes.texts["entity"] for character in entity)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,25 @@ def test_a_random_order_reverses_half() -> None:
     grades = rng.integers(0, 4, size=(4000, 10)).astype(float)
     found = overlap.reversals(np.broadcast_to(-np.arange(10.0), grades.shape), grades)
     assert np.nanmean(found) == pytest.approx(0.5, abs=0.01)
+
+
+def test_lists_of_thousands_fit_in_memory() -> None:
+    """Pair by pair these would be 300 × 5,000² comparisons at once: 7.5 GB."""
+    left = np.argsort(np.random.default_rng(0).random((300, 5000)), axis=1)
+    assert overlap.jaccard(left[:, :2500], left[:, 1250:3750]).tolist() == [1250 / 3750] * 300
+    grades = np.full((300, 5000), np.nan)
+    grades[:, 4000], grades[:, 4999] = 1.0, 2.0
+    assert overlap.reversals(np.zeros_like(grades) - np.arange(5000), grades).tolist() == [1.0] * 300
+
+
+def test_reversals_against_all_pairs() -> None:
+    rng = np.random.default_rng(1)
+    grades = np.where(rng.random((40, 12)) < 0.4, np.nan, rng.integers(0, 4, (40, 12)))
+    scores = -np.sort(-rng.integers(0, 6, (40, 12)).astype(float), axis=1)
+    for one, score, row in zip(overlap.reversals(scores, grades), scores, grades, strict=True):
+        pairs = [(i, j) for i, j in combinations(range(12), 2) if abs(row[i] - row[j]) > 0]
+        bad = sum(0.5 if score[i] == score[j] else float(row[i] < row[j]) for i, j in pairs)
+        assert one == pytest.approx(bad / len(pairs)) if pairs else np.isnan(one)
 
 
 def test_an_accessory_above_every_product() -> None:

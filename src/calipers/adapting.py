@@ -223,7 +223,7 @@ def score(
         before[_FILL_MASK], after[_FILL_MASK] = found[0], found[1]
         known[_FILL_MASK] = fill_mask.METRICS
     else:
-        reasons[_FILL_MASK] = "there is no MLM head for both models: name a model that has one with --mlm-head"
+        reasons[_FILL_MASK] = _no_head(baseline.model, candidate.model)
     terms = verdict.Terms({}, (), asked.confidence, asked.resamples, asked.seed, asked.model_options.workers, worst=0)
     return scorecard.read(
         asked.adaptation,  # type: ignore[arg-type]
@@ -234,6 +234,14 @@ def score(
         reasons=reasons,
         terms=terms,
     )
+
+
+def _no_head(*sides: str | Model) -> str:
+    """Why there is no perplexity; --mlm-head is advised where it could be used."""
+    told = "there is no MLM head for both models"
+    if all(isinstance(side, str) and models.find(side).backend == "torch" for side in sides):
+        return f"{told}: name a model that has one with --mlm-head"
+    return f"{told}, and one can be put on the states of PyTorch models only"
 
 
 def _similarity(model: str | Model, asked: Request, store: Store | None, progress: Progress) -> Result:

@@ -88,6 +88,7 @@ def diagnose(
         store.check_writable()
     products = any(layer.name == _ATTRIBUTES for layer in chosen)
     material = embedding.read(inputs, products=products) if chosen else embedding.nothing()
+    _refuse_too_many(wish.options.get("k"), material if chosen else None)
     asked = replace(wish, options=_told_by(material, wish.options))
     first = None
     if baseline is not None:
@@ -134,6 +135,12 @@ def _choose_layers(wish: Wishes, inputs: Inputs) -> list[Layer]:
             of = ", ".join(layer.name for layer in chosen)
             raise RequestError(f"--{name.replace('_', '-')} is not an option of the layers asked for ({of})")
     return chosen
+
+
+def _refuse_too_many(k: int | None, material: Material | None) -> None:
+    """More results than documents would be figures at a depth that no list has."""
+    if k is not None and material is not None and k > (documents := material.counts()["documents"]):
+        raise RequestError(f"--k must be at most the number of documents, which is {documents:,}, found {k:,}")
 
 
 def _told_by(material: Material, options: Mapping[str, Any]) -> Mapping[str, Any]:

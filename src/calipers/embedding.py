@@ -13,6 +13,7 @@ from calipers import cache, layers, models
 from calipers.attributes import read_words
 from calipers.core import (
     SILENT,
+    DataError,
     Dataset,
     DataSource,
     Encoder,
@@ -88,6 +89,8 @@ class Material:
         found["pairs"] = len(self.pairs) if self.pairs else 0
         found["terms"] = len(self.terms)
         found["paraphrase_groups"] = len(self.groups.ids) if self.groups else 0
+        for name in ("judged_documents_missing", "judged_queries_missing"):
+            found[name] = int(self.dataset.counts.get(name, 0))
         return found
 
 
@@ -111,6 +114,7 @@ def read(inputs: Inputs, *, products: bool = False) -> Material:
             source=inputs.source,
             notice=noticing.notice if noticing else None,
         )
+    notes += _absent(dataset, inputs)
     again = dataset.tables["corpus"].read_again
     return Material(
         dataset=dataset,
@@ -123,6 +127,27 @@ def read(inputs: Inputs, *, products: bool = False) -> Material:
         foreign=corpora.load_terms(inputs.out_of_domain) if inputs.out_of_domain else (),
         products=noticing.finish(again) if noticing and again else None,
     )
+
+
+def _absent(dataset: Dataset, inputs: Inputs) -> list[str]:
+    """A sentence for judged documents that the corpus lacks, and for judged queries that the queries lack."""
+    where = inputs.qrels or inputs.dataset
+    judged = len({id for grades in dataset.columns["qrels"] for id in grades})
+    documents, queries = (int(dataset.counts.get(f"judged_{what}_missing", 0)) for what in ("documents", "queries"))
+    if judged and documents == judged:
+        raise DataError(
+            f"none of the {judged:,} documents that {where} judges is in the corpus, which has "
+            f"{len(dataset.tables['corpus']):,} documents: are the ids the same?"
+        )
+    told = []
+    if documents:
+        told.append(
+            f"{documents:,} of {judged:,} judged documents are not in the corpus, or have no text: no search can find "
+            "them, and they count against every model alike"
+        )
+    if queries:
+        told.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
+    return told
 
 
 def nothing() -> Material:

@@ -94,7 +94,7 @@ def ask(
         raise RequestError("a query is blank: there is nothing to search for")
     documents = read_texts(corpus, "corpus")
     loaded = Trust.load(wish.load) if wish.load else None
-    known = _KnownQueries() if loaded else _read_known(corpus, wish)
+    known = _KnownQueries() if loaded else _read_known(corpus, wish, documents)
     progress.start("Loading the model", 0)
     ids = {text: [id] for id, text in zip(documents.ids, documents.columns["text"], strict=True)}
     encoder, plain = embedding.open_encoder(model, ids, wish.model_options, vectors)
@@ -105,6 +105,7 @@ def ask(
     asked = np.empty((0, searched.shape[1]), np.float32)
     if questions:
         asked = _Embedder(plain, wish, progress)(questions)
+        _refuse_not_finite(asked, questions)
     if asked.shape[1] != trust.codec.dimensions:
         raise RequestError(
             f"{encoder.info.model_id} gives vectors of {asked.shape[1]} dimensions and the trust score is for "
@@ -113,8 +114,26 @@ def ask(
     cosines, rows = _search(asked, searched, trust.k)
     scores = trust.score_in(asked, searched, rows)
     return Answer(
-        trust, encoder.info.model_id, documents, tuple(questions), scores, rows, cosines, (*notes, *lost, *more)
+        trust,
+        encoder.info.model_id,
+        documents,
+        tuple(questions),
+        scores,
+        rows,
+        cosines,
+        (*notes, *lost, *known.notes, *more),
     )
+
+
+def _refuse_not_finite(asked: NDArray[np.float32], questions: Sequence[str]) -> None:
+    """A zero vector passes: it says that the model knows nothing of a question, which then falls back."""
+    dead = [questions[row] for row in np.flatnonzero(~np.isfinite(geometry.norms(asked))).tolist()]
+    if dead:
+        raise InvalidOutput(
+            f"INVALID: the model gives NaN or infinite numbers for {len(dead)} of {len(questions)} "
+            f"{'question' if len(questions) == 1 else 'questions'} ({name_some([repr(text) for text in dead])})",
+            dead,
+        )
 
 
 def _search(
@@ -132,7 +151,8 @@ def _search(
 def _with_direction(
     texts: Dataset, vectors: NDArray[np.float32], what: str
 ) -> tuple[Dataset, NDArray[np.float32], tuple[str, ...]]:
-    """The texts that a cosine can speak about, with a note on the others; too many of these are INVALID."""
+    """The texts that a cosine can speak about, with a note on the others; too many of these are INVALID, and so is one
+    vector for all."""
     lengths = geometry.norms(vectors)
     lost = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
     named = [texts.ids[i] for i in lost.tolist()]
@@ -142,12 +162,26 @@ def _with_direction(
             f"INVALID: the vectors of {len(lost)} of {len(texts)} {what} are {are} (rows {name_some(named)})", named
         )
     if not named:
+        _refuse_constant(texts, vectors, what)
         return texts, vectors, ()
     kept = np.flatnonzero(lengths > 0)
     some = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
     note = f"{len(named)} of {len(texts)} {what} have no direction, for their vectors are zero, and are left out"
     less = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=some)  # of the same file as before
+    _refuse_constant(less, vectors[kept], what)
     return less, np.asarray(vectors[kept]), (f"{note} ({name_some(named)})",)
+
+
+def _refuse_constant(texts: Dataset, vectors: NDArray[np.float32], what: str) -> None:
+    if len(texts) < 2 or np.ptp(vectors, axis=0).any():
+        return
+    if len(set(texts.columns["text"])) > 1:
+        raise InvalidOutput(
+            f"INVALID: the model gives the same vector for all {len(texts)} {what} (rows {name_some(texts.ids)})",
+            texts.ids,
+        )
+    if what == "documents":
+        raise DataError(f"{texts.source.path} holds one text only: a trust score needs documents that differ")
 
 
 @dataclass(frozen=True)
@@ -167,9 +201,10 @@ class _KnownQueries:
     queries: Dataset | None = None
     qrels: Mapping[str, Mapping[str, float]] | None = None
     foreign: Dataset | None = None
+    notes: tuple[str, ...] = ()
 
 
-def _read_known(corpus: str, wish: Wishes) -> _KnownQueries:
+def _read_known(corpus: str, wish: Wishes, documents: Dataset) -> _KnownQueries:
     """Queries, judgements and foreign queries, as far as they were asked for."""
     foreign = read_texts(wish.out_of_domain, "queries") if wish.out_of_domain else None
     if wish.calibrate is None:
@@ -184,7 +219,25 @@ def _read_known(corpus: str, wish: Wishes) -> _KnownQueries:
             f"{wish.calibrate} judges no query of {queries.source.path}: it has {name_some(list(judgements), 3)}, "
             f"and the queries {name_some(queries.ids, 3)} (--queries says where they are)"
         )
-    return _KnownQueries(queries.take(judged), judgements, foreign)
+    taken = queries.take(judged)
+    return _KnownQueries(taken, judgements, foreign, _absent(wish.calibrate, taken, judgements, documents))
+
+
+def _absent(
+    place: str, queries: Dataset, qrels: Mapping[str, Mapping[str, float]], documents: Dataset
+) -> tuple[str, ...]:
+    """A note on judged documents that the corpus lacks; if it lacks all, the two do not belong together."""
+    judged = {document: None for id in queries.ids for document in qrels[id]}
+    there = set(documents.ids)
+    absent = [document for document in judged if document not in there]
+    if judged and len(absent) == len(judged):
+        raise DataError(
+            f"none of the {len(judged)} documents that {place} judges is in {documents.source.path}: "
+            f"it has {name_some(absent, 3)}, and the corpus {name_some(documents.ids, 3)}"
+        )
+    if not absent:
+        return ()
+    return (f"{len(absent)} of {len(judged)} judged documents are not in the corpus ({name_some(absent)})",)
 
 
 def _fit(
@@ -203,7 +256,7 @@ def _fit(
         query_vectors=queries,
         qrels=[known.qrels[id] for id in real.ids] if real and known.qrels else None,
         corpus_ids=documents.ids,
-        odd={kind: some[geometry.norms(some) > 0] for kind, some in odd.items()},
+        odd={kind: some[geometry.norms(some) != 0] for kind, some in odd.items()},
         seed=wish.seed,
         about={
             "model": info.model_id,

@@ -207,10 +207,10 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
         ),
     )
     wishes = diagnosing.Wishes(
-        layers=_names(flags["layers"]),
+        layers=_names(flags["layers"], "--layers"),
         options={"seed": flags["seed"], **{name: flags.get(name) for name in _LAYER_OPTIONS}},
         model_options=options.model_options(flags),
-        mteb=_names(flags["mteb_names"]),
+        mteb=_names(flags["mteb_names"], "--mteb"),
         **{name: flags[name] for name in _WISHES},
     )
     _, err = options.consoles()
@@ -243,12 +243,17 @@ _INPUTS = (
 _WISHES = ("query_prompt", "passage_prompt", "rerank", "rerank_k", "resamples", "confidence", "adaptation", "mlm_head")
 
 
-def _names(told: str | None) -> tuple[str, ...]:
+def _names(told: str | None, flag: str) -> tuple[str, ...]:
     """
-    >>> _names("geometry, retrieval"), _names(None)
+    >>> _names("geometry, retrieval", "--layers"), _names(None, "--layers")
     (('geometry', 'retrieval'), ())
     """
-    return tuple(name.strip() for name in (told or "").split(",") if name.strip())
+    from calipers.core import RequestError
+
+    names = tuple(name.strip() for name in (told or "").split(",") if name.strip())
+    if told is not None and not names:
+        raise RequestError(f"{flag} names nothing: give names with commas between, or leave it out")
+    return names
 
 
 def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,8 +211,9 @@ def _show(console: Console, found: Answer, *, fitted: bool) -> None:
     if fitted:
         _show_calibration(console, trust.report.get("calibration") or {}, trust.method)
         _show_detectors(console, trust.report.get("detectors") or ())
+    deciding = {kind for kind, detector in trust.detectors.items() if detector.acts}
     for row in range(len(found.questions)):
-        _show_query(console, _query(found, row))
+        _show_query(console, _query(found, row), deciding)
     for note in found.notes:
         console.print(f"warning: {printable(note)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
@@ -257,6 +258,7 @@ def _risk(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _show_detectors(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    from calipers.core import printable
     from calipers.report import text
 
     rows = [
@@ -271,9 +273,14 @@ def _show_detectors(console: Console, found: Sequence[Mapping[str, Any]]) -> Non
             "decides": "yes" if d["acts"] else "no",
         }
         for d in found
+        if not d["reason"]
     ]
     if rows:
         text.show_examples(console, rows)
+    for d in found:
+        if d["reason"]:
+            told = f"No detector of {d['kind'].replace('_', ' ')} queries: {d['reason'].replace('_', ' ')}."
+            console.print(printable(told), markup=False, highlight=False, soft_wrap=True)
 
 
 def _with_interval(told: Mapping[str, Any]) -> str:
@@ -283,7 +290,8 @@ def _with_interval(told: Mapping[str, Any]) -> str:
     return f"{value:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
 
 
-def _show_query(console: Console, told: Mapping[str, Any]) -> None:
+def _show_query(console: Console, told: Mapping[str, Any], deciding: Collection[str]) -> None:
+    """`deciding`: the kinds of odd queries whose detector takes part in the decision."""
     from calipers.core import printable
     from calipers.report import text
 
@@ -294,7 +302,8 @@ def _show_query(console: Console, told: Mapping[str, Any]) -> None:
         ("Reliability", _number(told["reliability"])),
         ("Parts", parts),
     ]
-    if said := [kind.replace("_", " ") for kind, called in told["odd"].items() if called]:
+    called = [kind for kind, yes in told["odd"].items() if yes]
+    if said := [f"{kind.replace('_', ' ')}{'' if kind in deciding else ' (told only)'}" for kind in called]:
         facts.append(("Looks", ", ".join(said)))
     text.show_facts(console, printable(told["query"]), facts)
     shown = [  # none where the query's vector is zero

@@ -55,6 +55,8 @@ def gather(parts: beir_parts.Parts, source: DataSource, notice: Notice | None = 
     qrels = parts.qrels()
     judged, unjudged = _queries(parts.queries, qrels)
     chosen = choose(judged, source.requested, seed=source.seed if source.shuffle else None)
+    if not judged and not unjudged:
+        raise DataError(f"{parts.queries_name} holds no query")
     if not chosen.kept:
         raise DataError(
             f"{source.path} has no query to measure: no query of {parts.queries_name} is in {parts.qrels_name}"

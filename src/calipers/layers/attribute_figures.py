@@ -17,6 +17,7 @@ from calipers.metrics import bootstrap
 from calipers.metrics.means import ratio_statistic
 
 _RESAMPLES = 2000
+_LEAST = 5  # queries that state a part: a rate of fewer is no ground for a warning
 _SHARE = Thresholds(0.02, 0.05, relative=False)  # in points, as the shares of the retrieval layer
 
 # What a part is called in a sentence; "" is all of them together.
@@ -125,6 +126,7 @@ def _figure(
     count = int(stated.sum()) if rate.explicit else len(stated)
     value = metric.value(columns) if drawn is not None else np.nan
     known = bool(np.isfinite(value))
+    warns = part and known and value > rate.above and stated.sum() >= _LEAST
     interval = None
     if known and drawn is not None and count > 1:  # every resample of one query is that query
         interval = bootstrap.percentile_interval(drawn, confidence=confidence)
@@ -137,7 +139,7 @@ def _figure(
         meaning=rate.meaning.format(what=WHAT[part]),
         interval=interval,
         level=f"above {rate.above:g}" if part else None,
-        warning=_warning(metric.name, value, part, rate) if part and known and value > rate.above else None,
+        warning=_warning(metric.name, value, part, rate) if warns else None,
         exact=exact,
         reason=None if known else f"no query with results states {WHAT[part]}",
         digits=metric.digits,

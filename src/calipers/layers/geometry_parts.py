@@ -240,8 +240,8 @@ def hubs(space: Space, options: GeometryOptions) -> Part:
         unit="document" if own else "query",
         unknown=missing,
         named=_hubs(space, asking, rows, found),
-        counts={"hubness_k": k, "chance_skewness": chance},
-        levels={"hubness_skewness": 2 * chance},
+        counts={"hubness_k": k, **({"chance_skewness": chance} if np.isfinite(chance) else {})},
+        levels={"hubness_skewness": 2 * chance} if np.isfinite(chance) else {},
     )
 
 

@@ -28,6 +28,7 @@ from calipers.metrics import geometry
 from calipers.metrics.means import mean_statistic
 
 GROUNDED, HALLUCINATING = 0.7, 0.3  # where nothing is known of the corpus
+_DRAWN = 20  # documents of an entity in the graph, whose edges grow with the square
 _BEGINS = 60  # characters of a document in the graph
 
 
@@ -90,15 +91,16 @@ def _tokens(halo: Halo) -> list[tuple[str, float, bool]]:
 
 
 def edges(found: Probe, space: Space) -> Columns:
-    """The neighbourhood graph: per entity an edge to each of its documents, and one between every two of these.
+    """The neighbourhood graph: per entity an edge to each of its `_DRAWN` nearest documents, and one between every
+    two of these.
 
     `source` is "" where it is the entity (`example` says which), else a document's id; `target` is a document's id.
     `text` is how the target begins, where the source is the entity, else "".
     """
-    k = found.found.shape[1]
+    k = min(found.found.shape[1], _DRAWN)
     one, other = np.triu_indices(k, 1)
     alive = np.flatnonzero((found.found >= 0).all(axis=1))
-    rows = found.found[alive]
+    rows = found.found[alive, :k]
     vectors = geometry.unit(space.corpus.vectors[rows.ravel()]).reshape(len(alive), k, -1)
     between = np.einsum("nid,njd->nij", vectors, vectors, dtype=np.float64)[:, one, other]
     ids = np.array(space.corpus.ids, dtype=object)
@@ -110,7 +112,7 @@ def edges(found: Probe, space: Space) -> Columns:
         "source": source.ravel().astype(np.str_),
         "target": target.ravel().astype(np.str_),
         "text": np.array(begins, dtype=np.str_).ravel(),
-        "cosine": np.concatenate([found.cosine[alive], between], axis=1).ravel(),
+        "cosine": np.concatenate([found.cosine[alive, :k], between], axis=1).ravel(),
     }
 
 

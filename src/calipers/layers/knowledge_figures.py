@@ -119,7 +119,11 @@ def contributions(found: Probe) -> tuple[dict[str, Floats], dict[str, str]]:
         columns["fragmentation_effect"] = effect
     echo = found.echo
     if echo is None:
-        no_head = "there is no MLM head to ask: name a model that has one with --mlm-head"
+        no_head = (
+            "there is no MLM head to ask: name a model that has one with --mlm-head"
+            if found.takes_head
+            else "there is no MLM head to ask, and one can be put on the states of a PyTorch model only"
+        )
         reasons |= {"lexical_drift": no_head, "halo_echo": no_head}
     else:
         columns |= {"lexical_drift": np.where(np.isnan(echo), np.nan, echo > 0.5), "halo_echo": echo}

@@ -18,7 +18,9 @@ Ints = NDArray[np.int64]
 
 _LIKE_RANDOM, _LIKE_DOCUMENTS = 0.95, 0.25  # shares of the two backgrounds
 _SETS, _DOCUMENTS = 1000, 500
-_AT_ONCE = 1024  # entities whose neighbours' vectors are in hand
+_AT_ONCE, _CELLS = 1024, 1 << 22  # entities whose neighbours' vectors are in hand, and numbers of these at most
+
+_HEADLESS = ("static", "onnx", "http", "bm25")  # backends without states that a masked language model's head could read
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Background:
 @dataclass(frozen=True, eq=False)
 class Probe:
     """What is known of each entity. `found` int64[n, k] are rows of the corpus, -1 for an entity without a vector;
-    `sizes` are words and sub-words, where the tokenizer is shown; `halos` where there is a head."""
+    `sizes` are words and sub-words, where the tokenizer is shown; `halos` where there is a head.
+    `takes_head` says whether the head of another model could be named for it."""
 
     entities: tuple[str, ...]
     found: Ints
@@ -60,6 +63,7 @@ class Probe:
     background: Background
     sizes: list[tuple[int, int]] | None
     halos: list[Halo] | None
+    takes_head: bool = True
 
     @property
     def relative(self) -> Floats:
@@ -143,6 +147,7 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
         background=background,
         sizes=count_pieces(model, entities),
         halos=space.head.top_tokens(list(entities), options.halo) if space.head else None,
+        takes_head=model.info.backend not in _HEADLESS,
     )
 
 
@@ -166,8 +171,8 @@ def _neighbours(vectors: NDArray[np.float32], entities: Sequence[str], space: Sp
 
 def coherence(corpus: NDArray[np.float32], rows: Ints) -> Floats:
     """I_q of rows int64[n, k]; NaN where there are fewer than two."""
-    starts = range(0, len(rows), _AT_ONCE)
-    parts = [rows[start : start + _AT_ONCE] for start in starts]
+    step = max(1, min(_AT_ONCE, _CELLS // max(1, rows.shape[1] * corpus.shape[1])))
+    parts = [rows[start : start + step] for start in range(0, len(rows), step)]
     found = [trust.coherence(corpus[np.maximum(part, 0)], part >= 0) for part in parts]
     return np.concatenate(found) if found else np.empty(0)
 

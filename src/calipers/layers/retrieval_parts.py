@@ -216,7 +216,7 @@ def _worst_pairs(grades: Floats) -> list[tuple[int, tuple[int, int]]]:
     """Queries with their worst reversal, as two places: the widest gap of grades first, then nearest to the top."""
     found = []
     for query, row in enumerate(grades):
-        pairs = [(row[j] - row[i], i, j) for i, j in combinations(np.flatnonzero(~np.isnan(row)).tolist(), 2)]
+        pairs = ((row[j] - row[i], i, j) for i, j in combinations(np.flatnonzero(~np.isnan(row)).tolist(), 2))
         gap, i, j = max(pairs, key=lambda p: (p[0], -p[1], -p[2]), default=(0.0, 0, 0))
         if gap > 0:
             found.append((-float(gap), i + j, query, (i, j)))

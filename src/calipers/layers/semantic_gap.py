@@ -100,7 +100,10 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
     progress.start("Semantic gap", 0)
     judged = judge(space, options)
     if judged is None:
-        raise RequestError("the layer semantic_gap looks at judged pairs, and there are none: give --qrels")
+        why = "give --qrels"
+        if any(space.qrels):
+            why = "none has its document in the corpus, two letters in its query, and a direction on both sides"
+        raise RequestError(f"the layer semantic_gap looks at judged pairs, and there are none: {why}")
     figures, columns = measure(judged, options)
     queries = space.queries
     assert queries is not None

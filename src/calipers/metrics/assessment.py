@@ -233,7 +233,8 @@ def detect(
     labels = np.concatenate([np.ones(len(odd)), np.zeros(len(real))])
     unknown = Measured(np.nan, None)
     if min(len(odd), len(real)) < folds:
-        reason = f"{len(odd)} {kind} and {len(real)} real queries: {folds} folds need at least {folds} of either kind"
+        real_ones = f"{len(real)} real {'query' if len(real) == 1 else 'queries'}"
+        reason = f"{len(odd)} {kind} and {real_ones}: {folds} folds need at least {folds} of either kind"
         return Detection(kind, len(odd), len(real), unknown, unknown, unknown, np.nan, np.nan, None, reason)
     features = np.concatenate([odd.features, real.features])
     fold = calibration.folds(labels, folds, seed=seed)

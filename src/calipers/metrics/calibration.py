@@ -178,7 +178,8 @@ def why_not(labels: NDArray[Any], count: int = FOLDS) -> str | None:
     n, right = len(labels), int(np.sum(labels))
     if right in (0, n):
         which = "succeeds" if n and right else "fails"
-        return f"every one of {n} queries {which}: there is nothing to tell apart" if n else "no query is judged"
+        who = "the only query" if n == 1 else f"every one of {n} queries"
+        return f"{who} {which}: there is nothing to tell apart" if n else "no query is judged"
     if min(right, n - right) < count:
         return f"{right} of {n} queries succeed: {count} folds need at least {count} of either kind"
     return None

@@ -24,7 +24,10 @@ def jaccard(left: NDArray[Any], right: NDArray[Any]) -> Floats:
     >>> jaccard(np.array([[1, 2, 3], [4, -1, -1]]), np.array([[3, 1, 9], [-1, -1, -1]]))
     array([0.5, 0. ])
     """
-    shared = ((left[:, :, None] == right[:, None, :]) & (left >= 0)[:, :, None]).sum(axis=(1, 2))
+    both = np.sort(
+        np.concatenate([left, right], axis=1), axis=1
+    )  # what is in both stands twice; memory q · k, not q · k²
+    shared = ((both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)).sum(axis=1)
     union = (left >= 0).sum(axis=1) + (right >= 0).sum(axis=1) - shared
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(union > 0, shared / np.maximum(union, 1), np.nan))
@@ -49,14 +52,24 @@ def reversals(scores: Floats, grades: Floats) -> Floats:
     >>> reversals(np.array([[3.0, 2.0, 1.0]]), np.array([[0.0, 2.0, 1.0]])).round(3)
     array([0.667])
     """
-    higher, lower = np.triu_indices(grades.shape[1], 1)  # places: the first of each two stands above
-    with np.errstate(invalid="ignore"):
-        differ = np.abs(grades[:, higher] - grades[:, lower]) > 0
-        wrong = differ & (grades[:, higher] < grades[:, lower])
-        tied = differ & (scores[:, higher] == scores[:, lower])
-    bad = (wrong & ~tied).sum(axis=1) + 0.5 * tied.sum(axis=1)
-    pairs = differ.sum(axis=1)
+    grades, scores = _judged_first(grades, scores)
+    bad, pairs = np.zeros(len(grades)), np.zeros(len(grades))
+    for apart in range(1, grades.shape[1]):  # all pairs so many places apart: memory q · k, not q · k²
+        upper, lower = grades[:, :-apart], grades[:, apart:]
+        with np.errstate(invalid="ignore"):
+            differ = np.abs(upper - lower) > 0
+            tied = differ & (scores[:, :-apart] == scores[:, apart:])
+            wrong = differ & ~tied & (upper < lower)
+        bad += wrong.sum(axis=1) + 0.5 * tied.sum(axis=1)
+        pairs += differ.sum(axis=1)
     return np.asarray(np.where(pairs > 0, bad / np.maximum(pairs, 1), np.nan))
+
+
+def _judged_first(grades: Floats, scores: Floats) -> tuple[Floats, Floats]:
+    """Both without the places that no query has judged, when what is judged moves to the front in its order."""
+    known = ~np.isnan(grades)
+    order = np.argsort(~known, axis=1, kind="stable")[:, : int(known.sum(axis=1).max(initial=0))]
+    return np.take_along_axis(grades, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def above(grades: Floats, low: float, high: float) -> Floats:

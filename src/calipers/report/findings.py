@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calipers.core import Comparison, Diagnosis, Figure, Finding, Named, read_figures, read_named
-from calipers.report import wording
+from calipers.report import scorecard_text, wording
 
 Tone = Literal["bad", "warning", "good", "plain"]
 
@@ -22,7 +22,10 @@ class Headline:
 
 
 def label_of(diagnosis: Diagnosis) -> str | None:
-    """The worst verdict among the layers that make one; None without a baseline."""
+    """The label that the exit code follows: that of the scorecard, which reads the layers by what the training was for;
+    else the worst verdict among the layers that make one. None without a baseline."""
+    if diagnosis.scorecard:
+        return diagnosis.scorecard.label
     verdicts = [f.verdict for f in diagnosis.findings if f.verdict and f.decides]
     return wording.overall(verdicts) if verdicts else None
 
@@ -67,11 +70,20 @@ def headlines(diagnosis: Diagnosis) -> list[Headline]:
 
 
 def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
+    """The scorecard speaks first where there is one; what a layer says by itself is then no verdict."""
+    card = diagnosis.scorecard
+    if card:
+        yield Headline(_TONES.get(card.label, "warning"), f"{card.label}: {scorecard_text.so(card)}.", "scorecard")
     for finding in diagnosis.findings:
         if finding.verdict and finding.decides:
-            label = finding.verdict.label
-            tone: Tone = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}.get(label, "warning")  # type: ignore[assignment]
-            yield Headline(tone, f"{label}: {wording.sentence(finding.verdict)}", finding.layer)
+            label, told = finding.verdict.label, wording.sentence(finding.verdict)
+            if card:
+                yield Headline("plain", f"The layer {finding.layer} by itself: {label}, {told}", finding.layer)
+            else:
+                yield Headline(_TONES.get(label, "warning"), f"{label}: {told}", finding.layer)
+
+
+_TONES: dict[str, Tone] = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}
 
 
 def _warnings(diagnosis: Diagnosis) -> Iterator[Headline]:

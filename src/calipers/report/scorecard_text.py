@@ -38,7 +38,7 @@ def show_scorecard(console: Console, card: Scorecard) -> None:
     _say(console, f"\n{printable(card.paragraph)}")
     for note in card.notes:
         _say(console, printable(note), "dim")
-    _say(console, f"{card.label}  {_so(card)}", _LABELS.get(card.label, "bold red"))
+    _say(console, f"{card.label}  {so(card)}", _LABELS.get(card.label, "bold red"))
 
 
 def row(line: ScoreLine) -> tuple[str, ...]:
@@ -62,7 +62,8 @@ def document(card: Scorecard) -> dict[str, Any]:
     return {**content, "forgetting": card.forgetting, "lines": [asdict(line) for line in card.lines]}
 
 
-def _so(card: Scorecard) -> str:
+def so(card: Scorecard) -> str:
+    """What the label says of the training, as a clause."""
     if card.forgetting:
         return "the model has forgotten general language"
     return {

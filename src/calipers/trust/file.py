@@ -93,6 +93,8 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
 
     if not path.is_file():
         raise RequestError(f"there is no file {path}: calipers trust --save makes one")
+    if not path.stat().st_size:
+        raise DataError(f"{path} is empty and so is no trust file: expected one that calipers trust --save made")
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get("calipers")
@@ -100,7 +102,8 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
                 raise DataError(f"{path} is no trust file: its header does not come from calipers trust --save")
             return _object(json.loads(text), "the header"), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RecursionError, TypeError, _Unfit) as error:
-        raise DataError(f"{path} is no trust file: {str(error).splitlines()[0]}") from error
+        why = str(error).splitlines()[0]
+        raise DataError(f"{path} is no trust file, as calipers trust --save makes it: {why}") from error
 
 
 def _fields(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:

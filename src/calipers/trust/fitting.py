@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import DataError, InvalidOutput, RequestError
+from calipers.core import DataError, InvalidOutput, RequestError, name_some
 from calipers.metrics import assessment, calibration, codecs, geometry, neighbours
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection
@@ -23,6 +23,10 @@ _BACKGROUND = 1000  # documents that stand in for queries where there are none
 _ANSWER, _FALL_BACK = 0.25, 0.025  # quantiles of R_q where nothing is calibrated
 _ACTS = 0.8  # a detector decides where the whole interval of its AUROC is above this
 LEAST = 3  # documents
+LEAST_QUERIES = 40  # that set thresholds on R_q: 2.5 % of fewer are not even one
+
+Qrels = Sequence[Mapping[str, float]] | Mapping[str, Mapping[str, float]]
+_SHAPE = "qrels are a mapping, document id → grade, for each query in order, or query id → such a mapping"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +77,11 @@ def check(
     sides = {"documents": corpus, **({} if queries is None else {"queries": queries}), **odd}
     for what, vectors in sides.items():
         _refuse_dead(what, vectors, corpus.shape[1])
+    if not np.ptp(corpus, axis=0).any():
+        raise InvalidOutput(
+            f"INVALID: the vectors of all {len(corpus)} documents are the same, so that none is nearer than another",
+            [str(row) for row in range(len(corpus))],
+        )
 
 
 def _refuse_dead(what: str, vectors: NDArray[Any], dimensions: int) -> None:
@@ -91,23 +100,55 @@ def _refuse_dead(what: str, vectors: NDArray[Any], dimensions: int) -> None:
 def labels_of(
     known: Known,
     labels: NDArray[Any] | None,
-    qrels: Sequence[Mapping[str, float]] | None,
+    qrels: Qrels | None,
     ids: Sequence[str] | None,
+    query_ids: Sequence[str] | None = None,
 ) -> Floats | None:
     """float64[q], as `labels` of Trust.fit; None where there are neither labels nor judgements."""
     if labels is None and qrels is None:
         return None
     if labels is not None and qrels is not None:
         raise RequestError("labels and qrels exclude each other: give one of them")
-    told = len(labels) if labels is not None else len(qrels or ())
     count = 0 if known.queries is None else len(known.queries)
+    grades = None if qrels is None else _in_order(qrels, query_ids, count)
+    told = len(labels) if labels is not None else len(grades or ())
     if told != count:
         raise DataError(f"{count} queries have {told} labels or judgements: expected one each")
-    if labels is not None or qrels is None:
+    if labels is not None or grades is None:
         return _zero_or_one(np.asarray(labels, np.float64))
     if ids is None or len(ids) != len(known.corpus):
         raise DataError(f"judgements need an id for each of {len(known.corpus)} documents, found {len(ids or ())}")
-    return metrics.success(known.rows, qrels, ids)
+    _refuse_strangers(grades, ids)
+    return metrics.success(known.rows, grades, ids)
+
+
+def _in_order(qrels: Qrels, query_ids: Sequence[str] | None, count: int) -> list[Mapping[str, float]]:
+    """A mapping for each query; an empty one, which nobody judged, for a query that a mapping by id does not hold."""
+    found: list[Any] = [] if isinstance(qrels, Mapping) else list(qrels)
+    if isinstance(qrels, Mapping):
+        if query_ids is None:
+            raise RequestError("qrels by query id say nothing about the order of the vectors: give query_ids= as well")
+        if len(query_ids) != count:
+            raise DataError(f"{count} queries have {len(query_ids)} query_ids: expected one each")
+        found = [qrels.get(id, {}) for id in query_ids]
+        if count and not any(found):
+            raise DataError(
+                f"qrels judge none of the queries: they have {name_some(list(map(str, qrels)), 3) or 'none'}, "
+                f"and query_ids {name_some(list(map(str, query_ids)), 3)}"
+            )
+    strange = next((grades for grades in found if not isinstance(grades, Mapping)), None)
+    if strange is not None:
+        raise RequestError(f"{_SHAPE}; found {type(strange).__name__} instead of document id → grade")
+    return found
+
+
+def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) -> None:
+    judged = {document: None for grades in qrels for document in grades}
+    if judged and not judged.keys() & set(ids):
+        raise DataError(
+            f"the corpus holds none of the {len(judged)} judged documents: qrels have "
+            f"{name_some(list(map(str, judged)), 3)}, and corpus_ids {name_some(list(map(str, ids)), 3)}"
+        )
 
 
 def _zero_or_one(labels: Floats) -> Floats:
@@ -148,6 +189,11 @@ def thresholds(known: Known, judged: Assessment | None, method: Method, error: f
 
 def _usual(known: Known, reason: str | None) -> Thresholds:
     usable = known.parts.reliability[known.parts.known]
+    if known.queries is not None and len(usable) < LEAST_QUERIES:
+        given = "1 query" if len(usable) == 1 else f"{len(usable)} queries"
+        few = f"{given} given: fewer than {LEAST_QUERIES} set no thresholds"
+        alone = look_around(known.corpus, None, known.codec, k=known.k, seed=known.seed)
+        return _usual(alone, f"{reason}; {few}" if reason else few)
     low, high = np.quantile(usable, [_FALL_BACK, _ANSWER])
     who = f"{len(usable)} documents asked as queries" if known.queries is None else f"{len(usable)} queries"
     why = (

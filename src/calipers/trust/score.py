@@ -47,7 +47,8 @@ class Trust:
         *,
         query_vectors: NDArray[Any] | None = None,
         labels: NDArray[Any] | None = None,
-        qrels: Sequence[Mapping[str, float]] | None = None,
+        qrels: fitting.Qrels | None = None,
+        query_ids: Sequence[str] | None = None,
         corpus_ids: Sequence[str] | None = None,
         odd: Mapping[str, NDArray[Any]] | None = None,
         codec: str = "int8",
@@ -61,14 +62,16 @@ class Trust:
         """From vectors float[n, d] of a corpus; to calibrate, from those of queries with `labels` or `qrels` as well.
 
         `labels` float[q]: 1 where a relevant result is among the k nearest documents, 0 where none is, NaN where nobody
-        knows. `qrels`: a mapping for each query, document id → grade (from 1 on relevant), with the corpus's ids.
+        knows. `qrels`, with `corpus_ids`: for each query in order a mapping, document id → grade (from 1 on relevant),
+        or, with `query_ids`, query id → such a mapping, as BEIR has it; a query that it does not hold is not judged.
+        Fewer than 40 queries set no thresholds on R_q: documents do then. Vectors that are all the same are INVALID.
         `error` is the share of failures that may be among what is answered. `odd` are vectors of queries that deserve
         no answer, by kind ("gibberish", "out_of_domain", "vague", …): each kind gets a detector against the queries.
         """
         fitting.check(corpus_vectors, query_vectors, odd or {}, codec=codec, k=k, error=error, method=method)
         fitted = codecs.fit(codec, corpus_vectors, seed=seed)
         known = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed)
-        right = fitting.labels_of(known, labels, qrels, corpus_ids)
+        right = fitting.labels_of(known, labels, qrels, corpus_ids, query_ids)
         judged = fitting.judge(known, right, folds)
         found = fitting.detect(known, odd or {}, folds)
         return cls(
@@ -91,7 +94,7 @@ class Trust:
     ) -> Scores:
         """From float[q, d] and float[q, k, d]: the nearest documents of each query, in any order.
 
-        `known` bool[q, k] is False where a query has fewer. What cannot be scored (NaN) falls back.
+        `known` bool[q, k] is False where a query has fewer. What cannot be scored (NaN, a zero vector) falls back.
         """
         d, asked, given = self.codec.dimensions, query_vectors.shape, neighbour_vectors.shape
         if len(asked) != 2 or len(given) != 3 or asked[1] != d or given[::2] != asked:
