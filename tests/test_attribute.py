@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calipers.attribute import divergence, qdq, reasons, search, share, stages
+from calipers.attribute.culprits import Found
 from calipers.attribute.view import Rounded
-from calipers.build import Batch
+from calipers.attributing import mending
+from calipers.build import Batch, Recipe
 from calipers.core import Comparison, Label, Metric, Outcomes, StageFigure
 from calipers.metrics.means import mean_statistic
 from tests.verdicts import comparison, result
@@ -79,6 +81,28 @@ def test_the_share_of_a_loss_is_what_came_back() -> None:
     assert found == pytest.approx(0.75)
     assert interval == pytest.approx((0.75, 0.75))
     assert share.share_of_loss(metric, sound, sound, mended, confidence=0.9, seed=1) == (None, None)
+
+
+def test_settings_and_nodes_are_tried_together_where_neither_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe("w8a8", per_channel=True)
+    nearest = "a scale for each channel", recipe
+    labels: list[Label] = ["PASS", "INCONCLUSIVE"]
+    asked: list[frozenset[str]] = []
+
+    def tried(bench: Any, scene: Any, how: str, recipe: Any, ledger: Any, tensors: frozenset[str]) -> search.Measured:
+        asked.append(tensors)
+        return search.Measured(1.0, labels.pop(0), passes=True)
+
+    monkeypatch.setattr(mending, "_try_recipe", tried)
+    found = Found((), frozenset("a"))
+    unsure, sure = search.Ledger(tried, 9), search.Ledger(tried, 9)  # type: ignore[arg-type]
+    unsure.known[frozenset("a")] = search.Measured(1.0, "INCONCLUSIVE", passes=True)
+    sure.known[frozenset("a")] = search.Measured(1.0, "PASS", passes=True)
+    how = "a scale for each channel, with nodes kept in float"
+    assert mending._with_settings(None, None, nearest, found, unsure) == (how, recipe, frozenset("a"))  # type: ignore[arg-type]
+    assert mending._with_settings(None, None, nearest, found, unsure) is None  # type: ignore[arg-type]
+    assert mending._with_settings(None, None, nearest, found, sure) is None  # type: ignore[arg-type]
+    assert asked == [frozenset("a")] * 2
 
 
 # --- words and figures ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 from calipers import adapting, cli, diagnosing
 from calipers.core import Diagnosis, Scorecard
+from calipers.metrics import bootstrap
 from calipers.report import diagnosis_html, diagnosis_json, diagnosis_text, findings
 from calipers.store import Store
 from tests.conftest import write_jsonl
@@ -58,7 +59,7 @@ def test_as_many_results_as_documents_are_not(tmp_path: Path) -> None:
 def test_judgements_of_another_corpus_are_refused(tmp_path: Path, vectors: Path, capsys: Any) -> None:
     told = refuse(capsys, vectors, write(tmp_path, ("q0 0 x0 1", "q1 0 x1 1")))
     assert "none of the 2 documents that" in told
-    assert "are the ids the same?" in told
+    assert "it judges x0, x1, and the corpus has d0, d1, d2 and 5 more" in told
 
 
 def test_judged_texts_that_are_absent_are_counted(tmp_path: Path) -> None:
@@ -117,3 +118,22 @@ def test_a_head_is_not_advised_where_none_can_be_put_on(model: Any) -> None:
     static = f"static:{model('potion-base-4m-int8')}"
     assert "--mlm-head" not in adapting._no_head(static, static)
     assert "--mlm-head" in adapting._no_head("torch:a/b", "torch:a/c")
+
+
+def test_a_layer_records_the_resamples_that_its_intervals_rest_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def count(*given: Any, resamples: int, **more: Any) -> Any:
+        drawn.append(resamples)
+        return distribution(*given, resamples=resamples, **more)
+
+    distribution = bootstrap.distribution
+    monkeypatch.setattr(bootstrap, "distribution", count)
+    files = write(tmp_path)
+    for layer in ("geometry", "retrieval", "semantic_gap", "certainty"):
+        drawn.clear()
+        [finding] = diagnose(files, layer).findings
+        assert finding.result is not None
+        assert set(drawn) == {finding.result.bootstrap["resamples"]}, layer

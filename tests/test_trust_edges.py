@@ -129,11 +129,12 @@ def test_judged_documents_that_the_corpus_lacks_are_told(folder: Path) -> None:
     wish = Wishes(calibrate=str(folder / "qrels.tsv"))
     lines = [f"{id}\te{i}\t1\n" for i, id in enumerate(QUERY_IDS)]
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    with pytest.raises(DataError, match=r"none of the 50 documents that .* judges is in .*: it has e0, e1, e2 and 47"):
+    with pytest.raises(DataError, match=r"none of the 50 documents that .* judges .*: it judges e0, e1, e2 and 47"):
         trusting.ask(Model(), str(folder), ["x"], wish)
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join([*lines[1:], "q0\td0\t1\n"]))
     found = trusting.ask(Model(), str(folder), ["x"], wish)
-    assert "49 of 50 judged documents are not in the corpus (e1, e2, e3, e4, e5 and 44 more)" in found.notes
+    told = next(note for note in found.notes if note.startswith("49 of 50 judged documents are not in the corpus"))
+    assert told.endswith("(e1, e2, e3, e4, e5 and 44 more)")
 
 
 # --- few queries -------------------------------------------------------------------------------------------------

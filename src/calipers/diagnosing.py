@@ -277,7 +277,12 @@ def to_result(
         request=_request(info, wish),
         metrics={name: float(figure.value or 0.0) for name, figure in known.items()},
         intervals={name: figure.interval for name, figure in known.items()},
-        bootstrap={"unit": layer.unit, "confidence": wish.confidence, "resamples": wish.resamples, "seed": _seed(wish)},
+        bootstrap={
+            "unit": layer.unit,
+            "confidence": wish.confidence,
+            "resamples": layer.resamples,
+            "seed": _seed(wish),
+        },
         warnings=(*info.notes, *outcomes.notes),
         timing={"load_seconds": 0.0, "inference_seconds": seconds, "metrics_seconds": 0.0, "total_seconds": seconds},
         environment=api.environment(),

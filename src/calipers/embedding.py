@@ -13,7 +13,6 @@ from calipers import cache, layers, models
 from calipers.attributes import read_words
 from calipers.core import (
     SILENT,
-    DataError,
     Dataset,
     DataSource,
     Encoder,
@@ -132,20 +131,8 @@ def read(inputs: Inputs, *, products: bool = False) -> Material:
 def _absent(dataset: Dataset, inputs: Inputs) -> list[str]:
     """A sentence for judged documents that the corpus lacks, and for judged queries that the queries lack."""
     where = inputs.qrels or inputs.dataset
-    judged = len({id for grades in dataset.columns["qrels"] for id in grades})
-    documents, queries = (int(dataset.counts.get(f"judged_{what}_missing", 0)) for what in ("documents", "queries"))
-    if judged and documents == judged:
-        raise DataError(
-            f"none of the {judged:,} documents that {where} judges is in the corpus, which has "
-            f"{len(dataset.tables['corpus']):,} documents: are the ids the same?"
-        )
-    told = []
-    if documents:
-        told.append(
-            f"{documents:,} of {judged:,} judged documents are not in the corpus, or have no text: no search can find "
-            "them, and they count against every model alike"
-        )
-    if queries:
+    told = corpora.tell_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
+    if queries := int(dataset.counts.get("judged_queries_missing", 0)):
         told.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
     return told
 

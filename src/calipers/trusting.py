@@ -24,7 +24,7 @@ from calipers.core import (
     fingerprint,
     name_some,
 )
-from calipers.data import columns, readers, trec
+from calipers.data import columns, corpora, readers, trec
 from calipers.layers import directions, foreign_queries, odd_queries
 from calipers.metrics import geometry, neighbours
 from calipers.models import ModelOptions
@@ -154,22 +154,18 @@ def _with_direction(
     """The texts that a cosine can speak about, with a note on the others; too many of these are INVALID, and so is one
     vector for all."""
     lengths = geometry.norms(vectors)
-    lost = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
-    named = [texts.ids[i] for i in lost.tolist()]
-    if not np.isfinite(lengths).all() or len(lost) > directions.MOST * len(texts):
-        are = "zero or hold NaN or infinite numbers"
-        raise InvalidOutput(
-            f"INVALID: the vectors of {len(lost)} of {len(texts)} {what} are {are} (rows {name_some(named)})", named
-        )
-    if not named:
-        _refuse_constant(texts, vectors, what)
-        return texts, vectors, ()
-    kept = np.flatnonzero(lengths > 0)
-    some = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
-    note = f"{len(named)} of {len(texts)} {what} have no direction, for their vectors are zero, and are left out"
-    less = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=some)  # of the same file as before
-    _refuse_constant(less, vectors[kept], what)
-    return less, np.asarray(vectors[kept]), (f"{note} ({name_some(named)})",)
+    directions.refuse_side(what, texts.ids, lengths)
+    lost = [texts.ids[i] for i in np.flatnonzero(lengths == 0).tolist()]
+    notes: tuple[str, ...] = ()
+    if lost:
+        kept = np.flatnonzero(lengths > 0)
+        some = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
+        told = f"{len(lost)} of {len(texts)} {what} have no direction, for their vectors are zero, and are left out"
+        notes = (f"{told} ({name_some(lost)})",)
+        texts = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=some)  # of the same file
+        vectors = np.asarray(vectors[kept])
+    _refuse_constant(texts, vectors, what)
+    return texts, vectors, notes
 
 
 def _refuse_constant(texts: Dataset, vectors: NDArray[np.float32], what: str) -> None:
@@ -220,24 +216,8 @@ def _read_known(corpus: str, wish: Wishes, documents: Dataset) -> _KnownQueries:
             f"and the queries {name_some(queries.ids, 3)} (--queries says where they are)"
         )
     taken = queries.take(judged)
-    return _KnownQueries(taken, judgements, foreign, _absent(wish.calibrate, taken, judgements, documents))
-
-
-def _absent(
-    place: str, queries: Dataset, qrels: Mapping[str, Mapping[str, float]], documents: Dataset
-) -> tuple[str, ...]:
-    """A note on judged documents that the corpus lacks; if it lacks all, the two do not belong together."""
-    judged = {document: None for id in queries.ids for document in qrels[id]}
-    there = set(documents.ids)
-    absent = [document for document in judged if document not in there]
-    if judged and len(absent) == len(judged):
-        raise DataError(
-            f"none of the {len(judged)} documents that {place} judges is in {documents.source.path}: "
-            f"it has {name_some(absent, 3)}, and the corpus {name_some(documents.ids, 3)}"
-        )
-    if not absent:
-        return ()
-    return (f"{len(absent)} of {len(judged)} judged documents are not in the corpus ({name_some(absent)})",)
+    absent = corpora.tell_absent([judgements[id] for id in taken.ids], documents.ids, wish.calibrate)
+    return _KnownQueries(taken, judgements, foreign, tuple(absent))
 
 
 def _fit(

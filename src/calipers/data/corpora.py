@@ -11,14 +11,14 @@ beside it pairs that belong together, terms, and groups of queries that mean the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from calipers.core import DataError, Dataset, DataSource, RequestError, fingerprint
+from calipers.core import DataError, Dataset, DataSource, RequestError, fingerprint, name_some
 from calipers.data import beir, columns, readers, trec
 from calipers.data.beir_parts import Parts, Rows
 
@@ -295,3 +295,24 @@ def _group(row: readers.Row, number: int, *, tabs: bool) -> tuple[str, list[str]
     if "group" in values and "text" in values:
         return id, [columns.read_text(values["text"], row, "text")]
     raise DataError(f"{row.where}: expected a list 'texts', or 'group' and 'text', found {', '.join(map(str, values))}")
+
+
+def tell_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str], where: str) -> list[str]:
+    """A sentence on judged documents that the corpus lacks. If it lacks all of them, the two do not belong together.
+
+    >>> tell_absent([{"a": 1.0, "b": 0.0}], ["b", "c"], "qrels.tsv")[0][:52]
+    '1 of 2 judged documents are not in the corpus, or ha'
+    """
+    judged, there = {document: None for grades in qrels for document in grades}, set(ids)
+    absent = [document for document in judged if document not in there]
+    if judged and len(absent) == len(judged):
+        raise DataError(
+            f"none of the {len(judged):,} documents that {where} judges is in the corpus: it judges "
+            f"{name_some(absent, 3)}, and the corpus has {name_some(ids, 3)}"
+        )
+    if not absent:
+        return []
+    return [
+        f"{len(absent):,} of {len(judged):,} judged documents are not in the corpus, or have no text: no search can "
+        f"find them, and they count against every model alike ({name_some(absent)})"
+    ]

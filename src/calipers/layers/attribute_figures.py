@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from calipers.attributes.agree import PARTS
 from calipers.core import Columns, Figure, Metric, Statistic, Thresholds
+from calipers.layers.space import RESAMPLES
 from calipers.metrics import bootstrap
 from calipers.metrics.means import ratio_statistic
 
-_RESAMPLES = 2000
 _LEAST = 5  # queries that state a part: a rate of fewer is no ground for a warning
 _SHARE = Thresholds(0.02, 0.05, relative=False)  # in points, as the shares of the retrieval layer
 
@@ -111,7 +111,7 @@ def make_figures(
     """Each metric with its interval. One that no query states is unknown, not 0."""
     statistics = [metric.statistic(columns) for metric in METRICS]
     queries = len(columns["results"])
-    drawn = bootstrap.distribution(statistics, queries, resamples=_RESAMPLES, seed=seed) if queries else None
+    drawn = bootstrap.distribution(statistics, queries, resamples=RESAMPLES, seed=seed) if queries else None
     return tuple(
         _figure(metric, columns, None if drawn is None else drawn[row], confidence, exact)
         for row, metric in enumerate(METRICS)

@@ -73,15 +73,20 @@ def directed(space: Space, *, least: int = 0) -> Directed:
 def refuse(space: Space) -> None:
     """What cannot be measured: a vector missing, NaN, or too many vectors of zeros."""
     for what, ids, lengths in _sides(space):
-        if len(ids) != len(lengths):
-            raise DataError(f"{len(ids)} {what} have {len(lengths)} vectors: expected one each")
-        broken = [ids[int(i)] for i in np.flatnonzero(~np.isfinite(lengths))]
-        zero = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
-        for dead, are in ((broken, "hold NaN or infinite numbers"), (zero, f"are zero, more than {MOST:.0%}")):
-            if dead and (dead is broken or len(dead) > MOST * len(ids)):
-                raise InvalidOutput(
-                    f"INVALID: the vectors of {len(dead)} of {len(ids)} {what} {are} (rows {name_some(dead)})", dead
-                )
+        refuse_side(what, ids, lengths)
+
+
+def refuse_side(what: str, ids: Sequence[str], lengths: NDArray[np.float64]) -> None:
+    """The same for the vectors of one kind of text, by their lengths."""
+    if len(ids) != len(lengths):
+        raise DataError(f"{len(ids)} {what} have {len(lengths)} vectors: expected one each")
+    broken = [ids[int(i)] for i in np.flatnonzero(~np.isfinite(lengths))]
+    zero = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
+    for dead, are in ((broken, "hold NaN or infinite numbers"), (zero, f"are zero, more than {MOST:.0%}")):
+        if dead and (dead is broken or len(dead) > MOST * len(ids)):
+            raise InvalidOutput(
+                f"INVALID: the vectors of {len(dead)} of {len(ids)} {what} {are} (rows {name_some(dead)})", dead
+            )
 
 
 def tell(space: Space) -> Iterator[str]:

@@ -26,12 +26,12 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.core import Columns, Figure, Metric, Statistic
+from calipers.layers.space import RESAMPLES
 from calipers.metrics import bootstrap
 from calipers.metrics.geometry import Estimate
 from calipers.metrics.means import mean_statistic
 
 _BOOTSTRAPPED = 5000  # examples; above it the interval is that of the normal distribution
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def interval(found: Estimate, confidence: float, seed: int) -> tuple[float, floa
     if len(found.rows) < found.count or found.count > _BOOTSTRAPPED:
         reach = NormalDist().inv_cdf((1 + confidence) / 2) * error
         return found.value - reach, found.value + reach
-    drawn = bootstrap.distribution([mean_statistic(found.contributions)], found.count, resamples=_RESAMPLES, seed=seed)
+    drawn = bootstrap.distribution([mean_statistic(found.contributions)], found.count, resamples=RESAMPLES, seed=seed)
     return bootstrap.percentile_interval(drawn[0], confidence=confidence)
 
 

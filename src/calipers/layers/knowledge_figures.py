@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from calipers.core import Figure, Halo, Named, name_some
 from calipers.layers.knowledge_probe import Probe
-from calipers.layers.space import Space
+from calipers.layers.space import RESAMPLES, Space
 from calipers.metrics import bootstrap
 from calipers.metrics.means import mean_statistic
 
 Floats = NDArray[np.float64]
 
 MANY_LOST = 0.25  # of the entities
-_RESAMPLES = 2000
 _NAMED = 15
 
 
@@ -159,7 +158,7 @@ def _figure(kind: Kind, values: Floats, found: Probe, confidence: float, seed: i
     value = float(known.mean())
     interval = None
     if len(known) > 1:
-        drawn = bootstrap.distribution([mean_statistic(known)], len(known), resamples=_RESAMPLES, seed=seed)[0]
+        drawn = bootstrap.distribution([mean_statistic(known)], len(known), resamples=RESAMPLES, seed=seed)[0]
         interval = bootstrap.percentile_interval(drawn, confidence=confidence)
     return Figure(
         name=kind.name,

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from calipers.attributes import Attributes, Extractor, Words
+from calipers.attributes.agree import PARTS
 from calipers.core import DataError, name_some
 
 Rows = Callable[[], Iterator[tuple[str, Mapping[str, Any]]]]
-
-_STATED = ("colour", "brand", "dimension")
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,9 @@ class Noticing:
 
     def notice(self, id: str, row: Mapping[str, Any]) -> None:
         known = self._extractor.sort(row)
-        stated = {part: [(name, str(value)) for name, value in known[part]] for part in (*_STATED, "title")}
+        stated = {part: [(name, str(value)) for name, value in known[part]] for part in (*PARTS, "title")}
         self._brands.update(dict.fromkeys(value for _, value in stated["brand"] if value.strip()))
-        self._expected = self._expected or _says(stated, _STATED)
+        self._expected = self._expected or _says(stated)
         self._total.update(json.dumps([id, stated]).encode() + b"\n")
 
     def finish(self, rows: Rows) -> Products:
@@ -91,8 +90,8 @@ class Noticing:
         )
 
 
-def _says(stated: Mapping[str, Sequence[tuple[str, str]]], parts: Sequence[str]) -> bool:
-    return any(value.strip() for part in parts for _, value in stated[part])
+def _says(stated: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
+    return any(value.strip() for part in PARTS for _, value in stated[part])
 
 
 def _fingerprint(words: Words) -> str:

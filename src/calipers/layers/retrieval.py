@@ -30,13 +30,11 @@ from calipers.core import (
 from calipers.layers import retrieval_parts as parts_of
 from calipers.layers import retrieval_robustness as robustness
 from calipers.layers.retrieval_parts import Found, Part, RankingOptions
-from calipers.layers.space import Layer, Space
+from calipers.layers.space import RESAMPLES, Layer, Space
 from calipers.metrics import bootstrap
 from calipers.metrics.means import mean_statistic
 
 Floats = NDArray[np.float64]
-
-_RESAMPLES = 2000
 
 
 def run(model: Encoder | None, space: Space, options: RankingOptions, progress: Progress) -> Outcomes:
@@ -104,7 +102,7 @@ def make_figures(parts: Sequence[Part], columns: Columns, options: RankingOption
     if known:
         examples = len(next(iter(columns.values())))
         statistics = [metric.statistic(columns) for metric in known]
-        rows = bootstrap.distribution(statistics, examples, resamples=_RESAMPLES, seed=options.seed)
+        rows = bootstrap.distribution(statistics, examples, resamples=RESAMPLES, seed=options.seed)
         drawn = {metric.name: row for metric, row in zip(known, rows, strict=True)}
     figures = []
     for metric in measures(options):

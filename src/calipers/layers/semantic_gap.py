@@ -386,4 +386,5 @@ LAYER = Layer(
     metrics=METRICS,
     run=run,
     options=SemanticGapOptions,
+    resamples=_RESAMPLES,
 )

@@ -14,6 +14,8 @@ from calipers.core import Dataset, Encoder, Metric, NoOptions, Outcomes, Progres
 from calipers.layers.products import Products
 from calipers.metrics import geometry
 
+RESAMPLES = 2000  # that the interval of a figure rests on, unless a layer says otherwise
+
 
 @dataclass(frozen=True, eq=False)
 class Kept:
@@ -124,7 +126,8 @@ def space_of(
 class Layer:
     """What is asked of a space; the shape of a task. The first metric is the primary one.
 
-    `spare` says why a diagnosis that did not ask for the layer by name goes without it, None where it does not.
+    `resamples` are those of its figures' intervals. `spare` says why a diagnosis that did not ask for the layer by name
+    goes without it, None where it does not.
     """
 
     name: str
@@ -135,6 +138,7 @@ class Layer:
     options: type[Any] = NoOptions
     metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None
     spare: Callable[[Space], str | None] | None = None
+    resamples: int = RESAMPLES
 
     def measures(self, options: Any) -> tuple[Metric, ...]:
         return self.metrics_for(options) if self.metrics_for else self.metrics
