@@ -4,8 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
+# Tests run in a random order, printed with its seed: `make test SEED=7` repeats one.
+SEED  ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**31))')
+ORDER  = -p randomly -p no:cacheprovider --randomly-seed $(SEED)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench docs constraints clean
+.PHONY: help demo test test-slow test-alone lint format bench docs constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +32,15 @@ demo: $(VENV)/.base  ## set up, then measure a real model on the bundled sample
 	@$(BIN)/calipers demo
 
 test: $(VENV)/.dev lint  ## set up, then everything a change must pass: ruff, mypy, pytest
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' $(ORDER)
 
-test-slow: $(VENV)/.dev  ## the tests that take minutes
-	@$(BIN)/python -m pytest -m slow
+test-slow: $(VENV)/.dev  ## the tests that take minutes, and all properties with many random examples
+	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile slow --hypothesis-seed $(SEED) $(ORDER)
+
+test-alone: $(VENV)/.dev  ## every test file in a process of its own
+	@failed=0; for file in tests/test_*.py; do \
+		$(BIN)/python -m pytest -q -m 'not slow' $(ORDER) $$file || { test $$? = 5 || { failed=1; echo "FAILED ALONE: $$file"; }; }; \
+	done; exit $$failed
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -54,4 +63,4 @@ constraints: $(VENV)/.dev  ## pin what is installed now
 	@$(BIN)/python docs/pin.py > constraints.new && mv constraints.new constraints.txt
 
 clean:  ## remove what the set-up made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache

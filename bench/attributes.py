@@ -137,7 +137,7 @@ def esci(file: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="static:/work/shared/models/potion-base-4m-int8")
+    parser.add_argument("--model", help="a static model; default: potion-base-4m-int8 of CALIPERS_MODELS")
     parser.add_argument("--run", type=Path)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--pairs", type=int, default=30)
@@ -146,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--esci", action="store_true")
     asked = parser.parse_args(arguments)
     data = Path(os.environ["CALIPERS_DATA"])
+    model = asked.model or f"static:{os.environ['CALIPERS_MODELS']}/potion-base-4m-int8"
     if asked.esci:
         esci(data / "esci-sample" / "esci.csv")
         return
@@ -161,11 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = trec.read_run(asked.run)
         found = [sorted(run.get(id, {}), key=lambda d, id=id: -run[id][d])[: asked.k] for id in queries]  # type: ignore[misc]
     else:
-        found = search(asked.model, queries, products, asked.k)
+        found = search(model, queries, products, asked.k)
     start = time.perf_counter()
     first = layer.measure(extractor, given, products, found[: len(given)], k=asked.k)
     outcomes = layer.measure(extractor, derived(), products, found[len(given) :], k=asked.k)
-    print(f"{asked.run or asked.model}, {time.perf_counter() - start:.2f} s for {len(queries)} queries")
+    print(f"{asked.run or model}, {time.perf_counter() - start:.2f} s for {len(queries)} queries")
     show("icecat's own queries", first)
     show("derived queries", outcomes)
     show_pairs(first, products, asked.pairs // 3, asked.part, asked.seed)

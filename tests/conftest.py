@@ -10,11 +10,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from calipers import demo
 
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# Properties: the same few examples in every `make test`, many new ones in `make test-slow`, which prints its seed.
+# Neither keeps a database: an example that failed is written into its test with @example.
+settings.register_profile("test", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True)
+settings.register_profile("slow", database=None, deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("test")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

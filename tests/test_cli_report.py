@@ -80,7 +80,7 @@ def test_a_sampled_run_is_called_one(report: Report) -> None:
         (("whole", "--mteb-task", "STSBenchmark"), "--mteb-task is for --format mteb and model-index"),
         (("whole", "--format", "mteb", "--mteb-task", "SciFact"), "judged by ndcg_at_10"),
         (("whole", "some", "--format", "model-index"), "measure the same"),
-        (("whole", "-o", "/no/such/folder/x.md"), "there is no such folder"),
+        (("whole", "-o", "/dev/null/folder/x.md"), "there is no such folder"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(report: Report, arguments: tuple[str, ...], words: str) -> None:

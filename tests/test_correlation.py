@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from scipy import stats
 from calipers.metrics.bootstrap import distribution, draw, percentile_interval
 from calipers.metrics.correlation import (
     _running_sum,
+    kendall_statistic,
     pearson,
     pearson_statistic,
     spearman,
@@ -123,3 +127,38 @@ def test_few_undefined_resamples_are_left_out_and_many_leave_no_interval() -> No
     assert percentile_interval(values, confidence=0.95) is not None
     values[:50] = np.nan
     assert percentile_interval(values, confidence=0.95) is None
+
+
+@pytest.mark.parametrize("resamples", [0, 1, 5])
+@pytest.mark.parametrize("rows", [0, 1, 200])
+@pytest.mark.parametrize("statistic", [pearson_statistic, spearman_statistic, kendall_statistic])
+def test_the_first_call_of_a_thread_is_like_any_other(statistic: Any, rows: int, resamples: int) -> None:
+    """Scratch memory is kept by thread. What a thread computes first, be it nothing, must not matter."""
+    rng = np.random.default_rng(rows)
+    x, y = rng.normal(size=rows), rng.integers(3, size=rows).astype(float)
+    counts = rng.integers(1, 3, size=(rows, resamples))
+
+    def compute() -> tuple[str, list[float]]:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return "", statistic(x, y)(counts).tolist()
+            except (ValueError, IndexError) as error:
+                return str(error), []
+
+    spearman([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])  # this thread has scratch memory
+    with ThreadPoolExecutor(1) as fresh:
+        first, again = fresh.submit(compute).result(), fresh.submit(compute).result()
+    np.testing.assert_equal(first, compute())
+    np.testing.assert_equal(again, first)
+
+
+def test_a_value_is_not_changed_by_the_next_call() -> None:
+    """No array that a caller holds may lie in scratch memory."""
+    rng = np.random.default_rng(1)
+    x, y, counts = rng.normal(size=300), rng.normal(size=300), rng.integers(0, 3, size=(300, 7))
+    for statistic in (pearson_statistic, spearman_statistic, kendall_statistic):
+        value = statistic(x, y)(counts)
+        kept = value.copy()
+        statistic(y[::-1], x)(counts[::-1])
+        np.testing.assert_array_equal(value, kept)

@@ -115,6 +115,26 @@ def test_torch_leaves_the_number_of_threads_as_it_was(torch_minilm: Encoder) -> 
     assert threading.active_count() < 20
 
 
+def test_models_in_several_threads_leave_the_number_of_threads_as_it_was() -> None:
+    """Two computations that overlap: the first to begin ends first, and the second one saw the first one's setting."""
+    import torch
+
+    from calipers.models.torch_weights import torch_threads
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, second = torch_threads(1), torch_threads(1)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last"])
 def test_every_pooling_equals_a_plain_loop(minilm: Path, pooling: str) -> None:
     import torch

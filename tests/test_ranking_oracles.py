@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
 from sklearn.metrics import average_precision_score, ndcg_score
@@ -195,7 +195,6 @@ def expected(name: str, query: Query, k: int, level: int) -> float:
     return float(sum(known) / len(known)) if known else math.nan
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(small_query, min_size=1, max_size=3), st.integers(1, 7), st.sampled_from([None, 2]))
 def test_expected_values_are_the_exact_means_over_all_orders(queries: list[Query], k: int, level: int | None) -> None:
     rankings = small_rankings(queries, relevant_from=level)
@@ -208,7 +207,6 @@ def test_expected_values_are_the_exact_means_over_all_orders(queries: list[Query
         np.testing.assert_allclose(values, wanted, atol=1e-12, err_msg=name)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(small_query, min_size=1, max_size=3))
 def test_no_cut_off_is_a_cut_off_behind_the_last_document(queries: list[Query]) -> None:
     rankings = small_rankings(queries)

@@ -44,9 +44,9 @@ FIX = Fix(
     label="PASS",
     nodes=("node_a", "node_b"),
     bill=(BillLine("float", 82.0, "PASS", 90_000_000, 12.0), BillLine("fixed", 81.5, "PASS", 26_000_000, 8.0)),
-    graph="/x/fixed/model.onnx",
+    graph="/tmp/fixed/model.onnx",
     recipe={"precision": "w8a8", "exclude": ["node_a", "node_b"]},
-    recipe_file="/x/fixed/recipe.yaml",
+    recipe_file="/tmp/fixed/recipe.yaml",
     arguments="quantize_static(\n    a=1,\n)",
 )
 WHOLE = Attribution(

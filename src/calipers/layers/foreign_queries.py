@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,16 +72,16 @@ def _languages(real: Sequence[str]) -> list[str]:
 
 
 @cache
-def _read(languages: tuple[str, ...]) -> dict[str, list[str]]:
-    """The bundled queries by domain."""
-    found: dict[str, list[str]] = {}
+def _read(languages: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+    """The bundled queries by domain, read only: callers share the record."""
+    queries: dict[str, list[str]] = {}
     domain = language = ""
     for line in _FILE.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             domain, language = line.strip("[]").split()
         elif not line.startswith("#") and language in languages:
-            found.setdefault(domain, []).append(line)
-    return found
+            queries.setdefault(domain, []).append(line)
+    return MappingProxyType({domain: tuple(lines) for domain, lines in queries.items()})
 
 
 def _held(queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:

@@ -227,16 +227,26 @@ def _spread(n: Floats, cubes: Floats) -> Floats:
     return (n**3 - cubes) / 12
 
 
-_kept = threading.local()  # arrays of bytes by name
+class _Buffers(threading.local):
+    """Bytes by name. Every thread gets a dictionary of its own, empty when the thread begins."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, NDArray[np.uint8]] = {}
+
+
+_BUFFERS = _Buffers()
 
 
 def _scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
-    """An array of this thread, used again under its name: fresh pages cost more than what is done with them."""
+    """An array of this thread, used again under its name: fresh pages cost more than what is done with them.
+
+    Its content is undefined, and the next call with the same name overwrites it: it must not leave this module.
+    """
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    if len(getattr(_kept, name, b"")) < size:
-        setattr(_kept, name, np.empty(size, np.uint8))
-    kept: NDArray[np.uint8] = getattr(_kept, name)
-    return kept[:size].view(kind).reshape(shape)
+    buffer = _BUFFERS.by_name.get(name)
+    if buffer is None or len(buffer) < size:
+        buffer = _BUFFERS.by_name[name] = np.empty(size, np.uint8)
+    return buffer[:size].view(kind).reshape(shape)
 
 
 def _take(rows: Floats, places: Places, name: str) -> Floats:

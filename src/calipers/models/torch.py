@@ -18,7 +18,7 @@ from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, read_json, transformers_backend
-from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
+from calipers.models.torch_weights import fetch_folder, load_weights, model_info, single_threaded, work
 
 
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
@@ -57,7 +57,7 @@ class TorchEncoder:
     ) -> NDArray[np.float32]:
         prompt = self._settings.prompt if prompt is None else prompt
         skip = self._settings.tokens_to_skip(prompt, self._tokenizer)
-        with SingleThreaded(self._work):
+        with single_threaded(self._work):
             return batching.encode(
                 [prompt + text for text in texts],
                 tokenizer=self._tokenizer,

@@ -24,7 +24,7 @@ from calipers.models.layout import read_layout
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, first_line, longest_input, transformers_backend
-from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
+from calipers.models.torch_weights import fetch_folder, load_weights, model_info, single_threaded, work
 
 
 def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
@@ -86,7 +86,7 @@ class TorchMaskedLM:
     def log_probs(
         self, questions: MaskedTokens, *, progress: Progress = SILENT
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        with SingleThreaded(self._work):
+        with single_threaded(self._work):
             return masking.ask(
                 questions,
                 forward=self._full if self._gather.module is None else self._short,
@@ -97,7 +97,7 @@ class TorchMaskedLM:
             )
 
     def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
-        with SingleThreaded(self._work):
+        with single_threaded(self._work):
             return masking.distributions(
                 questions,
                 forward=self._full if self._gather.module is None else self._short,
@@ -116,7 +116,7 @@ class TorchMaskedLM:
         pool = _Gather()
         pool.attach(self._model.base_model)
         try:
-            with SingleThreaded(self._work):
+            with single_threaded(self._work):
                 return halo.ask(
                     self.tokenize(texts),
                     k,

@@ -22,7 +22,7 @@ from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, read_json, transformers_backend
-from calipers.models.torch_weights import SingleThreaded, fetch_folder, load_weights, model_info, work
+from calipers.models.torch_weights import fetch_folder, load_weights, model_info, single_threaded, torch_threads, work
 
 _ROWS = 32  # pairs a batch where sentence-transformers runs the model
 
@@ -77,7 +77,7 @@ class TorchScorer:
         """float32[n], or float32[n, labels]; no pairs give no rows."""
         if not pairs:
             return self._head.none()
-        with SingleThreaded(self._work):
+        with single_threaded(self._work):
             logits = batching.score(
                 [(self._settings.prompt + a, b) for a, b in pairs],
                 tokenizer=self._tokenizer,
@@ -134,16 +134,10 @@ class ModulesScorer:
         """float32[n], or float32[n, labels]; no pairs give no rows."""
         if not pairs:
             return self._head.none()
-        import torch
-
         distinct = sorted(dict.fromkeys((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]) - len(pair[1]))
         position = {pair: i for i, pair in enumerate(distinct)}
-        before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
-        try:
+        with torch_threads(self._threads):
             logits = np.concatenate(list(self._batches(distinct, progress)))
-        finally:
-            torch.set_num_threads(before)
         return self._head.finish(logits)[[position[a, b] for a, b in pairs]]
 
     def _batches(self, distinct: list[Pair], progress: Progress) -> Iterator[Scores]:

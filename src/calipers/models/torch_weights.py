@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,26 +106,40 @@ def choose_batching(options: ModelOptions) -> batching.Batching:
     )
 
 
-class SingleThreaded:
-    """Each worker computes its batch on one core: less waiting than one batch on all of them.
+def single_threaded(work: Work) -> AbstractContextManager[None]:
+    """Each worker computes its batch on one core: less waiting than one batch on all cores. A GPU is left as it is."""
+    return torch_threads(1) if work.device == "cpu" else nullcontext()
 
-    The setting is the process's own, so it is put back afterwards. On a GPU nothing is changed.
-    """
 
-    def __init__(self, work: Work) -> None:
-        self._on = work.device == "cpu"
+class _ThreadSetting:
+    """Who holds PyTorch's number of threads, a setting of the process: the first to enter saves it, the last to leave
+    puts it back, so that models used by several threads at once cannot leave each other's number behind."""
 
-    def __enter__(self) -> None:
-        import torch
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holders = 0
+        self.before = 0
 
-        self._before = torch.get_num_threads()
-        if self._on:
-            torch.set_num_threads(1)
 
-    def __exit__(self, *_: object) -> None:
-        import torch
+_THREAD_SETTING = _ThreadSetting()
 
-        torch.set_num_threads(self._before)
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    import torch
+
+    with _THREAD_SETTING.lock:
+        if not _THREAD_SETTING.holders:
+            _THREAD_SETTING.before = torch.get_num_threads()
+        _THREAD_SETTING.holders += 1
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        with _THREAD_SETTING.lock:
+            _THREAD_SETTING.holders -= 1
+            if not _THREAD_SETTING.holders:
+                torch.set_num_threads(_THREAD_SETTING.before)
 
 
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:

@@ -93,7 +93,7 @@ def _refuse_repeats(results: Sequence[Result]) -> None:
 def _last(path: str) -> str:
     """A hub id as it is; of a path its last part, since the rest is nobody's business.
 
-    >>> _last("org/name"), _last("/home/me/models/mine/"), _last("./data/pairs.csv")
+    >>> _last("org/name"), _last("/tmp/models/mine/"), _last("./data/pairs.csv")
     ('org/name', 'mine', 'pairs.csv')
     """
     parts = [part for part in re.split(r"[/\\]+", path) if part]
