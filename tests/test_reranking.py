@@ -19,7 +19,7 @@ from calipers.core import SILENT, DataError, Dataset, DataSource, Document, Inva
 from calipers.tasks import reranking
 from calipers.tasks.reranking import Given, RerankingOptions, make_lists
 from tests.conftest import write_jsonl
-from tests.test_interop_evaluators import COMPAT, QUERIES, SOME, Card, Scorer, samples, score_tables
+from tests.test_interop_evaluators import COMPAT, QUERIES, Card, Scorer, samples, score_tables
 from tests.test_interop_evaluators import Given as Scores
 from tests.test_rank_tasks import GRADED, InOrder, Lexical
 
@@ -44,7 +44,6 @@ def as_dataset(rows: Sequence[dict[str, Any]]) -> Dataset:
 # --- parity ----------------------------------------------------------------------------------------------------
 
 
-@SOME
 @given(samples(), score_tables(QUERIES), st.booleans(), st.integers(1, 12))
 def test_the_task_is_theirs_in_compat_mode(rows: Any, scores: Any, always: bool, k: int) -> None:
     assume(any(row["positive"] or row.get("documents") or row.get("negative") for row in rows))
