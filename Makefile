@@ -38,7 +38,7 @@ test-slow: $(VENV)/.dev  ## the tests that take minutes, and all properties with
 	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile slow --hypothesis-seed $(SEED) $(ORDER)
 
 test-alone: $(VENV)/.dev  ## every test file in a process of its own
-	@failed=0; for file in tests/test_*.py; do \
+	@failed=0; for file in $$(find tests -name "test_*.py" | sort); do \
 		$(BIN)/python -m pytest -q -m 'not slow' $(ORDER) $$file || { test $$? = 5 || { failed=1; echo "FAILED ALONE: $$file"; }; }; \
 	done; exit $$failed
 

@@ -2,7 +2,7 @@
 
     python -m bench.attribute [--faults 2] [--model DIR --dataset FILE --samples 1000 --peer 30]
 
-Faults are planted in small encoders (tests/faults.py); a real model with --model, in w8a8 with `unsigned` and
+Faults are planted in small encoders (tests/support/faults.py); a real model with --model, in w8a8 with `unsigned` and
 `reduce_range`, has its own. Both ways measure the same metric on the same rows, restore by the same function, and begin
 when the table of stages is there. One at a time is what one does without suspicion: put back every tensor that a node
 touches, measure, next node. It finds single nodes only. With --peer N it gets N nodes, evenly spaced, and its seconds
@@ -18,16 +18,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults import FAULTS, Fault, Sound, attribute, make_sound
+from tests.support.faults import FAULTS, Fault, Sound, attribute, make_sound
 
-from calipers import attributing, build, building, comparing
-from calipers.attribute.divergence import look_at
-from calipers.attribute.scene import open_scene
-from calipers.attributing import Request
-from calipers.attributing.bench import Bench
-from calipers.core import SILENT, Attribution
+from calipers import artifacts as build
+from calipers import attribution as attributing
+from calipers.artifacts import api as building
+from calipers.attribution import Request
+from calipers.attribution.bench import Bench
+from calipers.attribution.divergence import look_at
+from calipers.attribution.records import Attribution
+from calipers.attribution.scene import open_scene
+from calipers.comparison import api as comparing
+from calipers.core import SILENT
 from calipers.data import DataOptions
-from calipers.store import Store
+from calipers.runs.store import Store
 
 FRAGILE = build.Recipe("w8a8", unsigned=True, reduce_range=True)
 

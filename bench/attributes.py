@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from calipers.attributes import Extractor, agree
 from calipers.core import SILENT, Dataset, DataSource, Outcomes, fingerprint
 from calipers.core.figures import read_figures
 from calipers.data import trec
-from calipers.layers import attributes as layer
+from calipers.diagnosis.layers import attributes as layer
 from calipers.models import find, load
 from calipers.models.options import ModelOptions
+from calipers.shop import Extractor, agree
 from calipers.tasks import retrieval
 
 COLOURS = ("black", "white", "silver", "red", "blue", "pink")

@@ -24,7 +24,8 @@ from statistics import median
 
 import numpy as np
 
-from calipers import demo, models, tasks
+from calipers import models, tasks
+from calipers.cli import demo_steps as demo
 from calipers.core import SILENT, Dataset
 from calipers.data import DataOptions
 from calipers.data import load as load_data
@@ -43,7 +44,7 @@ WAYS = {
 def make(name: str, folder: Path) -> None:
     """A random BERT and its export, with the tokenizer of all-MiniLM-L6-v2."""
     import torch
-    from tests.exporting import export_masked_lm
+    from tests.support.exporting import export_masked_lm
     from transformers import BertConfig, BertForMaskedLM
 
     layers, width, vocabulary = MODELS[name]

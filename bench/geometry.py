@@ -25,8 +25,8 @@ import numpy as np
 
 from bench.retrieval_memory import Peak, anonymous_mb, sgemm_rate
 from calipers.core import SILENT, read_figures
-from calipers.layers import Space, Texts, geometry, geometry_parts
-from calipers.layers.geometry_parts import GeometryOptions, Part
+from calipers.diagnosis.layers import Space, Texts, geometry, geometry_parts
+from calipers.diagnosis.layers.geometry_parts import GeometryOptions, Part
 from calipers.metrics import geometry as figures_of
 from calipers.metrics import neighbours
 from calipers.metrics.geometry import Estimate

@@ -127,7 +127,7 @@ def ask(way: str, graph: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare_inference(asked: argparse.Namespace) -> dict[str, dict[str, float]]:
-    from tests.exporting import export_cross_encoder
+    from tests.support.exporting import export_cross_encoder
 
     from bench.similarity import sgemm_rate
 

@@ -20,9 +20,10 @@ from pathlib import Path
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-from tests.exporting import export
+from tests.support.exporting import export
 
-from calipers import demo, models, tasks
+from calipers import models, tasks
+from calipers.cli import demo_steps as demo
 from calipers.core import SILENT
 from calipers.data import DataOptions
 from calipers.data import load as load_data

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from calipers.metrics import codecs
 from calipers.metrics import trust as metrics
-from calipers.trust import Trust
+from calipers.reliability import Trust
 
 D, K = 384, 10
 LOOPED = ALONE = 20  # few, so that a round fits between two turns of the scheduler

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import Dataset
-from calipers.data import beir
-from calipers.layers import foreign_queries, odd_queries
+from calipers.data import beir, foreign_queries, odd_queries
 from calipers.metrics import assessment, calibration, codecs, neighbours
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection, Measured

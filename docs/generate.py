@@ -61,8 +61,10 @@ def picture() -> str:
     """What a terminal shows of a real evaluation of all-MiniLM-L6-v2 on the bundled English pairs."""
     from rich.console import Console
 
-    from calipers import api, data, demo, tasks
-    from calipers.report import text
+    from calipers import data, tasks
+    from calipers.cli import demo_steps as demo
+    from calipers.rendering import text
+    from calipers.runs import api
 
     result = api.evaluate(demo.find_model(), dataset=str(data.sample("english")))
     # The reader's paths are not ours.

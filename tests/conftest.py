@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from calipers import demo
+from calipers.cli import demo_steps as demo
+from tests.support.samples import PAIRS, Run, write_jsonl
 
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -22,8 +22,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 settings.register_profile("test", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True)
 settings.register_profile("slow", database=None, deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("test")
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -38,14 +36,14 @@ def minilm() -> Path:
 @pytest.fixture(scope="session")
 def minilm_onnx(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A float32 export of it with dynamic shapes: .../model.onnx, settings beside it."""
-    from tests.exporting import export
+    from tests.support.exporting import export
 
     return export(minilm, tmp_path_factory.mktemp("onnx"))
 
 
 @pytest.fixture(scope="session")
 def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.build_models import make_texts
+    from tests.support.build_models import make_texts
 
     return make_texts(tmp_path_factory.mktemp("texts"))
 
@@ -53,7 +51,7 @@ def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One layer of BERT with random weights and a masked-language-model head, in a folder."""
-    from tests.build_models import make_bert
+    from tests.support.build_models import make_bert
 
     return make_bert(tmp_path_factory.mktemp("bert"))
 
@@ -61,7 +59,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def built(tiny_bert: Path, few_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `calipers build` made of it, to w8a8."""
-    from tests.build_models import run
+    from tests.support.build_models import run
 
     folder = tmp_path_factory.mktemp("built") / "out"
     run(tiny_bert, folder, "w8a8", few_texts)
@@ -108,20 +106,6 @@ def calipers(tmp_path: Path) -> Run:
         return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=300, check=False)
 
     return run
-
-
-def write_jsonl(path: Path, rows: Sequence[dict[str, object]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-PAIRS = [
-    {"id": "a", "sentence1": "The bakery opens at seven.", "sentence2": "Bread is sold from seven.", "score": 3.5},
-    {"id": "b", "sentence1": "The server restarted twice.", "sentence2": "Two reboots were logged.", "score": 4.0},
-    {"id": "c", "sentence1": "Tulips bloom in spring.", "sentence2": "The invoice is overdue.", "score": 0.0},
-    {"id": "d", "sentence1": "He sold the red bicycle.", "sentence2": "He bought the red bicycle.", "score": 2.0},
-    {"id": "e", "sentence1": "Rain is expected tonight.", "sentence2": "Rain is expected tonight.", "score": 5.0},
-]
 
 
 @pytest.fixture

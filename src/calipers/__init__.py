@@ -19,26 +19,27 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from calipers.api import evaluate
-    from calipers.comparing import compare
-    from calipers.core import CalipersError, Result, Verdict
+    from calipers.comparison.api import compare
+    from calipers.comparison.records import Verdict
+    from calipers.core import CalipersError, Result
     from calipers.data import DataOptions
-    from calipers.diagnosing import diagnose
+    from calipers.diagnosis.api import diagnose
     from calipers.models import ModelOptions
-    from calipers.store import Store
-    from calipers.trust import Trust
+    from calipers.reliability import Trust
+    from calipers.runs.api import evaluate
+    from calipers.runs.store import Store
 
 _HOMES = {
-    "evaluate": "calipers.api",
-    "compare": "calipers.comparing",
-    "diagnose": "calipers.diagnosing",
+    "evaluate": "calipers.runs.api",
+    "compare": "calipers.comparison.api",
+    "diagnose": "calipers.diagnosis.api",
     "CalipersError": "calipers.core",
     "Result": "calipers.core",
-    "Verdict": "calipers.core",
+    "Verdict": "calipers.comparison.records",
     "DataOptions": "calipers.data",
     "ModelOptions": "calipers.models",
-    "Store": "calipers.store",
-    "Trust": "calipers.trust",
+    "Store": "calipers.runs.store",
+    "Trust": "calipers.reliability",
 }
 
 

@@ -11,9 +11,9 @@ from calipers.cli import options, thresholds
 from calipers.cli.build import _PRECISIONS, _given, _shape
 
 if TYPE_CHECKING:
-    from calipers.attributing import Request
-    from calipers.build import Recipe
-    from calipers.core import Attribution
+    from calipers.artifacts import Recipe
+    from calipers.attribution import Request
+    from calipers.attribution.records import Attribution
 
 
 @click.command(cls=options.GroupedCommand, short_help="Which step broke it, which nodes, and how to fix it.")
@@ -120,8 +120,8 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
 
 
 def _run(model: str, flags: dict[str, Any]) -> Attribution:
-    from calipers import attributing
-    from calipers.report import text
+    from calipers import attribution as attributing
+    from calipers.rendering import text
 
     request = _request(flags)
     store = options.open_store(flags["store"], flags["no_store"])
@@ -135,8 +135,10 @@ def _run(model: str, flags: dict[str, Any]) -> Attribution:
 
 
 def _request(flags: dict[str, Any]) -> Request:
-    from calipers import attributing, building, comparing
-    from calipers.build import OPSET
+    from calipers import attribution as attributing
+    from calipers.artifacts import OPSET
+    from calipers.artifacts import api as building
+    from calipers.comparison import api as comparing
     from calipers.data import DataOptions
 
     samples = flags["calibration_samples"]
@@ -170,7 +172,7 @@ def _request(flags: dict[str, Any]) -> Request:
 
 
 def _recipe(flags: dict[str, Any]) -> Recipe:
-    from calipers.build import make_recipe, read_recipe
+    from calipers.artifacts import make_recipe, read_recipe
 
     if flags["recipe"] is None and flags["precision"] is None:
         raise click.UsageError(f"--precision is missing: one of {', '.join(_PRECISIONS)}; or give --recipe FILE")
@@ -179,7 +181,9 @@ def _recipe(flags: dict[str, Any]) -> Recipe:
 
 
 def _show(found: Attribution, flags: dict[str, Any]) -> None:
-    from calipers.report import attribution_json, attribution_text, document
+    from calipers.attribution import json as attribution_json
+    from calipers.attribution import text as attribution_text
+    from calipers.rendering import document
 
     content = document.to_json(attribution_json.document(found))
     if flags["output"]:

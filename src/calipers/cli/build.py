@@ -12,8 +12,8 @@ import click
 from calipers.cli import options
 
 if TYPE_CHECKING:
-    from calipers.build import Manifest, Recipe, Stage
-    from calipers.building import Wishes
+    from calipers.artifacts import Manifest, Recipe, Stage
+    from calipers.artifacts.api import Wishes
     from calipers.models import ModelOptions
 
 _PRECISIONS = ("fp32", "fp16", "int8-dynamic", "w8a8", "w8a16", "int4")
@@ -119,8 +119,8 @@ def build(model: str, **flags: Any) -> None:
       calipers build ./model --precision fp32 --stage exported=theirs.onnx -o ./checked
       calipers build ./model --recipe recipe.yaml -o ./fixed
     """
-    from calipers import building
-    from calipers.report import text
+    from calipers.artifacts import api as building
+    from calipers.rendering import text
 
     recipe = _recipe(flags)
     wishes = _wishes(flags)
@@ -128,7 +128,7 @@ def build(model: str, **flags: Any) -> None:
     with text.bar(err) as progress:
         found = building.build_artifacts(model, flags["output"], recipe, wishes, progress=progress)
     if flags["as_json"]:
-        from calipers.build import to_json
+        from calipers.artifacts import to_json
 
         click.echo(to_json(found))
         return
@@ -138,7 +138,7 @@ def build(model: str, **flags: Any) -> None:
 
 def _recipe(flags: Mapping[str, Any]) -> Recipe:
     """The file's recipe with the flags over it; nodes to exclude are those of both."""
-    from calipers.build import make_recipe, read_recipe
+    from calipers.artifacts import make_recipe, read_recipe
 
     values = {name: flags[name] for name in _RECIPE_FLAGS if flags[name] is not None}
     if flags["calibration_method"]:
@@ -154,8 +154,8 @@ def _recipe(flags: Mapping[str, Any]) -> Recipe:
 
 
 def _wishes(flags: Mapping[str, Any]) -> Wishes:
-    from calipers.build import OPSET
-    from calipers.building import Wishes
+    from calipers.artifacts import OPSET
+    from calipers.artifacts.api import Wishes
     from calipers.data import DataOptions
 
     return Wishes(

@@ -13,7 +13,7 @@ from calipers.cli import options, thresholds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from calipers.core import Verdict
+    from calipers.comparison.records import Verdict
 
 _FAIL_ON = ("regression", "inconclusive", "at-risk")
 
@@ -151,8 +151,8 @@ def _wishes(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge(flags: dict[str, Any], wishes: dict[str, Any]) -> list[Verdict]:
-    from calipers import comparing
-    from calipers.report import text
+    from calipers.comparison import api as comparing
+    from calipers.rendering import text
 
     protocol = comparing.Protocol(
         task=flags["task"],
@@ -175,17 +175,19 @@ def _judge(flags: dict[str, Any], wishes: dict[str, Any]) -> list[Verdict]:
 
 
 def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], fail_on: str) -> None:
-    from calipers.report import document, verdict_json, verdict_text
+    from calipers.comparison import json as verdict_json
+    from calipers.comparison import text as verdict_text
+    from calipers.rendering import document
 
     content = document.to_json(verdict_json.document(verdicts))
     if flags["output"]:
         options.write_output(flags["output"], content)
     if flags["junit"]:
-        from calipers.report import junit
+        from calipers.comparison import junit
 
         options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing_labels(fail_on)))
     if summary := flags["markdown"] or os.environ.get("GITHUB_STEP_SUMMARY"):
-        from calipers.report import markdown
+        from calipers.comparison import markdown
 
         markdown.append(Path(summary), markdown.verdicts_markdown(verdicts))
     if flags["as_json"]:

@@ -16,8 +16,8 @@ from calipers.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calipers.core import Diagnosis
-    from calipers.store import Store
+    from calipers.diagnosis.records import Diagnosis
+    from calipers.runs.store import Store
 
 
 @click.command(short_help="The main jobs on the bundled sample, with a real model.")
@@ -28,8 +28,8 @@ def demo(no_store: bool) -> None:
     Two evaluations on pairs of sentences, and a diagnosis of search in a made-up shop of 1,500 products, whose report
     is kept as an HTML file.
     """
-    from calipers import demo as script
-    from calipers.report import text
+    from calipers.cli import demo_steps as script
+    from calipers.rendering import text
 
     out, err = options.consoles()
     store = options.open_store(None, no_store)
@@ -55,8 +55,9 @@ def _announce(out: Console, number: int, title: str, command: str) -> None:
 
 def _visit_shop(out: Console, err: Console, model: str, store: Store | None) -> Path | None:
     """The place of the report; None where nothing is kept."""
-    from calipers import demo as script
-    from calipers.report import diagnosis_html, text
+    from calipers.cli import demo_steps as script
+    from calipers.diagnosis import html as diagnosis_html
+    from calipers.rendering import text
 
     kept = store.folder / "demo" if store else None
     report = kept / "shop.html" if kept else None
@@ -71,7 +72,7 @@ def _visit_shop(out: Console, err: Console, model: str, store: Store | None) -> 
 
 
 def _show_shop(out: Console, diagnosis: Diagnosis) -> None:
-    from calipers import demo as script
+    from calipers.cli import demo_steps as script
     from calipers.core import printable
 
     counts = diagnosis.counts

@@ -11,7 +11,7 @@ from calipers.cli import options
 from calipers.cli.compare import exit_code
 
 if TYPE_CHECKING:
-    from calipers.core import Diagnosis
+    from calipers.diagnosis.records import Diagnosis
 
 _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "relevant_from", "alpha", "t", "codec")
 
@@ -190,9 +190,9 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
 
 
 def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
-    from calipers import diagnosing
     from calipers.core import DataSource
-    from calipers.report import text
+    from calipers.diagnosis import api as diagnosing
+    from calipers.rendering import text
 
     store = options.open_store(flags["store"], flags["no_store"])
     inputs = diagnosing.Inputs(
@@ -257,13 +257,15 @@ def _names(told: str | None, flag: str) -> tuple[str, ...]:
 
 
 def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
-    from calipers.report import diagnosis_json, diagnosis_text, document
+    from calipers.diagnosis import json as diagnosis_json
+    from calipers.diagnosis import text as diagnosis_text
+    from calipers.rendering import document
 
     content = document.to_json(diagnosis_json.document(diagnosis))
     if flags["output"]:
         options.write_output(flags["output"], content)
     if flags["html"]:
-        from calipers.report import diagnosis_html
+        from calipers.diagnosis import html as diagnosis_html
 
         options.write_output(flags["html"], diagnosis_html.page(diagnosis))
     if flags["as_json"]:

@@ -50,8 +50,9 @@ def eval_(**flags: Any) -> None:
     """
     options.check_output(flags["output"], flags["force"])
     mapping = options.column_mapping(flags["columns"])
-    from calipers import api, tasks
-    from calipers.report import document, text
+    from calipers import tasks
+    from calipers.rendering import document, text
+    from calipers.runs import api
 
     out, err = options.consoles()
     with text.bar(err) as progress:

@@ -12,7 +12,7 @@ from calipers.cli import options
 def tasks(task: str | None) -> None:
     """What can be measured: the tasks, or the columns, default data, metrics and thresholds of one TASK."""
     from calipers import tasks as known
-    from calipers.report import text
+    from calipers.rendering import text
 
     out, _ = options.consoles()
     if task is None:
@@ -27,9 +27,9 @@ def doctor() -> None:
     import os
     from pathlib import Path
 
-    from calipers import api, store
     from calipers.models import onnx
-    from calipers.report import text
+    from calipers.rendering import text
+    from calipers.runs import api, store
 
     out, _ = options.consoles()
     environment = api.environment()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
-    from calipers.store import Store
-    from calipers.vector_cache import VectorCache
+    from calipers.runs.store import Store
+    from calipers.runs.vector_cache import VectorCache
 
 Decorator = Callable[[Any], Any]
 
@@ -326,7 +326,7 @@ def column_mapping(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def open_store(folder: Path | None, no_store: bool) -> Store | None:
-    from calipers.store import Store
+    from calipers.runs.store import Store
 
     if no_store and folder:
         raise click.UsageError("--store and --no-store exclude each other: give one of them")
@@ -335,7 +335,7 @@ def open_store(folder: Path | None, no_store: bool) -> Store | None:
 
 def vector_cache(store: Store | None, flags: Mapping[str, Any]) -> VectorCache | None:
     """Vectors are kept beside the runs; None where nothing is to be kept."""
-    from calipers.vector_cache import VectorCache
+    from calipers.runs.vector_cache import VectorCache
 
     if store is None or flags["no_cache"]:
         return None

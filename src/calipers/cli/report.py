@@ -60,7 +60,7 @@ def report(**flags: Any) -> None:
     is_folder = kind == "mteb" and output is not None and output.is_dir()
     if not is_folder:
         options.check_output(output, flags["force"])
-    from calipers.store import Store
+    from calipers.runs.store import Store
 
     store = Store(flags["store"])
     results = [store.load(run_id) for run_id in dict.fromkeys(store.resolve(name) for name in flags["runs"])]
@@ -84,8 +84,9 @@ def report(**flags: Any) -> None:
 
 
 def _render(kind: str, results: Sequence[Result], mteb_task: str | None) -> str:
-    from calipers import catalogue
-    from calipers.report import document, markdown, model_card
+    from calipers.comparison import markdown
+    from calipers.rendering import document, model_card
+    from calipers.runs import catalogue
 
     if kind == "markdown":
         return markdown.results_markdown([(result, catalogue.find(result.task)) for result in results])
@@ -97,7 +98,7 @@ def _render(kind: str, results: Sequence[Result], mteb_task: str | None) -> str:
 
 def _mteb(results: Sequence[Result], mteb_task: str | None) -> dict[str, str]:
     """MTEB's task → its result file. The runs must be of one model, which the file does not name."""
-    from calipers.report import document, mteb_json
+    from calipers.rendering import document, mteb_json
 
     models = list(dict.fromkeys(result.model.model_id for result in results))
     if len(models) > 1:

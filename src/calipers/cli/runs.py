@@ -23,8 +23,8 @@ def runs() -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most this many.")
 def list_(store: Path | None, as_json: bool, limit: int) -> None:
     """The runs, newest first."""
-    from calipers.report import document, text
-    from calipers.store import Store
+    from calipers.rendering import document, text
+    from calipers.runs.store import Store
 
     out, err = options.consoles()
     place = Store(store)
@@ -47,9 +47,9 @@ def list_(store: Path | None, as_json: bool, limit: int) -> None:
 @click.option("--examples", type=click.IntRange(min=0), default=0, metavar="N", help="Also the first N outcomes.")
 def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
     """One run, as it was printed when it was made."""
-    from calipers import catalogue
-    from calipers.report import document, text
-    from calipers.store import Store
+    from calipers.rendering import document, text
+    from calipers.runs import catalogue
+    from calipers.runs.store import Store
 
     result = Store(store).load(run)
     if as_json:
@@ -69,7 +69,7 @@ def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
 @_STORE
 def rm(run: tuple[str, ...], store: Path | None) -> None:
     """Forget runs."""
-    from calipers.store import Store
+    from calipers.runs.store import Store
 
     place = Store(store)
     for run_id in dict.fromkeys([place.resolve(name) for name in run]):
@@ -98,8 +98,8 @@ def import_(
     """
     from calipers.core import printable
     from calipers.interop.mteb import import_results
-    from calipers.report import document, text
-    from calipers.store import Store
+    from calipers.rendering import document, text
+    from calipers.runs.store import Store
 
     place = Store(store)
     found = import_results(path, tasks=names, model_id=model_id, common=common)

@@ -13,7 +13,7 @@ from calipers.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calipers.trusting import Answer, Wishes
+    from calipers.reliability.api import Answer, Wishes
 
 SCHEMA = "calipers/trust/1"
 _CODECS = ("fp16", "int8", "int4", "binary", "pq")
@@ -73,7 +73,7 @@ _ROWS = 8  # of the risk–coverage curve
     "--save",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Keep the fitted score in one file (safetensors), for `--load` or calipers.trust.Trust.load.",
+    help="Keep the fitted score in one file (safetensors), for `--load` or calipers.reliability.Trust.load.",
 )
 @options.option("Output", "--load", metavar="FILE", type=click.Path(path_type=Path), help="Use a score that was kept.")
 @options.option("Output", "--force", is_flag=True, help="Overwrite that file.")
@@ -106,8 +106,8 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
     if not query and not (flags["save"] or flags["calibrate"]):
         raise click.UsageError("there is nothing to do: give a QUERY, or --calibrate or --save")
     options.check_output(flags["save"], flags["force"])
-    from calipers import trusting
-    from calipers.report import document, text
+    from calipers.reliability import api as trusting
+    from calipers.rendering import document, text
 
     out, err = options.consoles()
     with text.bar(err) as progress:
@@ -128,7 +128,7 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
 
 
 def _wishes(flags: Mapping[str, Any]) -> Wishes:
-    from calipers.trusting import Wishes
+    from calipers.reliability.api import Wishes
 
     names = ("load", "queries", "calibrate", "out_of_domain", "codec", "k", "error", "method")
     return Wishes(
@@ -196,7 +196,7 @@ def _neighbours(found: Answer, row: int) -> list[dict[str, Any]]:
 def _show(console: Console, found: Answer, *, fitted: bool) -> None:
     """What a calibration found is shown once, when it is fitted."""
     from calipers.core import printable
-    from calipers.report import text
+    from calipers.rendering import text
 
     trust = found.trust
     facts = [
@@ -220,7 +220,7 @@ def _show(console: Console, found: Answer, *, fitted: bool) -> None:
 
 def _show_calibration(console: Console, judged: Mapping[str, Any], method: str) -> None:
     from calipers.core import printable
-    from calipers.report import text
+    from calipers.rendering import text
 
     if rows := [_quality(told) for told in judged.get("scores", ())]:
         text.show_examples(console, rows)
@@ -259,7 +259,7 @@ def _risk(told: Mapping[str, Any]) -> dict[str, str]:
 
 def _show_detectors(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
     from calipers.core import printable
-    from calipers.report import text
+    from calipers.rendering import text
 
     rows = [
         {
@@ -293,7 +293,7 @@ def _with_interval(told: Mapping[str, Any]) -> str:
 def _show_query(console: Console, told: Mapping[str, Any], deciding: Collection[str]) -> None:
     """`deciding`: the kinds of odd queries whose detector takes part in the decision."""
     from calipers.core import printable
-    from calipers.report import text
+    from calipers.rendering import text
 
     parts = ", ".join(f"{name} {_number(told[key])}" for key, name in _PARTS.items())
     facts = [

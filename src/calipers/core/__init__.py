@@ -3,23 +3,7 @@
 Imports nothing of ours, so that every other part may import it.
 """
 
-from calipers.core.attribution import (
-    Attribution,
-    BillLine,
-    Culprit,
-    Divergence,
-    Fix,
-    StageFigure,
-    Trial,
-)
-from calipers.core.datasets import (
-    Column,
-    Dataset,
-    DataSource,
-    Document,
-    fingerprint,
-)
-from calipers.core.diagnoses import Diagnosis, Finding
+from calipers.core.datasets import Column, Dataset, DataSource, Document, fingerprint
 from calipers.core.errors import (
     CalipersError,
     DataError,
@@ -30,13 +14,7 @@ from calipers.core.errors import (
     name_some,
     printable,
 )
-from calipers.core.figures import (
-    Figure,
-    Named,
-    figure_tables,
-    read_figures,
-    read_named,
-)
+from calipers.core.figures import Figure, Named, figure_tables, read_figures, read_named
 from calipers.core.models import (
     SILENT,
     Encoder,
@@ -56,6 +34,7 @@ from calipers.core.results import (
     Counts,
     DefaultData,
     Floats,
+    Measurement,
     Metric,
     NoOptions,
     Outcomes,
@@ -65,43 +44,27 @@ from calipers.core.results import (
     Task,
     Thresholds,
 )
-from calipers.core.scorecards import Reading, Scorecard, ScoreLine
-from calipers.core.verdicts import (
-    Comparison,
-    Example,
-    Label,
-    Verdict,
-)
 
 __all__ = [
     "SILENT",
-    "Attribution",
-    "BillLine",
     "CalipersError",
     "Column",
     "Columns",
-    "Comparison",
     "Counts",
-    "Culprit",
     "DataError",
     "DataSource",
     "Dataset",
     "DefaultData",
-    "Diagnosis",
-    "Divergence",
     "Document",
     "Encoder",
-    "Example",
     "Figure",
-    "Finding",
-    "Fix",
     "Floats",
     "Halo",
     "InferenceError",
     "InvalidOutput",
-    "Label",
     "MaskedLM",
     "MaskedTokens",
+    "Measurement",
     "Metric",
     "Model",
     "ModelError",
@@ -111,21 +74,15 @@ __all__ = [
     "Outcomes",
     "PairScorer",
     "Progress",
-    "Reading",
     "RequestError",
     "Result",
     "RunLine",
-    "ScoreLine",
-    "Scorecard",
     "ShowsHalo",
     "Silent",
-    "StageFigure",
     "Statistic",
     "Task",
     "Thresholds",
     "TokenizedText",
-    "Trial",
-    "Verdict",
     "figure_tables",
     "fingerprint",
     "name_some",

@@ -89,29 +89,35 @@ class DefaultData:
     split: str
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is asked of a model. The first metric is the primary one."""
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What a run is of: a task, or a layer of a diagnosis. The first metric is the primary one."""
 
     name: str
-    aliases: tuple[str, ...]
     about: str
-    ability: str  # what a model must be able to do: a key of `models.ABILITIES`
     unit: str  # what one example is called: "pair", "text", "query"
-    columns: tuple[Column, ...]
-    default_data: DefaultData
     metrics: tuple[Metric, ...]
-    check: Callable[[Dataset], None]  # refuse data that cannot give a number, before a model is loaded
-    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
-    run: Callable[[Any, Dataset, Any, Progress], Outcomes]
     options: type[Any] = NoOptions  # a frozen dataclass, every field with a default
-    # A table of rows; a corpus, queries and judgements; or sets of queries with documents that BM25 found.
-    data: Literal["rows", "beir", "nanobeir"] = "rows"
     metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None  # where the options name the metrics: ndcg@k
 
     def measures(self, options: Any) -> tuple[Metric, ...]:
         """The metrics under these options, the primary one first."""
         return self.metrics_for(options) if self.metrics_for else self.metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Measurement):
+    """A measurement of a model on a dataset."""
+
+    aliases: tuple[str, ...] = ()
+    ability: str  # what a model must be able to do: a key of `models.ABILITIES`
+    columns: tuple[Column, ...]
+    default_data: DefaultData
+    check: Callable[[Dataset], None]  # refuse data that cannot give a number, before a model is loaded
+    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
+    run: Callable[[Any, Dataset, Any, Progress], Outcomes]
+    # A table of rows; a corpus, queries and judgements; or sets of queries with documents that BM25 found.
+    data: Literal["rows", "beir", "nanobeir"] = "rows"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from calipers.interop._mteb_figures import with_figures, with_forgetting
 from calipers.interop._mteb_files import Scores, import_results, read
 from calipers.interop._mteb_model import MtebCrossEncoder, MtebEncoder, as_mteb
 from calipers.interop._mteb_results import Drop, TaskScore, drops, to_result
@@ -31,6 +30,4 @@ __all__ = [
     "read",
     "run",
     "to_result",
-    "with_figures",
-    "with_forgetting",
 ]

@@ -15,15 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelInfo, Progress
-from calipers.models.http import (
-    REQUESTS,
-    ROWS,
-    check_address,
-    find_key,
-    first_that_answers,
-    post,
-    without_secrets,
-)
+from calipers.models.http import REQUESTS, ROWS, check_address, find_key, first_that_answers, post, without_secrets
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 

@@ -22,13 +22,7 @@ from calipers.models.onnx_files import quantises_dynamically, weight_files
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import pool, unit
 from calipers.models.source import Source
-from calipers.models.tokenizer import (
-    Tokenizer,
-    counts_from_padding,
-    first_line,
-    open_tokenizer,
-    read_json,
-)
+from calipers.models.tokenizer import Tokenizer, counts_from_padding, first_line, open_tokenizer, read_json
 
 _BATCH_TOKENS = 512  # fastest of 256 … 2048 for a 6 × 384 BERT on two cores (bench/similarity.py)
 

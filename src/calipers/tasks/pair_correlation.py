@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calipers.core import (
-    Dataset,
-    DefaultData,
-    Metric,
-    NoOptions,
-    Outcomes,
-    PairScorer,
-    Progress,
-    Task,
-)
+from calipers.core import Dataset, DefaultData, Metric, NoOptions, Outcomes, PairScorer, Progress, Task
 from calipers.metrics.correlation import kendall_statistic, pearson_statistic, spearman_statistic
 from calipers.tasks import pair_scores, similarity
 

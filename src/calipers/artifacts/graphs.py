@@ -1,0 +1,203 @@
+"""ONNX graphs in hand: loaded once, with the type of every tensor, and saved with their weights where they belong."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calipers.artifacts.inputs import first_line, open_session
+from calipers.core import ModelError
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_INLINE = 1_900_000_000  # bytes: a protobuf message may have 2 GB, so what is larger keeps its weights beside it
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    scope: str = ""  # the PyTorch module it was exported from, encoder.layer.0.attention.self; "" where nobody says
+
+
+@dataclass(frozen=True)
+class FloatGraph:
+    """A graph to quantise, as often as one likes. `proto` must not be changed: copy it."""
+
+    path: Path
+    proto: Any  # onnx.ModelProto; its value_info has the type of every tensor
+    nodes: tuple[Node, ...]
+    tensors: tuple[str, ...]  # what nodes compute in floats: what calibration looks at
+    opset: int
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """(name, op type) of every node."""
+        return [(node.name, node.op_type) for node in self.nodes]
+
+    def touching(self, tensors: Iterable[str]) -> tuple[str, ...]:
+        """The nodes that compute or read these tensors: a tensor stays in float when all of them are excluded."""
+        wanted = set(tensors)
+        return tuple(node.name for node in self.nodes if wanted & {*node.inputs, *node.outputs})
+
+
+def load_graph(path: Path) -> FloatGraph:
+    """Load a graph and let onnxruntime say what type every tensor has.
+
+    onnx's own inference stops at onnxruntime's fused operators, and the quantiser leaves out what has no type.
+    """
+    proto = read_proto(path)
+    _name_nodes(proto)
+    types = _tensor_types(proto, path)
+    _write_types(proto, types)
+    nodes = tuple(Node(n.name, n.op_type, tuple(n.input), tuple(n.output), _scope(n)) for n in proto.graph.node)
+    floats = tuple(name for name, kind in types.items() if kind in ("tensor(float)", "tensor(float16)"))
+    return FloatGraph(path, proto, nodes, floats, opset_of(proto))
+
+
+def read_proto(path: Path, *, weights: bool = True) -> Any:
+    """The graph, with the weights that may lie beside it."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ModelError("building needs onnx: pip install 'calipers[torch]'") from error
+    try:
+        return onnx.load(str(path), load_external_data=weights)
+    except Exception as error:  # protobuf's, onnx's and the system's errors
+        raise ModelError(f"{path} is not an ONNX graph that can be read: {first_line(error)}") from error
+
+
+def opset_of(proto: Any) -> int:
+    return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+def save_proto(proto: Any, path: Path) -> Path:
+    """With its weights inside, or beside it where they are too many for one file."""
+    import onnx
+
+    if proto.ByteSize() < _INLINE:
+        onnx.save(proto, str(path))
+    else:
+        onnx.save(proto, str(path), save_as_external_data=True, location=f"{path.name}.data")
+    return path
+
+
+def external_files(path: Path) -> list[Path]:
+    """The files beside a graph that hold its weights. One that lies outside its folder is refused."""
+    proto = read_proto(path, weights=False)
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+    places = {ExternalDataInfo(t).location for t in proto.graph.initializer if uses_external_data(t)}
+    for place in places:
+        if Path(place).is_absolute() or ".." in Path(place).parts:
+            raise ModelError(f"{path} keeps weights outside its own folder, at {place!r}")
+    return [path.parent / place for place in sorted(places)]
+
+
+def copy_graph(path: Path, target: Path) -> Path:
+    """The graph and its weights under another name, symlinks followed."""
+    for file in external_files(path):
+        place = target.parent / file.relative_to(path.parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+    shutil.copyfile(path, target)
+    return target
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 over a graph and the weights beside it."""
+    total = hashlib.sha256()
+    for file in (path, *external_files(path)):
+        with file.open("rb") as handle:
+            total.update(hashlib.file_digest(handle, "sha256").digest())
+    return total.hexdigest()
+
+
+def content_size(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, *external_files(path)))
+
+
+def with_outputs(proto: Any, names: Sequence[str]) -> Any:
+    """A copy of the graph that also gives these tensors; onnxruntime finds their types."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    already = {output.name for output in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in already)
+    return copy
+
+
+def session_of(proto: Any, what: str) -> Any:
+    """A session that runs the graph as it stands, nothing fused."""
+    if proto.ByteSize() < _INLINE:
+        return open_session(proto.SerializeToString(), what=what, optimize=False)
+    with tempfile.TemporaryDirectory() as folder:
+        return open_session(save_proto(proto, Path(folder) / "model.onnx"), what=what, optimize=False)
+
+
+def _tensor_types(proto: Any, path: Path) -> dict[str, str]:
+    names = [name for node in proto.graph.node for name in node.output if name]
+    session = session_of(with_outputs(proto, names), str(path))
+    shapes = {output.name: str(output.type) for output in session.get_outputs()}
+    return {name: shapes[name] for name in names if name in shapes}
+
+
+def _write_types(proto: Any, types: dict[str, str]) -> None:
+    import onnx
+
+    # torch's exporter writes the shapes of weights too, and onnxruntime's quantiser transposes some of those.
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    computed = [value for value in proto.graph.value_info if value.name not in weights]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(computed)
+    elements = {"tensor(float)": onnx.TensorProto.FLOAT, "tensor(float16)": onnx.TensorProto.FLOAT16}
+    known = {value.name for value in (*proto.graph.value_info, *proto.graph.output, *proto.graph.input)}
+    proto.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(name, elements[kind], None)
+        for name, kind in types.items()
+        if kind in elements and name not in known
+    )
+
+
+def _scope(node: Any) -> str:
+    """From what torch's exporter writes beside a node: the modules around it, outermost first, then its own name."""
+    told = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
+    try:
+        modules = [str(name) for name in ast.literal_eval(told)][:-1]
+    except (ValueError, SyntaxError, TypeError):
+        return ""
+    return modules[-1].removeprefix("model").removeprefix(".") if modules else ""
+
+
+def _name_nodes(proto: Any) -> None:
+    """Every node a name of its own: nodes are excluded by name."""
+    seen: set[str] = set()
+    for i, node in enumerate(proto.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.op_type}_{i}"
+        seen.add(node.name)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Exporters and quantisers print and log as they go; what matters is raised, checked or noted by us."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

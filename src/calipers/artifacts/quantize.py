@@ -1,0 +1,164 @@
+"""A float graph to a quantised one, by onnxruntime's own quantiser, from ranges that are in hand already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calipers.artifacts.calibrate import Ranges
+from calipers.artifacts.graphs import FloatGraph, quiet, save_proto
+from calipers.artifacts.inputs import first_line
+from calipers.artifacts.recipe import Recipe, arguments
+from calipers.core import ModelError, RequestError, name_some
+
+# Operators that a quantised graph has and its float graph lacks.
+_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits")
+_HUGE = 1e30  # no activation is as large; a mask of −3.4e38 is
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantised graph, what was done to it and what was left out."""
+
+    path: Path
+    operators: Mapping[str, int]  # quantising operators in it, counted
+    excluded: tuple[str, ...]  # nodes that were asked to stay in float
+
+
+def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | None = None) -> Quantized:
+    """Write the quantised graph to `target`. `graph` and `ranges` can be used again, with another recipe.
+
+    Ranges are for w8a8 and w8a16; the recipe's own `ranges` are put over them. Nothing is repaired on the way: a mask
+    of −3.4e38 that is quantised with the scores eats their scale here as it does elsewhere.
+    """
+    if recipe.needs_ranges and ranges is None:
+        raise RequestError(f"{recipe.precision} needs calibration ranges")
+    call = arguments(recipe, graph.kinds)
+    work = _MAKERS[recipe.precision]
+    try:
+        with quiet():
+            proto = work(_copy(graph.proto), dict(call.keywords), recipe, ranges, graph.opset)
+    except (RequestError, ModelError):
+        raise
+    except Exception as error:  # the quantisers raise ValueError, RuntimeError, AssertionError, KeyError …
+        raise ModelError(
+            f"onnxruntime cannot quantise {graph.path} to {recipe.precision}: {first_line(error)}"
+        ) from error
+    operators = _count(proto)
+    if not operators and recipe.precision != "fp16":
+        raise RequestError(
+            f"nothing of {graph.path} was quantised to {recipe.precision}: "
+            + ("every node that could be is excluded" if recipe.exclude else "it has no node that could be")
+        )
+    save_proto(proto, target)
+    return Quantized(target, operators, tuple(recipe.excluded(graph.kinds)))
+
+
+def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
+    """A warning where the constant of a mask is in the range of a tensor that is quantised, whose scale then holds
+    nothing else; "" where there is none."""
+    huge = [name for name, ends in ranges.tensors.items() if max(map(abs, ends)) > _HUGE and name not in recipe.ranges]
+    types, kept = recipe.op_types or quantizable_types(), recipe.excluded(graph.kinds)
+    kinds = dict(graph.kinds)
+    nodes = [name for name in graph.touching(huge) if kinds[name] in types and name not in kept]
+    if not nodes:
+        return ""
+    return f"the range of what {name_some(nodes)} compute or read is that of a mask, ±1e30 and more: --exclude them"
+
+
+def _copy(proto: Any) -> Any:
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def _dynamic(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
+    from onnxruntime.quantization.quant_utils import QuantizationMode
+    from onnxruntime.quantization.registry import IntegerOpsRegistry
+
+    quantizer = ONNXQuantizer(
+        proto,
+        keywords["per_channel"],
+        keywords["reduce_range"],
+        QuantizationMode.IntegerOps,
+        False,
+        QuantType.QInt8,
+        QuantType.QUInt8,  # there is no other for dynamic activations
+        None,
+        [],
+        keywords["nodes_to_exclude"],
+        keywords["op_types_to_quantize"] or list(IntegerOpsRegistry),
+        {"MatMulConstBOnly": True},
+    )
+    quantizer.quantize_model()
+    return quantizer.model.model
+
+
+def _static(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    assert ranges is not None
+    extra = dict(keywords["extra_options"])
+    if recipe.precision == "w8a16" and opset < 21:
+        extra["UseQDQContribOps"] = True  # ONNX has 16-bit quantisation from opset 21 on, onnxruntime's own before
+    quantizer = QDQQuantizer(
+        proto,
+        keywords["per_channel"],
+        keywords["reduce_range"],
+        keywords["weight_type"],
+        keywords["activation_type"],
+        _tensors_data(ranges),
+        [],
+        keywords["nodes_to_exclude"],
+        keywords["op_types_to_quantize"] or quantizable_types(),
+        extra,
+    )
+    quantizer.quantize_model()
+    return quantizer.model.model
+
+
+def quantizable_types() -> list[str]:
+    """The operators that onnxruntime's static quantiser takes on by default."""
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    return sorted({*QLinearOpsRegistry, *QDQRegistry})
+
+
+def _tensors_data(ranges: Ranges) -> Any:
+    """Ranges as onnxruntime has them. The method is not looked at once they are taken."""
+    import numpy as np
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
+
+    found = {
+        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+        for name, (low, high) in ranges.tensors.items()
+    }
+    return TensorsData(CalibrationMethod.MinMax, found)
+
+
+def _int4(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    quantizer = MatMulNBitsQuantizer(proto, **keywords)
+    quantizer.process()
+    return quantizer.model.model
+
+
+def _fp16(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    return convert_float_to_float16(proto, **keywords)
+
+
+def _count(proto: Any) -> dict[str, int]:
+    kinds = [node.op_type for node in proto.graph.node]
+    return {name: kinds.count(name) for name in _QUANTISED if name in kinds}
+
+
+_MAKERS = {"int8-dynamic": _dynamic, "w8a8": _static, "w8a16": _static, "int4": _int4, "fp16": _fp16}

@@ -1,0 +1,223 @@
+"""Why a rounded tensor hurts: what can be seen of it in its scale, its integers and the real rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.attribution.qdq import Weights, dequantize
+from calipers.attribution.view import Rounded
+
+_MASK = 1e30
+_OUTLIER = 20.0  # standard deviations
+_CLIPPED = 1e-3  # share of values
+_UNUSED = 20.0  # times wider than what is seen
+_FEW = 16  # levels: 4 bits
+_NARROW = 8  # channels: fewer are too few to tell a pattern
+_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+
+Floats = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The levels that a tensor is rounded to: float = (integer − zero) · scale, integers from `low` to `high`."""
+
+    scale: Floats
+    zero: Floats
+    low: int
+    high: int
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The widest that can be told; with several scales, over all of them."""
+        lowest = ((self.low - self.zero.astype(np.float64)) * self.scale).min()
+        highest = ((self.high - self.zero.astype(np.float64)) * self.scale).max()
+        return float(lowest), float(highest)
+
+
+def grid_of(rounded: Rounded, weights: Weights) -> Grid | None:
+    """None where scale or zero point are computed, or no integers of eight or sixteen bits."""
+    import onnx
+
+    if rounded.scale not in weights.quantized:
+        return None
+    scale = onnx.numpy_helper.to_array(weights.quantized[rounded.scale])
+    held = weights.quantized.get(rounded.zero_point)
+    zero = onnx.numpy_helper.to_array(held) if held is not None else np.zeros(scale.shape, np.uint8)
+    if zero.dtype.kind not in "iu" or zero.dtype.itemsize > 2:
+        return None
+    limits = np.iinfo(zero.dtype)
+    return Grid(scale.astype(np.float64), zero, int(limits.min), int(limits.max))
+
+
+def of_activation(rounded: Rounded, values: Floats, weights: Weights) -> list[str]:
+    """What is wrong with the rounding of an activation that has these values on real rows."""
+    grid = grid_of(rounded, weights)
+    finite = values[np.isfinite(values)].astype(np.float64).ravel()
+    if grid is None or not finite.size:
+        return []
+    low, high = grid.ends
+    masked = np.abs(finite) >= _MASK
+    if max(-low, high) >= _MASK:
+        constant = finite[masked].min() if masked.any() else low
+        return [
+            f"{rounded.name}: a mask constant of {constant:.2g} takes the whole scale: one step is "
+            f"{grid.scale.max():.2g}, and every other value rounds to the same level"
+        ]
+    inside = finite[~masked]
+    if not inside.size:
+        return []
+    return list(_of_range(rounded.name, grid, inside, masked=bool(masked.any())))
+
+
+def _of_range(name: str, grid: Grid, seen: NDArray[np.float64], *, masked: bool) -> Iterator[str]:
+    low, high = grid.ends
+    step = float(grid.scale.max())
+    outside = (seen < low - step) | (seen > high + step)
+    clipped = float(outside.mean())
+    spread = float(seen.std())
+    sigmas = float(np.abs(seen - seen.mean()).max()) / spread if spread > 0 else 0.0
+    width, used = high - low, float(seen.max() - seen.min())
+    if clipped > _CLIPPED:
+        yield (
+            f"{name}: its scale covers {low:.3g} to {high:.3g} and the rows reach {seen.min():.3g} to "
+            f"{seen.max():.3g}: {clipped:.1%} of the values are cut off, as if calibration had never seen them"
+        )
+    elif used > 0 and width > _UNUSED * used:
+        yield f"{name}: its scale covers {width / used:.0f} times the range that the rows use"
+    if masked and low > -_MASK:
+        yield f"{name}: the mask's constant is cut off at {low:.3g}, so that padding may be looked at"
+    if sigmas > _OUTLIER:
+        middle = float(np.subtract(*np.quantile(seen, [0.75, 0.25])))
+        yield (
+            f"{name}: its range {seen.min():.3g} to {seen.max():.3g} has outliers of {sigmas:.0f} σ: one step is "
+            f"{step:.2g}, and half of the values lie within {middle:.2g}"
+        )
+
+
+def of_weight(rounded: Rounded, proto: Any, weights: Weights) -> list[str]:
+    """What is wrong with the integers of a weight, beside the original where that is known."""
+    import onnx
+
+    end = rounded.ends[0]
+    node = next(n for n in proto.graph.node if end in n.output)
+    if node.input[0] not in weights.quantized:
+        return []
+    integers = onnx.numpy_helper.to_array(weights.quantized[node.input[0]])
+    found = list(_of_levels(rounded.name, integers))
+    if end in weights.originals:
+        original = onnx.numpy_helper.to_array(weights.floats[weights.originals[end]]).astype(np.float64)
+        now = dequantize(node, weights.quantized).astype(np.float64)
+        if original.shape == now.shape:
+            found += _of_fit(rounded.name, original, now)
+    return found
+
+
+def _of_levels(name: str, integers: Floats) -> Iterator[str]:
+    levels = len(np.unique(integers)) if integers.size > 4 * _FEW else _FEW + 1
+    if levels <= _FEW:
+        bits = int(np.ceil(np.log2(max(levels, 2))))
+        yield f"{name}: its {integers.size:,} weights stand on {levels} levels, which is {bits} bits"
+
+
+def _of_fit(name: str, original: NDArray[np.float64], now: NDArray[np.float64]) -> Iterator[str]:
+    """A scale that is off shows as a factor; scales in a wrong order or along a wrong axis as one for each channel."""
+    size = float(np.square(original).sum())
+    if size == 0:
+        return
+    factor = float((original * now).sum()) / size
+    noise = 10 * np.log10(size / max(float(np.square(now - factor * original).sum()), 1e-30))
+    if abs(factor - 1) > 0.2 and noise > 15:
+        yield f"{name}: its scale is off: the weights are {factor:.3g} times the original ones"
+        return
+    if min(original.shape) > _NARROW and original.ndim == 2 and _fits_by_channels(original, now):
+        yield f"{name}: its scales do not fit their channels: a wrong axis or order"
+        return
+    spread = float(original.std())
+    error = float(np.square(now - original).sum())
+    if error > 0.01 * size:
+        sigmas = float(np.abs(original).max()) / spread if spread > 0 else 0.0
+        ratio = 10 * np.log10(size / error)
+        yield f"{name}: rounding leaves {ratio:.0f} dB of the weights, which reach {sigmas:.0f} σ"
+
+
+def _fits_by_channels(original: NDArray[np.float64], now: NDArray[np.float64]) -> bool:
+    """Whether a factor for each row and each column explains most of a large error."""
+    error = float(np.square(now - original).sum())
+    if error < 0.01 * float(np.square(original).sum()):
+        return False
+    fitted = original.copy()
+    for axis in (0, 1, 0, 1):
+        sizes = np.square(fitted).sum(axis=axis, keepdims=True)
+        fitted = fitted * (fitted * now).sum(axis=axis, keepdims=True) / np.where(sizes > 0, sizes, 1)
+    return float(np.square(now - fitted).sum()) < 0.2 * error
+
+
+def of_kernels(gap: float, noise: float, *, vnni: bool | None) -> list[str]:
+    """Integer kernels against the same graph in float between its pairs; `gap` and `noise` are shares of the output."""
+    if gap <= max(0.02, 1.2 * noise) or vnni:
+        return []
+    why = "this CPU has no VNNI: u8·s8 products saturate" if vnni is False else "u8·s8 products may saturate"
+    return [f"integer kernels move the output by {gap:.0%} against the same graph in float ({why}; try reduce_range)"]
+
+
+def has_vnni() -> bool | None:
+    """Whether this CPU multiplies 8-bit integers without saturation; None where that cannot be read."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    if "flags" not in flags:
+        return True if "asimddp" in flags else None  # ARM has dot products that do not saturate
+    return "vnni" in flags
+
+
+def of_float_graph(proto: Any) -> list[str]:
+    """What is wrong with a graph that should be the same model in float."""
+    found = []
+    dropouts = [n for n in proto.graph.node if n.op_type == "Dropout" and _trains(n, proto)]
+    if dropouts:
+        found.append(f"{len(dropouts)} Dropout nodes are in training mode ({dropouts[0].name}, …): export in eval()")
+    drawn = [n for n in proto.graph.node if n.op_type in _RANDOM]
+    if drawn:
+        found.append(
+            f"{len(drawn)} nodes draw random numbers ({drawn[0].op_type} {drawn[0].name}, …): dropout was left on"
+        )
+    read = {name for node in proto.graph.node for name in node.input}
+    masks = [i.name for i in proto.graph.input if "mask" in i.name.lower()]
+    if not masks:
+        found.append("the graph takes no attention mask: padding is looked at")
+    elif not read.intersection(masks):
+        found.append(f"nothing reads {masks[0]}: the attention mask was dropped, and padding is looked at")
+    elif not reaches_attention(proto, masks):
+        found.append(f"{masks[0]} reaches no attention: the mask was dropped, and padding is looked at")
+    return found
+
+
+def reaches_attention(proto: Any, names: list[str]) -> bool:
+    tensors = set(names)
+    for node in proto.graph.node:
+        if tensors.intersection(node.input):
+            if node.op_type in ("Softmax", "Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"):
+                return True
+            if node.op_type != "Shape":
+                tensors.update(node.output)
+    return False
+
+
+def _trains(node: Any, proto: Any) -> bool:
+    import onnx
+
+    if len(node.input) < 3 or not node.input[2]:
+        return False
+    held = {i.name: i for i in proto.graph.initializer}
+    for other in proto.graph.node:
+        if other.op_type == "Constant" and other.output[0] == node.input[2]:
+            return bool(onnx.numpy_helper.to_array(other.attribute[0].t))
+    return bool(onnx.numpy_helper.to_array(held[node.input[2]])) if node.input[2] in held else True

@@ -1,0 +1,128 @@
+"""Verdicts as JUnit XML, which every CI service can show: a suite per candidate, a test case per metric.
+
+The file is red exactly when the exit code of `calipers compare` is not 0:
+
+- REGRESSION and INVALID are failures; AT_RISK is one only if the caller says so (`--fail-on at-risk`).
+- INCONCLUSIVE is an error, JUnit's word for a test that came to no result, or a failure if the caller says so.
+- A metric that does not decide cannot fail: with a bad label it is skipped, and the message says which label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from xml.etree import ElementTree as xml
+
+from calipers.comparison import wording
+from calipers.comparison.records import Comparison, Verdict
+from calipers.core import printable
+
+FAILING = ("REGRESSION", "INVALID")
+# What XML 1.0 cannot hold, even escaped.
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_junit(verdicts: Sequence[Verdict], *, failing: Collection[str] = FAILING) -> str:
+    """The XML document. `failing` are the labels that count as failures."""
+    root = xml.Element("testsuites", name="calipers compare")
+    for number, verdict in enumerate(verdicts):
+        root.append(_suite(number, verdict, failing))
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    root.set("time", f"{sum(_seconds(verdict) for verdict in verdicts):.3f}")
+    xml.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(root, encoding="unicode")
+
+
+def _suite(number: int, verdict: Verdict, failing: Collection[str]) -> xml.Element:
+    suite = xml.Element("testsuite", id=str(number), name=_legal(f"{verdict.baseline.task}: {verdict.candidate_name}"))
+    suite.append(_properties(verdict))
+    classname = f"calipers.{verdict.baseline.task}.{re.sub(r'[^A-Za-z0-9_-]+', '_', verdict.candidate_name)}"
+    for comparison in verdict.comparisons:
+        suite.append(_case(verdict, comparison, classname, failing))
+    if not any(c.decides and c.label == verdict.label for c in verdict.comparisons):
+        # The verdict must be seen even where no metric could be compared: a suite without cases would be green.
+        suite.append(_verdict_case(verdict, classname, failing))
+    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(1 for _ in suite.iter(tag))))
+    suite.set("time", f"{_seconds(verdict):.3f}")
+    suite.set("timestamp", _timestamp(verdict))
+    xml.SubElement(suite, "system-out").text = _legal(wording.sentence(verdict))
+    return suite
+
+
+def _properties(verdict: Verdict) -> xml.Element:
+    facts = {
+        "baseline": verdict.baseline.model.model_id,
+        "baseline_run": verdict.baseline.run_id,
+        "candidate": verdict.candidate_name,
+        "candidate_run": verdict.candidate.run_id if verdict.candidate else "",
+        "dataset": verdict.baseline.dataset.path,
+        "fingerprint": verdict.baseline.fingerprint,
+        "differences": wording.settings(verdict.differences),
+        "label": verdict.label,
+    }
+    properties = xml.Element("properties")
+    for name, value in facts.items():
+        xml.SubElement(properties, "property", name=name, value=_legal(value))
+    return properties
+
+
+def _case(verdict: Verdict, comparison: Comparison, classname: str, failing: Collection[str]) -> xml.Element:
+    case = xml.Element("testcase", name=_legal(comparison.metric), classname=_legal(classname), time="0")
+    told = wording.note(comparison, wording.unit(verdict))
+    message = f"{comparison.label}: {wording.change(comparison)}" + (f"; {told}" if told else "")
+    _add_outcome(case, comparison.label, message, failing, decides=comparison.decides)
+    xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, comparison))
+    return case
+
+
+def _verdict_case(verdict: Verdict, classname: str, failing: Collection[str]) -> xml.Element:
+    case = xml.Element("testcase", name="verdict", classname=_legal(classname), time="0")
+    _add_outcome(case, verdict.label, f"{verdict.label}: {wording.sentence(verdict)}", failing, decides=True)
+    return case
+
+
+def _add_outcome(case: xml.Element, label: str, message: str, failing: Collection[str], *, decides: bool) -> None:
+    """What the label means for a test case: nothing for one that passes."""
+    if label not in failing and label != "INCONCLUSIVE":
+        return
+    if not decides:
+        xml.SubElement(case, "skipped", message=_legal(f"{message} (the verdict does not hang on it)"))
+        return
+    tag = "failure" if label in failing else "error"
+    xml.SubElement(case, tag, message=_legal(message), type=label).text = _legal(message)
+
+
+def _numbers(verdict: Verdict, comparison: Comparison) -> str:
+    thresholds = comparison.thresholds
+    limits = (wording.limit(thresholds, thresholds.passes), wording.limit(thresholds, thresholds.at_risk))
+    lines = {
+        "label": comparison.label,
+        "confidence": wording.certainty(comparison.confidence),
+        "baseline": wording.number(comparison.baseline, comparison.digits),
+        "candidate": wording.number(comparison.candidate, comparison.digits),
+        "delta": f"{wording.signed(comparison.delta, comparison.digits)} ({wording.percent(comparison.relative)})",
+        wording.interval_name(verdict): wording.interval(comparison.interval, comparison.digits),
+        "p": wording.p_value(comparison.p_value),
+        "p by Holm": wording.p_value(comparison.adjusted_p),
+        "examples": str(comparison.examples),
+        "passes below": limits[0],
+        "a regression from": limits[1],
+    }
+    return "\n".join(f"{name}: {value}" for name, value in lines.items())
+
+
+def _seconds(verdict: Verdict) -> float:
+    return float(verdict.candidate.timing.get("total_seconds", 0.0)) if verdict.candidate else 0.0
+
+
+def _timestamp(verdict: Verdict) -> str:
+    """Without a zone, as the schema has it; in UTC."""
+    made = verdict.candidate or verdict.baseline
+    return datetime.fromisoformat(made.created).replace(tzinfo=None, microsecond=0).isoformat()
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("�", printable(text) if "\n" not in text else text)

@@ -1,0 +1,193 @@
+"""A diagnosis in words: what a reader should know first. Shared by the terminal, JSON and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from calipers.comparison import wording
+from calipers.comparison.records import Comparison
+from calipers.core import Figure, Named, read_figures, read_named
+from calipers.diagnosis import scorecard_text
+from calipers.diagnosis.records import Diagnosis, Finding
+
+Tone = Literal["bad", "warning", "good", "plain"]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One sentence, where it comes from, and whether it is good news."""
+
+    tone: Tone
+    sentence: str
+    layer: str
+
+
+def label_of(diagnosis: Diagnosis) -> str | None:
+    """The label that the exit code follows: that of the scorecard, which reads the layers by what the training was for;
+    else the worst verdict among the layers that make one. None without a baseline."""
+    if diagnosis.scorecard:
+        return diagnosis.scorecard.label
+    verdicts = [f.verdict for f in diagnosis.findings if f.verdict and f.decides]
+    return wording.overall(verdicts) if verdicts else None
+
+
+def figures_of(finding: Finding) -> tuple[Figure, ...]:
+    return read_figures(finding.result.outcomes) if finding.result else ()
+
+
+def examples_of(finding: Finding) -> dict[str, list[Named]]:
+    """What figures point at, by figure, in the order of the layer."""
+    grouped: dict[str, list[Named]] = {}
+    for named in read_named(finding.result.outcomes) if finding.result else ():
+        grouped.setdefault(named.figure, []).append(named)
+    return grouped
+
+
+def comparisons_of(finding: Finding) -> dict[str, Comparison]:
+    return {c.metric: c for c in finding.verdict.comparisons} if finding.verdict else {}
+
+
+def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None]:
+    """The baseline's value of a figure and the difference; None where there is none."""
+    if finding.verdict is None:
+        return None, None
+    known = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}
+    before = known.get(figure.name)
+    compared = comparisons_of(finding).get(figure.name)
+    if compared:
+        return compared.baseline, compared.delta
+    return before, None if before is None or figure.value is None else figure.value - before
+
+
+def headlines(diagnosis: Diagnosis) -> list[Headline]:
+    """Verdicts first, then what warns, then what a search gives, then that nothing else is wrong."""
+    found = [*_verdicts(diagnosis), *_warnings(diagnosis)]
+    calm = not any(h.tone in ("bad", "warning") for h in found)
+    told = list(_told(diagnosis))
+    if calm:
+        layers = " and ".join(f.layer for f in diagnosis.findings if f.result)
+        found.append(Headline("good", f"No figure of {layers} is past its warning level.", ""))
+    return found + told
+
+
+def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
+    """The scorecard speaks first where there is one; what a layer says by itself is then no verdict."""
+    card = diagnosis.scorecard
+    if card:
+        yield Headline(_TONES.get(card.label, "warning"), f"{card.label}: {scorecard_text.so(card)}.", "scorecard")
+    for finding in diagnosis.findings:
+        if finding.verdict and finding.decides:
+            label, told = finding.verdict.label, wording.sentence(finding.verdict)
+            if card:
+                yield Headline("plain", f"The layer {finding.layer} by itself: {label}, {told}", finding.layer)
+            else:
+                yield Headline(_TONES.get(label, "warning"), f"{label}: {told}", finding.layer)
+
+
+_TONES: dict[str, Tone] = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}
+
+
+def _warnings(diagnosis: Diagnosis) -> Iterator[Headline]:
+    for finding in diagnosis.findings:
+        for figure in figures_of(finding):
+            if figure.warning:
+                yield Headline("warning", _warned(figure.warning), finding.layer)
+
+
+def _warned(warning: str) -> str:
+    """What it means first, the number behind it.
+
+    >>> _warned("anisotropy is 0.82, above 0.7: all vectors share one direction")
+    'All vectors share one direction (anisotropy is 0.82, above 0.7).'
+    """
+    number, colon, meaning = warning.partition(": ")
+    if not colon:
+        return warning if warning.endswith(".") else f"{warning}."
+    meaning = meaning.rstrip(".")
+    return f"{meaning[:1].upper()}{meaning[1:]} ({number})."
+
+
+def _told(diagnosis: Diagnosis) -> Iterator[Headline]:
+    for finding in diagnosis.findings:
+        if finding.result and (empty := finding.result.outcomes.counts.get("queries_without_relevant")):
+            told = f"{empty:g} queries have no relevant document at all: they count as 0 in ndcg, mrr, map and recall."
+            yield Headline("plain", told, finding.layer)
+        for figure in figures_of(finding):
+            words = _WORDS.get(figure.name.partition("@")[0] if "/" not in figure.name else figure.name)
+            if words and figure.value is not None and not figure.warning:
+                yield Headline("plain", words(figure), finding.layer)
+
+
+def _share(value: float) -> str:
+    """
+    >>> _share(0.3867), _share(0.004), _share(0.0), _share(1.0)
+    ('39 %', '0.4 %', '0 %', '100 %')
+    """
+    return f"{100 * value:.0f} %" if value in (0.0, 1.0) or 0.01 <= value <= 0.99 else f"{100 * value:.2g} %"
+
+
+def _contradicted(figure: Figure, what: str) -> str:
+    told = f"{_share(figure.value or 0)} of the results of queries that state a {what} contradict it"
+    return f"{told} ({wording.plural('query', figure.count)}, interval {interval_of(figure)})."
+
+
+# Sentences about figures that every reader asks for; a figure that warns has said its own already.
+_WORDS: dict[str, Callable[[Figure], str]] = {
+    "ndcg": lambda f: (
+        f"The first {f.name.partition('@')[2]} results reach {_share(f.value or 0)} of what the best order would "
+        f"({f.name} {value_of(f)}, interval {interval_of(f)}, {count_of(f)})."
+    ),
+    "zero_recall": lambda f: (
+        f"{_share(f.value or 0)} of {f.count:,} queries show nothing relevant among their first results."
+        if "@" not in f.name
+        else f"{_share(f.value or 0)} of {f.count:,} queries have nothing relevant even among the first "
+        f"{f.name.partition('@')[2]}."
+    ),
+    "rank_reversal": lambda f: (
+        f"Of two judged results the worse stands above the better in {_share(f.value or 0)} of cases; chance is 50 %."
+    ),
+    "colour_explicit_failure_rate": lambda f: _contradicted(f, "colour"),
+    "brand_explicit_failure_rate": lambda f: _contradicted(f, "brand"),
+    "dimension_explicit_failure_rate": lambda f: _contradicted(f, "size"),
+    "jaccard": lambda f: f"The first results overlap with those of the baseline by {f.value:.2f} (1 is the same).",
+    "churn/int8": lambda f: f"Stored in 8 bits, {_share(f.value or 0)} of queries get mostly other results.",
+    "robustness/typo": lambda f: (
+        f"With one typo in the query the first results overlap by {f.value:.2f} (1 is the same)."
+    ),
+}
+
+
+def direction(figure: Figure) -> str:
+    if figure.higher_is_better is None:
+        return "neither"
+    return "higher" if figure.higher_is_better else "lower"
+
+
+def value_of(figure: Figure) -> str:
+    return wording.number(figure.value, figure.digits)
+
+
+def interval_of(figure: Figure) -> str:
+    if figure.interval is None:
+        return wording.NONE
+    low, high = (wording.number(end, figure.digits) for end in figure.interval)
+    return f"{low} – {high}"
+
+
+def count_of(figure: Figure) -> str:
+    told = wording.plural(figure.unit, figure.count)
+    return told if figure.exact else f"{told}, a sample"
+
+
+def shown_label(figure: Figure, comparison: Comparison | None) -> str:
+    """The label of a change; one of a figure with no good direction has none."""
+    return comparison.label if comparison and figure.higher_is_better is not None else wording.NONE
+
+
+def shorten_all(named: Sequence[Named], most: int) -> list[tuple[str, str, str]]:
+    """(id, text, note) of the first few, each one line."""
+    return [
+        (wording.shorten(n.id, 40), wording.shorten(n.text, 100), wording.shorten(n.note, 300)) for n in named[:most]
+    ]

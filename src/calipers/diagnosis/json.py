@@ -1,0 +1,71 @@
+"""A Diagnosis as the JSON document that programs read. Its keys are a contract; see docs/design.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calipers.comparison import json as verdict_json
+from calipers.core import ModelInfo
+from calipers.diagnosis import findings, scorecard_text
+from calipers.diagnosis.records import Diagnosis, Finding
+
+SCHEMA = "calipers/diagnose/1"
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """`document.to_json` writes it without NaN."""
+    source = diagnosis.dataset
+    return {
+        "schema": SCHEMA,
+        "created": diagnosis.created,
+        "label": findings.label_of(diagnosis),
+        "model_id": diagnosis.model.model_id,
+        "model_path": diagnosis.model.path,
+        "device": diagnosis.model.device,
+        "model": _model(diagnosis.model),
+        "baseline": {"model_id": diagnosis.baseline.model_id, **_model(diagnosis.baseline)}
+        if diagnosis.baseline
+        else None,
+        "dataset": {
+            "path": source.path,
+            "name": source.name,
+            "split": source.split,
+            "requested": source.requested,
+            "shuffle": source.shuffle,
+            "seed": source.seed,
+            "fingerprint": diagnosis.fingerprint,
+            **diagnosis.counts,
+        },
+        "headlines": [vars(headline) for headline in findings.headlines(diagnosis)],
+        "layers": {finding.layer: _layer(finding) for finding in diagnosis.findings},
+        "scorecard": scorecard_text.document(diagnosis.scorecard) if diagnosis.scorecard else None,
+        "notes": list(diagnosis.notes),
+        "timing": dict(diagnosis.timing),
+    }
+
+
+def _model(info: ModelInfo) -> dict[str, Any]:
+    return {"backend": info.backend, "fingerprint": info.fingerprint, **info.settings}
+
+
+def _layer(finding: Finding) -> dict[str, Any]:
+    result = finding.result
+    figures = findings.figures_of(finding)
+    named = [example for several in findings.examples_of(finding).values() for example in several]
+    content: dict[str, Any] = {
+        "about": finding.about,
+        "run": result.run_id if result else None,
+        "metrics": {f.name: f.value for f in figures} or (dict(result.metrics) if result else {}),
+        "intervals": {f.name: f.interval for f in figures} or (dict(result.intervals) if result else {}),
+        "warnings": [f.warning for f in figures if f.warning],
+        "examples": [vars(example) for example in named],
+        "figures": [vars(f) for f in figures],
+        "options": dict(result.options) if result else {},
+        "scored": dict(result.outcomes.counts) if result else {},
+        "reason": finding.reason,
+    }
+    if finding.verdict:
+        whole = verdict_json.document([finding.verdict])
+        content["label"] = whole["label"] if finding.decides else None
+        content["comparisons"] = whole["comparisons"]
+    return content

@@ -1,0 +1,28 @@
+"""The layers of a diagnosis: each has the shape of a task, and reads a Space that was embedded once.
+
+`LAYERS` is the table: a layer is one module and one line here.
+"""
+
+from __future__ import annotations
+
+from calipers.core import RequestError
+from calipers.diagnosis.layer import Layer
+from calipers.diagnosis.layers.attributes import LAYER as ATTRIBUTES
+from calipers.diagnosis.layers.certainty import LAYER as CERTAINTY
+from calipers.diagnosis.layers.geometry import LAYER as GEOMETRY
+from calipers.diagnosis.layers.knowledge import LAYER as KNOWLEDGE
+from calipers.diagnosis.layers.retrieval import LAYER as RETRIEVAL
+from calipers.diagnosis.layers.semantic_gap import LAYER as SEMANTIC_GAP
+from calipers.runs.space import Groups, Pairs, Space, Texts, space_of
+
+LAYERS: dict[str, Layer] = {
+    layer.name: layer for layer in (GEOMETRY, RETRIEVAL, ATTRIBUTES, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)
+}
+
+__all__ = ["LAYERS", "Groups", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
+
+
+def find(name: str) -> Layer:
+    if name not in LAYERS:
+        raise RequestError(f"there is no layer {name!r}: expected {', '.join(LAYERS)}")
+    return LAYERS[name]

@@ -1,0 +1,381 @@
+"""Semantic gap, of layer 3: what the cosine of a query and a product says beyond the characters that they share.
+
+Over all judged pairs: lexical overlap is the Jaccard coefficient of character bigrams (`metrics.lexical`), and the gap
+of a pair is |overlap − cosine|. Two faults are named when the evidence says so:
+
+- *vectorised grep*: the cosine follows the overlap (`lexical_correlation` above 0.5) and adds nothing about relevance
+  beyond it (`beyond_lexical` below 0.2), the ends of both intervals included. Given the Jaccard coefficient alone
+  (`meaning_correlation`) a bag of bigrams seems to know something, since its cosine divides by another length
+  (measured on icecat: 0.45); given also the share of the query that the document has, 0.07 of that is left.
+- *semantic hallucination*: pairs that are judged irrelevant and share no more than chance are close, more often than
+  pairs at large are: `hallucination_excess` above 0, its interval included. Close is a cosine of at least the median of
+  the relevant pairs; no more than chance is the median overlap of the query with documents drawn at random.
+
+Intervals are a bootstrap over queries, whose pairs are drawn together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import Encoder, Figure, Metric, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
+from calipers.diagnosis.layer import Layer
+from calipers.diagnosis.layers.semantic_gap_kinds import BETTER, FOLLOWS, LEVELS, MEANINGS, METRICS, NOTHING
+from calipers.metrics import bootstrap, geometry, lexical, paired
+from calipers.metrics.correlation import spearman_statistic
+from calipers.metrics.means import mean_statistic, ratio_statistic
+from calipers.metrics.partial import grouped, partial_spearman_statistic
+from calipers.runs.directions import LEAST, directed, put_back
+from calipers.runs.space import Space
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_RESAMPLES = 1000
+_AT_RANDOM = 200  # documents that say what overlap chance gives
+_NAMED, _PER_QUERY = 10, 2
+_ROWS = 8192  # pairs whose vectors are in hand at a time
+
+
+@dataclass(frozen=True)
+class SemanticGapOptions:
+    relevant_from: float = 1.0
+    most_pairs: int = 20_000  # beyond, a seeded sample of the queries
+    confidence: float = 0.95
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if not self.relevant_from > 0:
+            raise RequestError(f"--relevant-from must be above 0, found {self.relevant_from:g}")
+        if self.most_pairs < 1:
+            raise RequestError(f"--most-pairs must be at least 1, found {self.most_pairs}")
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Judged pairs: rows of queries and documents, grades, and per pair its overlap (Jaccard), the share of the query's
+    bigrams that the document has, and the cosine, [n] each.
+
+    `group` numbers the queries that have pairs, whose rows are `asked`. `alone` says where the overlap is no more
+    than chance, `near` where the cosine is at least the median of the relevant pairs. `lost` pairs have a side without
+    a direction and are left out; with them the queries would be `everyone`.
+    """
+
+    query: Ints
+    document: Ints
+    grade: Floats
+    overlap: Floats
+    held: Floats
+    cosine: Floats
+    asked: Ints
+    group: Ints
+    relevant: Bools
+    alone: Bools
+    near: Bools
+    exact: bool
+    everyone: Ints
+    lost: int
+
+    @property
+    def gap(self) -> Floats:
+        return np.abs(self.overlap - self.cosine)
+
+
+def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progress: Progress) -> Outcomes:
+    """Outcomes per query with judged pairs: what it contributes to each figure; details `pairs` holds every pair."""
+    progress.start("Semantic gap", 0)
+    judged = judge(space, options)
+    if judged is None:
+        why = "give --qrels"
+        if any(space.qrels):
+            why = "none has its document in the corpus, two letters in its query, and a direction on both sides"
+        raise RequestError(f"the layer semantic_gap looks at judged pairs, and there are none: {why}")
+    figures, columns = measure(judged, options)
+    queries = space.queries
+    assert queries is not None
+
+    def name(rows: Ints) -> tuple[str, ...]:
+        return tuple(f"{queries.ids[row]}/query" for row in rows)
+
+    def texts(rows: Ints) -> dict[str, tuple[str, ...]]:
+        return {"query": tuple(queries.texts[row] for row in rows)}
+
+    outcomes = Outcomes(
+        ids=name(judged.asked),
+        columns=columns,
+        texts=texts(judged.asked),
+        details={**figure_tables(figures, _named(judged, space)), "pairs": _table(judged, space)},
+        counts={
+            "judged_pairs": len(judged.query),
+            "relevant_pairs": int(judged.relevant.sum()),
+            "irrelevant_pairs_without_overlap": int((judged.alone & ~judged.relevant).sum()),
+            "pairs_without_direction": judged.lost,
+        },
+        notes=tuple(figure.warning for figure in figures if figure.warning),
+    )
+    return put_back(
+        outcomes, np.searchsorted(judged.everyone, judged.asked), name(judged.everyone), texts(judged.everyone)
+    )
+
+
+# --- pairs -------------------------------------------------------------------------------------------------------
+
+
+def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
+    """The judged pairs whose document the corpus has and whose query has a bigram; None where there is none."""
+    found = directed(space, least=LEAST)
+    query, document, grade = _pairs(space)
+    if space.queries is None or not len(query):
+        return None
+    kept = _some(query, options)
+    exact, (query, document, grade) = bool(kept.all()), (query[kept], document[kept], grade[kept])
+    overlap, held, chance = _overlaps(space, query, document, options)
+    known = np.isfinite(held)
+    everyone = np.unique(query[known])
+    lost = known & ~(np.isin(query, found.queries) & np.isin(document, found.documents))
+    known &= ~lost
+    query, document, grade, overlap, held = query[known], document[known], grade[known], overlap[known], held[known]
+    if not len(query):
+        return None
+    cosine = _cosines(space.queries.vectors, space.corpus.vectors, query, document)
+    relevant = grade >= options.relevant_from
+    asked, group = np.unique(query, return_inverse=True)
+    return Judged(
+        query=query,
+        document=document,
+        grade=grade,
+        overlap=overlap,
+        held=held,
+        cosine=cosine,
+        asked=asked,
+        group=group,
+        relevant=relevant,
+        alone=overlap <= chance[query],
+        near=cosine >= (np.median(cosine[relevant]) if relevant.any() else np.inf),
+        exact=exact,
+        everyone=everyone,
+        lost=int(lost.sum()),
+    )
+
+
+def _pairs(space: Space) -> tuple[Ints, Ints, Floats]:
+    judged = [(q, id, grade) for q, grades in enumerate(space.qrels) for id, grade in grades.items()]
+    wanted = {id for _, id, _ in judged}
+    place = {id: row for row, id in enumerate(space.corpus.ids) if id in wanted}
+    there = [(q, place[id], grade) for q, id, grade in judged if id in place]
+    rows = np.array([(q, d) for q, d, _ in there], np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1], np.array([grade for *_, grade in there], np.float64)
+
+
+def _some(query: Ints, options: SemanticGapOptions) -> Bools:
+    """Which pairs are looked at: those of as many queries, in a seeded order, as stay within the bound."""
+    counts = np.bincount(query)
+    order = geometry.sample(len(counts), len(counts), seed=options.seed)
+    fits = np.cumsum(counts[order]) <= options.most_pairs
+    fits[: np.argmax(counts[order] > 0) + 1] = True
+    return np.isin(query, order[fits])
+
+
+def _overlaps(space: Space, query: Ints, document: Ints, options: SemanticGapOptions) -> tuple[Floats, Floats, Floats]:
+    """Overlap and share held of each pair, and for each query the median overlap with documents drawn at random."""
+    assert space.queries is not None
+    drawn = geometry.sample(len(space.corpus), _AT_RANDOM, seed=options.seed)
+    rows, place = np.unique(np.concatenate([document, drawn]), return_inverse=True)
+    asked, number = np.unique(query, return_inverse=True)
+    texts = [space.queries.texts[int(q)] for q in asked] + [space.corpus.texts[int(d)] for d in rows]
+    sets = lexical.bigrams(texts)
+    pair = number, len(asked) + place[: len(document)]
+    at_random = lexical.jaccard(
+        sets, np.repeat(np.arange(len(asked)), len(drawn)), np.tile(len(asked) + place[len(document) :], len(asked))
+    )
+    chance = np.full(len(space.queries), np.nan)
+    chance[asked] = np.median(np.nan_to_num(at_random.reshape(len(asked), len(drawn))), axis=1) if len(asked) else 0.0
+    return lexical.jaccard(sets, *pair), lexical.containment(sets, *pair), chance
+
+
+def _cosines(queries: NDArray[np.float32], corpus: NDArray[np.float32], query: Ints, document: Ints) -> Floats:
+    found = np.empty(len(query))
+    for start in range(0, len(query), _ROWS):
+        part = slice(start, start + _ROWS)
+        apart = geometry.unit(queries[query[part]]).astype(np.float64) - geometry.unit(corpus[document[part]])
+        found[part] = 1.0 - 0.5 * np.einsum("ij,ij->i", apart, apart)
+    return found
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def _statistics(judged: Judged) -> dict[str, Statistic]:
+    """Per figure a function of how often each pair counts."""
+    false = judged.alone & ~judged.relevant
+    one = np.ones(len(judged.query))
+    rate, at_large = ratio_statistic(false & judged.near, false), ratio_statistic(judged.near, one)
+    return {
+        "semantic_gap": mean_statistic(judged.gap),
+        "lexical_correlation": spearman_statistic(judged.cosine, judged.overlap),
+        "relevance_correlation": spearman_statistic(judged.cosine, judged.grade),
+        "meaning_correlation": partial_spearman_statistic(judged.cosine, judged.grade, judged.overlap),
+        "beyond_lexical": partial_spearman_statistic(judged.cosine, judged.grade, judged.overlap, judged.held),
+        "hallucination_rate": rate,
+        "hallucination_excess": lambda counts: rate(counts) - at_large(counts),
+    }
+
+
+def _reasons(judged: Judged) -> dict[str, str]:
+    """Why a figure that is not defined is not."""
+    graded = "all judged pairs have the same grade: judgements of irrelevant documents are needed"
+    ordered = "the overlap has the very order of the cosines or of the grades: nothing is left to explain"
+    beyond = graded if np.ptp(judged.grade) == 0 else ordered
+    found = "no pair is judged relevant, so that no cosine can be called close"
+    if judged.relevant.any():
+        found = "no pair that is judged irrelevant is without overlap"
+    return {
+        "lexical_correlation": "all judged pairs have the same cosine or the same overlap",
+        "relevance_correlation": graded,
+        "meaning_correlation": beyond,
+        "beyond_lexical": beyond,
+        "hallucination_rate": found,
+        "hallucination_excess": found,
+    }
+
+
+def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], dict[str, Floats]]:
+    """The figures, and what each query contributes to those that are defined, float64[q]."""
+    queries, reasons = len(judged.asked), _reasons(judged)
+    by_query = {name: grouped(statistic, judged.group) for name, statistic in _statistics(judged).items()}
+    drawn = bootstrap.distribution(list(by_query.values()), queries, resamples=_RESAMPLES, seed=options.seed)
+    figures, columns = {}, {}
+    for metric, values in zip(METRICS, drawn, strict=True):
+        value = float(by_query[metric.name](np.ones((queries, 1)))[0])
+        if not np.isfinite(value) or (metric.name.startswith("hallucination") and not judged.relevant.any()):
+            figures[metric.name] = _unknown(metric, reasons[metric.name])
+            continue
+        interval = bootstrap.percentile_interval(values, confidence=options.confidence) if queries > 1 else None
+        figures[metric.name] = _figure(metric, judged, value, interval)
+        columns[metric.name] = _contributions(by_query[metric.name], value, queries)
+    return list(_warned(figures).values()), columns
+
+
+def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
+    """Per query, float64[q]: their mean is the figure and their spread over √q its standard error."""
+    if queries < 2:
+        return np.full(queries, value)
+    added = np.nan_to_num(paired.influence(statistic, queries))
+    return np.asarray(value + added - added.mean())
+
+
+def _figure(metric: Metric, judged: Judged, value: float, interval: tuple[float, float] | None) -> Figure:
+    return Figure(
+        name=metric.name,
+        value=value,
+        count=len(judged.query),
+        unit="pair",
+        higher_is_better=BETTER[metric.name],
+        meaning=MEANINGS[metric.name],
+        interval=interval,
+        level=LEVELS.get(metric.name),
+        exact=judged.exact,
+    )
+
+
+def _unknown(metric: Metric, reason: str) -> Figure:
+    name = metric.name
+    return Figure(name, None, 0, "pair", BETTER[name], MEANINGS[name], level=LEVELS.get(name), reason=reason)
+
+
+def _warned(figures: dict[str, Figure]) -> dict[str, Figure]:
+    told = {"lexical_correlation": grep_warning(figures), "hallucination_excess": hallucination_warning(figures)}
+    return figures | {name: replace(figures[name], warning=warning) for name, warning in told.items() if warning}
+
+
+def grep_warning(figures: dict[str, Figure]) -> str | None:
+    """Vectorised grep, where both intervals say so; a cosine in the very order of the overlap needs no second one."""
+    follows, adds = figures["lexical_correlation"], figures["beyond_lexical"]
+    if follows.value is None or follows.interval is None or follows.interval[0] < FOLLOWS:
+        return None
+    told = f"vectorised grep: the cosine follows the characters in common (correlation {follows.value:.2f})"
+    if follows.value > 1 - 1e-9:
+        return f"{told}, in their very order"
+    if adds.value is None or adds.interval is None or adds.interval[1] >= NOTHING:
+        return None
+    return f"{told} and says nothing about relevance beyond them ({adds.value:.2f}, at most {adds.interval[1]:.2f})"
+
+
+def hallucination_warning(figures: dict[str, Figure]) -> str | None:
+    rate, excess = figures["hallucination_rate"], figures["hallucination_excess"]
+    if rate.value is None or excess.value is None or excess.interval is None or excess.interval[0] <= 0:
+        return None
+    return (
+        f"semantic hallucination: of the pairs judged irrelevant that share no more than chance, {rate.value:.0%} are "
+        f"as close as the middle relevant pair, where {rate.value - excess.value:.0%} of all pairs are"
+    )
+
+
+# --- examples ----------------------------------------------------------------------------------------------------
+
+
+def _named(judged: Judged, space: Space) -> list[Named]:
+    """Pairs of each kind, the plainest first: matched by letters alone, close without reason, and understood."""
+    kinds: tuple[tuple[str, Bools, Floats, str], ...] = (
+        ("lexical_correlation", ~judged.relevant & ~judged.alone & judged.near, judged.overlap, "letters, not meaning"),
+        ("hallucination_excess", ~judged.relevant & judged.alone & judged.near, judged.cosine, "close without reason"),
+        ("meaning_correlation", judged.relevant & judged.alone & judged.near, judged.cosine, "meaning, not letters"),
+    )
+    return [
+        _pair(judged, space, int(row), figure, kind)
+        for figure, which, order, kind in kinds
+        for row in _plainest(judged, which, order)
+    ]
+
+
+def _plainest(judged: Judged, which: Bools, order: Floats) -> list[int]:
+    seen: dict[int, int] = {}
+    rows: list[int] = []
+    for row in np.flatnonzero(which)[np.argsort(-order[which], kind="stable")]:
+        query = int(judged.query[row])
+        seen[query] = seen.get(query, 0) + 1
+        if seen[query] <= _PER_QUERY and len(rows) < _NAMED:
+            rows.append(int(row))
+    return rows
+
+
+def _pair(judged: Judged, space: Space, row: int, figure: str, kind: str) -> Named:
+    assert space.queries is not None
+    query, document = int(judged.query[row]), int(judged.document[row])
+    return Named(
+        figure=figure,
+        id=f"{space.queries.ids[query]} / {space.corpus.ids[document]}",
+        text=space.corpus.texts[document],
+        value=float(judged.gap[row]),
+        note=f"{kind}: for {space.queries.texts[query]!r}, cosine {judged.cosine[row]:.2f}, "
+        f"overlap {judged.overlap[row]:.2f}, grade {judged.grade[row]:g}",
+    )
+
+
+def _table(judged: Judged, space: Space) -> dict[str, NDArray[np.generic]]:
+    ids: Sequence[str] = [space.corpus.ids[int(d)] for d in judged.document]
+    return {
+        "example": judged.group.astype(np.int32),
+        "document": np.array(ids, dtype=np.str_),
+        "overlap": judged.overlap,
+        "cosine": judged.cosine,
+        "grade": judged.grade,
+        "near": judged.near,
+        "without_overlap": judged.alone,
+    }
+
+
+LAYER = Layer(
+    name="semantic_gap",
+    about="what the closeness of query and product says beyond the characters that they share",
+    unit="query",
+    metrics=METRICS,
+    run=run,
+    options=SemanticGapOptions,
+    resamples=_RESAMPLES,
+)

@@ -1,0 +1,97 @@
+"""A diagnosis: what the layers found about a model on a corpus, and beside a baseline; and a scorecard: what an
+adaptation was to bring, and what it brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from calipers.comparison.records import Label, Verdict
+from calipers.core.datasets import DataSource
+from calipers.core.models import ModelInfo
+from calipers.core.results import Result
+
+Adaptation = Literal["mlm", "contrastive"]
+Wanted = Literal["rise", "fall", "kept", "free"]
+# A demand that is met; that the data do not show; whose contrary happened; that is nearly broken; that is broken;
+# no demand; and no number.
+Reading = Literal["AS_EXPECTED", "NOT_SHOWN", "CONTRARY", "AT_RISK", "LOST", "NO_DEMAND", "UNKNOWN"]
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One metric before and after. `change` is "rose" or "fell" where the interval of the delta leaves out 0."""
+
+    part: str  # the layer or task that it comes from
+    metric: str
+    wanted: Wanted
+    expected: str  # in words: "should fall"
+    baseline: float | None
+    candidate: float | None
+    delta: float | None
+    interval: tuple[float, float] | None
+    change: Literal["rose", "fell", "no clear change", "unknown"]
+    reading: Reading
+    examples: int
+    higher_is_better: bool
+    decides: bool = False  # the change that the adaptation is made for
+    digits: int = 4
+    reason: str | None = None  # why a number is missing
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """`reads_as` is what the changes look like by themselves, whatever was said: None where they look like neither."""
+
+    adaptation: Adaptation
+    baseline: str
+    candidate: str
+    lines: tuple[ScoreLine, ...]
+    label: Label
+    reads_as: Literal["mlm", "contrastive", "both"] | None
+    paragraph: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def forgetting(self) -> bool:
+        """Whether general ability was lost: a line that must not fall, and is not one of the search itself."""
+        return any(line.reading == "LOST" and line.part in ("sentence-similarity", "mteb") for line in self.lines)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one layer found. `result` is None where the layer could not run, and `reason` says why.
+
+    With a baseline, `verdict` has every figure of both; it speaks for the layer only where a comparison decides.
+    """
+
+    layer: str
+    about: str
+    result: Result | None
+    verdict: Verdict | None = None
+    reason: str | None = None
+
+    @property
+    def decides(self) -> bool:
+        return self.verdict is not None and (not self.verdict.comparisons or _any_decides(self.verdict))
+
+
+def _any_decides(verdict: Verdict) -> bool:
+    return any(comparison.decides for comparison in verdict.comparisons)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All layers of one model. `counts` are documents, queries, judgements, pairs and terms that were read."""
+
+    model: ModelInfo
+    baseline: ModelInfo | None
+    dataset: DataSource
+    fingerprint: str
+    counts: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    created: str
+    timing: Mapping[str, float] = field(default_factory=dict)  # seconds
+    notes: tuple[str, ...] = ()
+    scorecard: Scorecard | None = None  # with --adaptation

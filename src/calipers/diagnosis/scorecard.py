@@ -1,0 +1,357 @@
+"""The adaptation scorecard: the layers of a model before and after training, read by what the training was for.
+
+After MLM on domain text (domain adaptation) the language and the space should get better: pseudo-perplexity, coherence
+of entities, the effect of fragmentation, anisotropy, alignment. Search need not. After contrastive training (task
+adaptation) search should: nDCG and recall; what the model knew before must not be lost: STS or mteb's tasks, and the
+queries of the tail, which a training on frequent queries can cost.
+
+A demand to change is met where the paired interval of the delta lies on the good side of 0; a demand to keep is
+judged by the metric's own thresholds, as `compare` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from calipers.comparison import verdict
+from calipers.comparison.records import Comparison, Label
+from calipers.core import Metric, RequestError, Result
+from calipers.diagnosis.records import Adaptation, Reading, Scorecard, ScoreLine, Wanted
+from calipers.metrics.means import mean_statistic
+
+_HEAD, _TAIL = 2 / 3, 1 / 3  # quantiles of the queries' frequencies
+SLICES = ("head", "tail")
+_LARGE = 100.0
+
+
+@dataclass(frozen=True)
+class Frequency:
+    """How frequent each query is, by its id, and how that is known, as a sentence."""
+
+    of: Mapping[str, float]
+    how: str
+
+
+@dataclass(frozen=True)
+class _Want:
+    """`metric` may end in "@": the first of its kind, at whatever depth. "*" are all metrics of the part."""
+
+    part: str
+    metric: str
+    how: Literal["improve", "keep", "free"]
+    decides: bool = False
+
+
+_WANTS: dict[Adaptation, tuple[_Want, ...]] = {
+    "mlm": (
+        _Want("fill-mask", "pseudo_perplexity", "improve", decides=True),
+        _Want("knowledge", "entity_coherence_relative", "improve"),
+        _Want("knowledge", "fragmentation_effect", "improve"),
+        _Want("geometry", "anisotropy", "improve"),
+        _Want("geometry", "alignment", "improve"),
+        _Want("retrieval", "ndcg@", "free"),
+        _Want("retrieval", "recall@", "free"),
+        _Want("sentence-similarity", "cosine_spearman", "free"),
+    ),
+    "contrastive": (
+        _Want("retrieval", "ndcg@", "improve", decides=True),
+        _Want("retrieval", "recall@", "improve"),
+        _Want("retrieval", "recall@100", "improve"),
+        _Want("sentence-similarity", "cosine_spearman", "keep"),
+        _Want("mteb", "*", "keep"),
+        _Want("retrieval", "ndcg@/head", "free"),
+        _Want("retrieval", "ndcg@/tail", "keep"),
+        _Want("geometry", "alignment", "free"),
+        _Want("geometry", "anisotropy", "free"),
+        _Want("knowledge", "entity_coherence_relative", "free"),
+        _Want("fill-mask", "pseudo_perplexity", "free"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The results of both models by layer or task, and the metrics of each. `reasons` are why a part is missing."""
+
+    baseline: Mapping[str, Result]
+    candidate: Mapping[str, Result]
+    measures: Mapping[str, Sequence[Metric]]
+    reasons: Mapping[str, str]
+
+    def has(self, part: str) -> bool:
+        return part in self.baseline and part in self.candidate
+
+
+def read(
+    adaptation: Adaptation,
+    baseline: Mapping[str, Result],
+    candidate: Mapping[str, Result],
+    measures: Mapping[str, Sequence[Metric]],
+    *,
+    frequency: Frequency | None = None,
+    reasons: Mapping[str, str] | None = None,
+    terms: verdict.Terms | None = None,
+) -> Scorecard:
+    """The scorecard of two sets of results, by the names of layers and tasks; a part that one lacks is unknown."""
+    if adaptation not in _WANTS:
+        raise RequestError(f"--adaptation must be one of {', '.join(_WANTS)}, found {adaptation!r}")
+    sides = Sides(baseline, candidate, measures, reasons or {})
+    asked = terms or verdict.Terms(thresholds={}, deciding=(), worst=0)
+    lines = [line for want in _WANTS[adaptation] for line in _lines(want, sides, frequency, asked)]
+    return Scorecard(
+        adaptation=adaptation,
+        baseline=_name(baseline),
+        candidate=_name(candidate),
+        lines=tuple(lines),
+        label=label(lines),
+        reads_as=looks_like(lines),
+        paragraph=paragraph(adaptation, lines),
+        notes=(frequency.how,) if frequency and any("/" in line.metric for line in lines) else (),
+    )
+
+
+def _name(results: Mapping[str, Result]) -> str:
+    return next((result.model.model_id for result in results.values()), "unknown")
+
+
+# --- lines -------------------------------------------------------------------------------------------------------
+
+
+def _lines(want: _Want, sides: Sides, frequency: Frequency | None, terms: verdict.Terms) -> list[ScoreLine]:
+    if not sides.has(want.part):
+        if want.how == "free" or want.metric == "*":
+            return []
+        why = sides.reasons.get(want.part, f"there is no result of {want.part} for both models")
+        return [_unknown(want, want.metric.rstrip("@"), why)]
+    chosen, why = _metrics(want, sides, frequency)
+    if not chosen:
+        return [] if want.how == "free" else [_unknown(want, want.metric.replace("@", ""), why)]
+    found = verdict.compare(sides.baseline[want.part], sides.candidate[want.part], chosen, terms)
+    return [_line(want, metric, c) for metric, c in zip(chosen, found.comparisons, strict=True)]
+
+
+def _metrics(want: _Want, sides: Sides, frequency: Frequency | None) -> tuple[list[Metric], str]:
+    """The metrics that both results have, or why there is none."""
+    before, after = sides.baseline[want.part], sides.candidate[want.part]
+    known = [m for m in sides.measures[want.part] if m.name in before.metrics and m.name in after.metrics]
+    if want.metric == "*":
+        return known, "there is no score"
+    plain, _, slice = want.metric.partition("/")
+    found = [m for m in known if m.name == plain or (plain.endswith("@") and m.name.startswith(plain))][:1]
+    if plain == "pseudo_perplexity":
+        return _comparable(known, before, after)
+    if not found:
+        return [], f"one of the models has no {plain.rstrip('@')}"
+    return _sliced(found[0], slice, before, frequency) if slice else (found, "")
+
+
+def _comparable(known: Sequence[Metric], before: Result, after: Result) -> tuple[list[Metric], str]:
+    """Pseudo-perplexity per token, or per word where the tokenizers differ."""
+    if not any(metric.name == "pseudo_perplexity" for metric in known):
+        return [], "one of the models has no pseudo_perplexity"
+    for name, unit in (("pseudo_perplexity", "tokens"), ("word_pseudo_perplexity", "words")):
+        columns = [result.outcomes.columns.get(unit) for result in (before, after)]
+        metric = next((m for m in known if m.name == name), None)
+        if metric and columns[0] is not None and np.array_equal(columns[0], columns[1]):  # type: ignore[arg-type]
+            return [metric], ""
+    return [], "the two tokenizers divide the texts differently, and perplexity per word was not measured"
+
+
+def _sliced(metric: Metric, slice: str, result: Result, frequency: Frequency | None) -> tuple[list[Metric], str]:
+    """The metric over the most or the least frequent third of the queries."""
+    if frequency is None:
+        return [], "how frequent the queries are is not known"
+    values = np.array([frequency.of.get(id.removesuffix("/query"), np.nan) for id in result.outcomes.ids])
+    known = values[np.isfinite(values)]
+    if not len(known) or known.min() == known.max():
+        return [], "all queries are equally frequent"
+    low, high = np.quantile(known, [_TAIL, _HEAD])
+    inside = values >= high if slice == "head" else values <= low
+    if low == high:  # many queries share the middle frequency
+        inside = values > low if slice == "head" else values < high
+    if not inside.any():
+        return [], f"no query is in the {slice}"
+    column = metric.name
+    return [
+        replace(
+            metric,
+            name=f"{column}/{slice}",
+            about=f"{metric.about}, {slice} queries",
+            statistic=lambda columns: mean_statistic(np.where(inside, columns[column], np.nan)),
+        )
+    ], ""
+
+
+def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:
+    wanted = _wanted(want, metric)
+    change = _change(comparison)
+    return ScoreLine(
+        part=want.part,
+        metric=metric.name,
+        wanted=wanted,
+        expected=_expected(want, metric),
+        baseline=comparison.baseline,
+        candidate=comparison.candidate,
+        delta=comparison.delta,
+        interval=comparison.interval,
+        change=change,
+        reading=_reading(want, wanted, change, comparison),
+        examples=comparison.examples,
+        higher_is_better=metric.higher_is_better,
+        decides=want.decides,
+        digits=_digits(metric, comparison),
+        reason=comparison.reason,
+    )
+
+
+def _digits(metric: Metric, comparison: Comparison) -> int:
+    """Behind the point: few where there are many before it, as in a perplexity of a thousand."""
+    large = max(abs(value) for value in (comparison.baseline or 0.0, comparison.candidate or 0.0)) >= _LARGE
+    return min(1, metric.digits) if large else metric.digits
+
+
+def _unknown(want: _Want, name: str, why: str) -> ScoreLine:
+    return ScoreLine(
+        part=want.part,
+        metric=name,
+        wanted="kept" if want.how == "keep" else "free",
+        expected="must not fall" if want.how == "keep" else "should improve",
+        baseline=None,
+        candidate=None,
+        delta=None,
+        interval=None,
+        change="unknown",
+        reading="UNKNOWN",
+        examples=0,
+        higher_is_better=True,
+        decides=want.decides,
+        reason=why,
+    )
+
+
+def _wanted(want: _Want, metric: Metric) -> Wanted:
+    if want.how == "improve":
+        return "rise" if metric.higher_is_better else "fall"
+    return "kept" if want.how == "keep" else "free"
+
+
+def _expected(want: _Want, metric: Metric) -> str:
+    good, bad = ("rise", "fall") if metric.higher_is_better else ("fall", "rise")
+    return {"improve": f"should {good}", "keep": f"must not {bad}", "free": f"need not {good}"}[want.how]
+
+
+def _change(comparison: Comparison) -> Literal["rose", "fell", "no clear change", "unknown"]:
+    if comparison.delta is None or comparison.interval is None:
+        return "unknown"
+    low, high = comparison.interval
+    return "rose" if low > 0 else "fell" if high < 0 else "no clear change"
+
+
+_KEPT: dict[Label, Reading] = {
+    "PASS": "AS_EXPECTED",
+    "AT_RISK": "AT_RISK",
+    "REGRESSION": "LOST",
+    "INCONCLUSIVE": "NOT_SHOWN",
+    "INVALID": "UNKNOWN",
+}
+
+
+def _reading(want: _Want, wanted: Wanted, change: str, comparison: Comparison) -> Reading:
+    if change == "unknown":
+        return "UNKNOWN"
+    if want.how == "free":
+        return "NO_DEMAND"
+    if want.how == "keep":
+        return _KEPT[comparison.label]
+    if change == "no clear change":
+        return "NOT_SHOWN"
+    return "AS_EXPECTED" if change == {"rise": "rose", "fall": "fell"}[wanted] else "CONTRARY"
+
+
+# --- all lines together ------------------------------------------------------------------------------------------
+
+
+def label(lines: Sequence[ScoreLine]) -> Label:
+    """REGRESSION where something is lost or the main change went the wrong way; INCONCLUSIVE where the main change, or
+    that something is kept, is not shown; AT_RISK where anything else went the wrong way or nearly; else PASS.
+
+    A thing to keep that was not measured is a line of its own, and not held against the model.
+    """
+    readings = {line.reading for line in lines}
+    main = [line.reading for line in lines if line.decides]
+    if "LOST" in readings or "CONTRARY" in main:
+        return "REGRESSION"
+    if not main or set(main) & {"NOT_SHOWN", "UNKNOWN"}:
+        return "INCONCLUSIVE"
+    if any(line.wanted == "kept" and line.reading == "NOT_SHOWN" for line in lines):
+        return "INCONCLUSIVE"
+    return "AT_RISK" if readings & {"CONTRARY", "AT_RISK"} else "PASS"
+
+
+def looks_like(lines: Sequence[ScoreLine]) -> Literal["mlm", "contrastive", "both"] | None:
+    """By what got better: the language (pseudo-perplexity), the search (nDCG), both or neither."""
+    language = any(improved(line) for line in lines if "pseudo_perplexity" in line.metric)
+    search = any(improved(line) for line in lines if line.metric.startswith("ndcg@") and "/" not in line.metric)
+    if language and search:
+        return "both"
+    return "mlm" if language else "contrastive" if search else None
+
+
+def improved(line: ScoreLine) -> bool:
+    return line.change == ("rose" if line.higher_is_better else "fell")
+
+
+_TRAINING = {"mlm": "MLM training on domain text", "contrastive": "contrastive training"}
+_SUCH = {"mlm": "domain adaptation by MLM", "contrastive": "task adaptation by contrastive training", "both": "both"}
+
+
+def paragraph(adaptation: Adaptation, lines: Sequence[ScoreLine]) -> str:
+    """What happened, in a few sentences."""
+    by = {reading: [line for line in lines if line.reading == reading] for reading in _SENTENCES}
+    told = [sentence.format(_list(by[reading])) for reading, sentence in _SENTENCES.items() if by[reading]]
+    told += [_tail(lines)] if _tail(lines) else []
+    looks = looks_like(lines)
+    so = (
+        f"By what improved, this looks like {_SUCH[looks]}" if looks else "Neither the language nor the search improved"
+    )
+    if looks in ("mlm", "contrastive") and looks != adaptation:
+        so += f", not like what was asked about ({_SUCH[adaptation]})"
+    return f"After {_TRAINING[adaptation]}: " + " ".join([*told, f"{so}."])
+
+
+_SENTENCES: dict[Reading, str] = {
+    "AS_EXPECTED": "As it should be: {}.",
+    "CONTRARY": "Against expectation: {}.",
+    "LOST": "Lost, and must not be: {}.",
+    "AT_RISK": "At risk: {}.",
+    "NOT_SHOWN": "Not shown by these data: {}.",
+    "NO_DEMAND": "Without a demand: {}.",
+    "UNKNOWN": "Not measured: {}.",
+}
+
+
+def _list(lines: Sequence[ScoreLine]) -> str:
+    return "; ".join(_tell(line) for line in lines)
+
+
+def _tell(line: ScoreLine) -> str:
+    if line.delta is None or line.baseline is None or line.candidate is None:
+        return f"{line.metric} ({line.reason})"
+    told = f"{line.metric} {line.baseline:.{line.digits}f} → {line.candidate:.{line.digits}f}"
+    if line.interval is None:
+        return told
+    low, high = line.interval
+    return f"{told} ({line.delta:+.{line.digits}f}, {low:+.{line.digits}f} to {high:+.{line.digits}f})"
+
+
+def _tail(lines: Sequence[ScoreLine]) -> str:
+    """Whether frequent queries gained what rare ones lost."""
+    head = next((line for line in lines if line.metric.endswith("/head")), None)
+    tail = next((line for line in lines if line.metric.endswith("/tail")), None)
+    if head is None or tail is None or tail.reading not in ("LOST", "AT_RISK"):
+        return ""
+    return "Frequent queries gained at the cost of rare ones." if head.change == "rose" else "Rare queries lost."

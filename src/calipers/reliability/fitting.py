@@ -1,0 +1,239 @@
+"""From vectors and judgements to the maps, detectors and thresholds of a trust score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import DataError, InvalidOutput, RequestError, name_some
+from calipers.metrics import assessment, calibration, codecs, geometry, neighbours
+from calipers.metrics import trust as metrics
+from calipers.metrics.assessment import Assessment, Detection
+from calipers.metrics.calibration import Map
+from calipers.metrics.codecs import Codec
+from calipers.metrics.trust import Parts
+from calipers.reliability.records import METHODS, Detector, Floats, Method, Thresholds
+
+_EVEN = 0.5  # below it a relevant result is less likely than not
+_BACKGROUND = 1000  # documents that stand in for queries where there are none
+_ANSWER, _FALL_BACK = 0.25, 0.025  # quantiles of R_q where nothing is calibrated
+_ACTS = 0.8  # a detector decides where the whole interval of its AUROC is above this
+LEAST = 3  # documents
+LEAST_QUERIES = 40  # that set thresholds on R_q: 2.5 % of fewer are not even one
+
+Qrels = Sequence[Mapping[str, float]] | Mapping[str, Mapping[str, float]]
+_SHAPE = "qrels are a mapping, document id → grade, for each query in order, or query id → such a mapping"
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A corpus, and queries with their neighbours in it, int64[q, k], and their parts."""
+
+    corpus: NDArray[Any]
+    queries: NDArray[Any] | None
+    codec: Codec
+    k: int
+    seed: int
+    rows: NDArray[np.int64]
+    parts: Parts
+
+    def parts_of(self, queries: NDArray[Any]) -> Parts:
+        rows = neighbours.nearest(queries, self.corpus, self.k)[1]
+        return metrics.parts_in(queries, self.corpus, rows, self.codec)
+
+
+def look_around(corpus: NDArray[Any], queries: NDArray[Any] | None, codec: Codec, *, k: int, seed: int) -> Known:
+    """Finds the neighbours. Where there are no queries, a sample of the documents asks, each for others than itself."""
+    own = None if queries is not None else np.sort(geometry.sample(len(corpus), _BACKGROUND, seed=seed))
+    asking = corpus[own] if queries is None else queries
+    rows = neighbours.nearest(asking, corpus, k, own=own)[1]
+    return Known(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
+
+
+def check(
+    corpus: NDArray[Any],
+    queries: NDArray[Any] | None,
+    odd: Mapping[str, NDArray[Any]],
+    *,
+    codec: str,
+    k: int,
+    error: float,
+    method: str,
+) -> None:
+    if codec not in codecs.CODECS:
+        raise RequestError(f"there is no codec {codec!r}: expected {', '.join(codecs.CODECS)}")
+    if k < 2:
+        raise RequestError(f"--k must be at least 2, found {k}: one neighbour has nothing to agree with")
+    if not 0 < error < 1:
+        raise RequestError(f"--error must lie between 0 and 1, found {error:g}")
+    if method not in METHODS:
+        raise RequestError(f"there is no map {method!r}: expected {' or '.join(METHODS)}")
+    if corpus.ndim != 2 or len(corpus) < LEAST:
+        raise DataError(f"a trust score needs a corpus of at least {LEAST} vectors, found {list(corpus.shape)}")
+    sides = {"documents": corpus, **({} if queries is None else {"queries": queries}), **odd}
+    for what, vectors in sides.items():
+        _refuse_dead(what, vectors, corpus.shape[1])
+    if not np.ptp(corpus, axis=0).any():
+        raise InvalidOutput(
+            f"INVALID: the vectors of all {len(corpus)} documents are the same, so that none is nearer than another",
+            [str(row) for row in range(len(corpus))],
+        )
+
+
+def _refuse_dead(what: str, vectors: NDArray[Any], dimensions: int) -> None:
+    if vectors.ndim != 2 or vectors.shape[1] != dimensions:
+        raise DataError(f"the vectors of {what} are {list(vectors.shape)}: expected [n, {dimensions}] as in the corpus")
+    length = geometry.norms(vectors)
+    dead = np.flatnonzero(~np.isfinite(length) | (length == 0))
+    if len(dead):
+        raise InvalidOutput(
+            f"INVALID: the vectors of {len(dead)} of {len(vectors)} {what} are zero or hold NaN or infinite numbers "
+            f"(the first is number {dead[0]})",
+            [str(row) for row in dead],
+        )
+
+
+def labels_of(
+    known: Known,
+    labels: NDArray[Any] | None,
+    qrels: Qrels | None,
+    ids: Sequence[str] | None,
+    query_ids: Sequence[str] | None = None,
+) -> Floats | None:
+    """float64[q], as `labels` of Trust.fit; None where there are neither labels nor judgements."""
+    if labels is None and qrels is None:
+        return None
+    if labels is not None and qrels is not None:
+        raise RequestError("labels and qrels exclude each other: give one of them")
+    count = 0 if known.queries is None else len(known.queries)
+    grades = None if qrels is None else _in_order(qrels, query_ids, count)
+    told = len(labels) if labels is not None else len(grades or ())
+    if told != count:
+        raise DataError(f"{count} queries have {told} labels or judgements: expected one each")
+    if labels is not None or grades is None:
+        return _zero_or_one(np.asarray(labels, np.float64))
+    if ids is None or len(ids) != len(known.corpus):
+        raise DataError(f"judgements need an id for each of {len(known.corpus)} documents, found {len(ids or ())}")
+    _refuse_strangers(grades, ids)
+    return metrics.success(known.rows, grades, ids)
+
+
+def _in_order(qrels: Qrels, query_ids: Sequence[str] | None, count: int) -> list[Mapping[str, float]]:
+    """A mapping for each query; an empty one, which nobody judged, for a query that a mapping by id does not hold."""
+    found: list[Any] = [] if isinstance(qrels, Mapping) else list(qrels)
+    if isinstance(qrels, Mapping):
+        if query_ids is None:
+            raise RequestError("qrels by query id say nothing about the order of the vectors: give query_ids= as well")
+        if len(query_ids) != count:
+            raise DataError(f"{count} queries have {len(query_ids)} query_ids: expected one each")
+        found = [qrels.get(id, {}) for id in query_ids]
+        if count and not any(found):
+            raise DataError(
+                f"qrels judge none of the queries: they have {name_some(list(map(str, qrels)), 3) or 'none'}, "
+                f"and query_ids {name_some(list(map(str, query_ids)), 3)}"
+            )
+    strange = next((grades for grades in found if not isinstance(grades, Mapping)), None)
+    if strange is not None:
+        raise RequestError(f"{_SHAPE}; found {type(strange).__name__} instead of document id → grade")
+    return found
+
+
+def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) -> None:
+    judged = {document: None for grades in qrels for document in grades}
+    if judged and not judged.keys() & set(ids):
+        raise DataError(
+            f"the corpus holds none of the {len(judged)} judged documents: qrels have "
+            f"{name_some(list(map(str, judged)), 3)}, and corpus_ids {name_some(list(map(str, ids)), 3)}"
+        )
+
+
+def _zero_or_one(labels: Floats) -> Floats:
+    strange = labels[np.isfinite(labels) & (labels != 0) & (labels != 1)]
+    if len(strange):
+        raise DataError(f"labels are 0, 1 or NaN, found {strange[0]:g}")
+    return labels
+
+
+def judge(known: Known, labels: Floats | None, folds: int) -> Assessment | None:
+    return None if labels is None else assessment.assess(known.parts, labels, folds=folds, seed=known.seed)
+
+
+def maps(known: Known, labels: Floats | None, judged: Assessment | None) -> dict[str, Map]:
+    """Fitted on all judged queries; none where they do not allow it."""
+    if labels is None or judged is None or judged.reason:
+        return {}
+    rows = np.flatnonzero(known.parts.known & np.isfinite(labels))
+    fitted = calibration.fit_stacked(known.parts.take(rows).features, labels[rows], seed=known.seed)
+    return {"logistic": fitted.logistic, "isotonic": fitted.isotonic}
+
+
+def thresholds(known: Known, judged: Assessment | None, method: Method, error: float) -> Thresholds:
+    """By a wished error rate where there are judgements; by what is usual on this corpus where there are none."""
+    if judged is None or judged.reason:
+        return _usual(known, judged.reason if judged else None)
+    risk = judged.risks[method]
+    answer = risk.at(error)
+    if answer is None:
+        why = f"no threshold keeps the failures among at least {risk.least(error)} answered queries at {error:.0%}"
+        return Thresholds("probability", None, _EVEN, f"{why}; below {_EVEN} a failure is likelier than not")
+    why = (
+        f"of {judged.count} judged queries (out of fold) {risk.covered(answer):.0%} are answered, with at most "
+        f"{error:.0%} failures; below {_EVEN} a failure is likelier than not"
+    )
+    return Thresholds("probability", answer, min(_EVEN, answer), why)
+
+
+def _usual(known: Known, reason: str | None) -> Thresholds:
+    usable = known.parts.reliability[known.parts.known]
+    if known.queries is not None and len(usable) < LEAST_QUERIES:
+        given = "1 query" if len(usable) == 1 else f"{len(usable)} queries"
+        few = f"{given} given: fewer than {LEAST_QUERIES} set no thresholds"
+        alone = look_around(known.corpus, None, known.codec, k=known.k, seed=known.seed)
+        return _usual(alone, f"{reason}; {few}" if reason else few)
+    low, high = np.quantile(usable, [_FALL_BACK, _ANSWER])
+    who = f"{len(usable)} documents asked as queries" if known.queries is None else f"{len(usable)} queries"
+    why = (
+        f"not calibrated: R_q is no probability; {1 - _ANSWER:.0%} of {who} are answered and {_FALL_BACK:.1%} fall back"
+    )
+    return Thresholds("reliability", float(high), float(low), f"{why} ({reason})" if reason else why)
+
+
+def detect(known: Known, odd: Mapping[str, NDArray[Any]], folds: int) -> list[Detection]:
+    if odd and known.queries is None:
+        raise RequestError("odd queries are told from real ones: give the vectors of real queries as well")
+    return [
+        assessment.detect(kind, known.parts_of(vectors), known.parts, folds=folds, seed=known.seed)
+        for kind, vectors in odd.items()
+    ]
+
+
+def detectors(found: Sequence[Detection]) -> dict[str, Detector]:
+    return {d.kind: Detector(d.map, d.threshold, acts(d)) for d in found if d.map}
+
+
+def acts(found: Detection) -> bool:
+    """Whether a detector may decide: the whole interval of its AUROC is above 0.8."""
+    return found.auroc.interval is not None and found.auroc.interval[0] > _ACTS
+
+
+def report(judged: Assessment | None, found: Sequence[Detection]) -> dict[str, Any]:
+    return {
+        "calibration": assessment.summary(judged) if judged else None,
+        "detectors": [
+            {
+                "kind": d.kind,
+                "queries": d.count,
+                "real_queries": d.real,
+                **{key: vars(getattr(d, key)) for key in ("auroc", "by_reliability", "by_top_score")},
+                "threshold": d.threshold,
+                "found": d.found,
+                "acts": acts(d),
+                "reason": d.reason,
+            }
+            for d in found
+        ],
+    }

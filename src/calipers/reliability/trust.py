@@ -1,0 +1,154 @@
+"""Trust: fitted once on a corpus, kept in one file, asked for every query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import RequestError
+from calipers.metrics import calibration, codecs
+from calipers.metrics import trust as metrics
+from calipers.metrics.calibration import Map
+from calipers.metrics.codecs import Codec
+from calipers.metrics.trust import Parts
+from calipers.reliability import file, fitting
+from calipers.reliability.records import AT_MOST_HEDGE, DECISIONS, Bools, Detector, Floats, Method, Scores, Thresholds
+
+_DECISIONS = np.array(DECISIONS)
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """A codec, maps to a probability, detectors and thresholds. With the method "isotonic" that map reads what the
+    logistic one says.
+
+    `report` holds what the calibration found, in numbers and sentences; `about` where it came from.
+    """
+
+    codec: Codec
+    k: int
+    thresholds: Thresholds
+    method: Method = "logistic"
+    maps: Mapping[str, Map] = field(default_factory=dict)
+    detectors: Mapping[str, Detector] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def fit(
+        cls,
+        corpus_vectors: NDArray[Any],
+        *,
+        query_vectors: NDArray[Any] | None = None,
+        labels: NDArray[Any] | None = None,
+        qrels: fitting.Qrels | None = None,
+        query_ids: Sequence[str] | None = None,
+        corpus_ids: Sequence[str] | None = None,
+        odd: Mapping[str, NDArray[Any]] | None = None,
+        codec: str = "int8",
+        k: int = metrics.K,
+        error: float = 0.1,
+        method: Method = "logistic",
+        folds: int = calibration.FOLDS,
+        seed: int = 42,
+        about: Mapping[str, str] | None = None,
+    ) -> Trust:
+        """From vectors float[n, d] of a corpus; to calibrate, from those of queries with `labels` or `qrels` as well.
+
+        `labels` float[q]: 1 where a relevant result is among the k nearest documents, 0 where none is, NaN where nobody
+        knows. `qrels`, with `corpus_ids`: for each query in order a mapping, document id → grade (from 1 on relevant),
+        or, with `query_ids`, query id → such a mapping, as BEIR has it; a query that it does not hold is not judged.
+        Fewer than 40 queries set no thresholds on R_q: documents do then. Vectors that are all the same are INVALID.
+        `error` is the share of failures that may be among what is answered. `odd` are vectors of queries that deserve
+        no answer, by kind ("gibberish", "out_of_domain", "vague", …): each kind gets a detector against the queries.
+        """
+        fitting.check(corpus_vectors, query_vectors, odd or {}, codec=codec, k=k, error=error, method=method)
+        fitted = codecs.fit(codec, corpus_vectors, seed=seed)
+        known = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed)
+        right = fitting.labels_of(known, labels, qrels, corpus_ids, query_ids)
+        judged = fitting.judge(known, right, folds)
+        found = fitting.detect(known, odd or {}, folds)
+        return cls(
+            codec=fitted,
+            k=k,
+            thresholds=fitting.thresholds(known, judged, method, error),
+            method=method,
+            maps=fitting.maps(known, right, judged),
+            detectors=fitting.detectors(found),
+            report=fitting.report(judged, found),
+            about=dict(about or {}),
+        )
+
+    @property
+    def calibrated(self) -> bool:
+        return bool(self.maps)
+
+    def score(
+        self, query_vectors: NDArray[Any], neighbour_vectors: NDArray[Any], *, known: Bools | None = None
+    ) -> Scores:
+        """From float[q, d] and float[q, k, d]: the nearest documents of each query, in any order.
+
+        `known` bool[q, k] is False where a query has fewer. What cannot be scored (NaN, a zero vector) falls back.
+        """
+        d, asked, given = self.codec.dimensions, query_vectors.shape, neighbour_vectors.shape
+        if len(asked) != 2 or len(given) != 3 or asked[1] != d or given[::2] != asked:
+            raise RequestError(
+                f"this trust score takes queries [q, {d}] and their neighbours [q, k, {d}], "
+                f"found {list(asked)} and {list(given)}"
+            )
+        if known is not None and known.shape != given[:2]:
+            raise RequestError(
+                f"'known' has the shape {list(known.shape)}: expected {list(given[:2])}, as the neighbours"
+            )
+        return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, known=known))
+
+    def score_in(self, query_vectors: NDArray[Any], corpus: NDArray[Any], rows: NDArray[np.int64]) -> Scores:
+        """The same where the neighbours are rows of a corpus, int64[q, k], -1 for none."""
+        return self.judge(metrics.parts_in(query_vectors, corpus, rows, self.codec))
+
+    def judge(self, parts: Parts) -> Scores:
+        """From parts to probability, oddities and decision."""
+        features = parts.features if self.maps or self.detectors else np.empty((0, 0))
+        probability = np.full(len(parts), np.nan)
+        if self.calibrated:
+            probability = self.maps["logistic"](features)
+            if self.method == "isotonic":
+                probability = self.maps["isotonic"](probability)
+        odd = {kind: detector.map(features) >= detector.threshold for kind, detector in self.detectors.items()}
+        return Scores(parts, probability, odd, self._decide(parts, probability, odd))
+
+    def _decide(self, parts: Parts, probability: Floats, odd: Mapping[str, Bools]) -> NDArray[np.str_]:
+        score = probability if self.thresholds.on == "probability" else parts.reliability
+        level = (score >= self.thresholds.fall_back).astype(np.intp)
+        if self.thresholds.answer is not None:
+            level += (score >= self.thresholds.answer) & (level > 0)
+        for kind, called in odd.items():
+            if self.detectors[kind].acts:
+                level = np.where(called, np.minimum(level, int(kind in AT_MOST_HEDGE)), level)
+        return _DECISIONS[level]
+
+    def reason(self, scores: Scores, row: int) -> str:
+        """Why this query got its decision, in words."""
+        calibrated = self.thresholds.on == "probability"
+        value = float((scores.probability if calibrated else scores.parts.reliability)[row])
+        if not math.isfinite(value):
+            return "there is no score: it has fewer than two neighbours, or a vector without a direction"
+        name = "the probability of a relevant result" if calibrated else "R_q"
+        told = f"{name} is {value:.3f} ({self.thresholds})"
+        called = [kind for kind, flags in scores.odd.items() if flags[row] and self.detectors[kind].acts]
+        return f"it looks {' and '.join(called).replace('_', ' ')}; {told}" if called else told
+
+    def save(self, path: Path | str) -> None:
+        """One safetensors file with a JSON header; moved in place when it is whole."""
+        file.write(Path(path).expanduser(), **{name: getattr(self, name) for name in self.__dataclass_fields__})
+
+    @classmethod
+    def load(cls, path: Path | str) -> Trust:
+        """Nothing in the file is executed; what does not fit is refused with one sentence."""
+        return cls(**file.read(Path(path).expanduser()))

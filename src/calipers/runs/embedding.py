@@ -1,0 +1,257 @@
+"""Files and a model to a Space: every text is embedded once, and searched once, for all layers of a diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers import models
+from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError
+from calipers.data import corpora
+from calipers.metrics import geometry
+from calipers.models import ModelOptions
+from calipers.runs import directions, space
+from calipers.runs import key as cache
+from calipers.runs.space import Space, Texts
+from calipers.runs.vector_cache import CachedEncoder, VectorCache
+from calipers.shop import read_words
+from calipers.shop.products import Noticing, Products
+from calipers.tasks import retrieval
+from calipers.tasks.search import WINDOW, exact_search
+
+_EMBEDDING = ("core/models.py", "models")  # what of ours can change a vector
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is read, by file or folder. `source` says split, samples (of queries), seed and shuffle."""
+
+    dataset: str | None = None
+    corpus: str | None = None
+    queries: str | None = None
+    qrels: str | None = None
+    pairs: str | None = None
+    pairs_above: float | None = None
+    terms: str | None = None
+    paraphrases: str | None = None
+    entities: str | None = None
+    out_of_domain: str | None = None
+    sts: str | None = None
+    attributes: tuple[str, ...] = ()  # files of words for the layer attributes
+    source: DataSource = field(default_factory=lambda: DataSource(path=""))
+
+    @property
+    def has_no_texts(self) -> bool:
+        return not (self.dataset or self.corpus or self.queries or self.qrels or self.pairs)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How texts are embedded and searched. `depth` are the results of a query that are kept."""
+
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    rerank: str | None = None
+    rerank_k: int = 100
+    depth: int = 100
+
+
+@dataclass(frozen=True)
+class Material:
+    """What was read."""
+
+    dataset: Dataset
+    pairs: corpora.Pairs | None
+    terms: tuple[str, ...]
+    groups: corpora.Groups | None
+    notes: tuple[str, ...]
+    esci: bool
+    entities: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()  # queries that the corpus has no answer to
+    products: Products | None = None
+
+    def counts(self) -> dict[str, int]:
+        judged = sum(len(grades) for grades in self.dataset.columns["qrels"])
+        found = {"documents": len(self.dataset.tables["corpus"]), "queries": len(self.dataset), "judgements": judged}
+        found["pairs"] = len(self.pairs) if self.pairs else 0
+        found["terms"] = len(self.terms)
+        found["paraphrase_groups"] = len(self.groups.ids) if self.groups else 0
+        for name in ("judged_documents_missing", "judged_queries_missing"):
+            found[name] = int(self.dataset.counts.get(name, 0))
+        return found
+
+
+def read(inputs: Inputs, *, products: bool = False) -> Material:
+    """All inputs. Without a corpus the texts of the pairs are one. Columns are noticed only for `products`."""
+    notes: list[str] = []
+    noticing = Noticing(read_words(inputs.attributes), expected=bool(inputs.attributes)) if products else None
+    pairs = corpora.load_pairs(inputs.pairs, above=inputs.pairs_above) if inputs.pairs else None
+    if pairs and pairs.above is not None:
+        notes.append(f"{len(pairs)} of {pairs.read} pairs have a score from {pairs.above:g} on and count as positive")
+    own = inputs.dataset or inputs.corpus or inputs.queries or inputs.qrels
+    if pairs and not own:
+        dataset = corpora.from_texts([*pairs.left, *pairs.right], str(inputs.pairs))
+        notes.append(f"there is no corpus: the {dataset.counts['documents']:g} texts of the positive pairs are taken")
+    else:
+        dataset = corpora.load(
+            dataset=inputs.dataset,
+            corpus=inputs.corpus,
+            queries=inputs.queries,
+            qrels=inputs.qrels,
+            source=inputs.source,
+            notice=noticing.notice if noticing else None,
+        )
+    notes += _absent(dataset, inputs)
+    again = dataset.tables["corpus"].read_again
+    return Material(
+        dataset=dataset,
+        pairs=pairs,
+        terms=corpora.load_terms(inputs.terms) if inputs.terms else (),
+        groups=corpora.load_paraphrases(inputs.paraphrases) if inputs.paraphrases else None,
+        notes=tuple(notes),
+        esci=corpora.has_esci_labels(inputs.dataset, inputs.qrels),
+        entities=corpora.load_terms(inputs.entities) if inputs.entities else (),
+        foreign=corpora.load_terms(inputs.out_of_domain) if inputs.out_of_domain else (),
+        products=noticing.finish(again) if noticing and again else None,
+    )
+
+
+def _absent(dataset: Dataset, inputs: Inputs) -> list[str]:
+    """A sentence for judged documents that the corpus lacks, and for judged queries that the queries lack."""
+    where = inputs.qrels or inputs.dataset
+    told = corpora.tell_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
+    if queries := int(dataset.counts.get("judged_queries_missing", 0)):
+        told.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
+    return told
+
+
+def nothing() -> Material:
+    """No texts at all, where no layer reads any."""
+    return Material(corpora.from_texts([], "none"), None, (), None, (), esci=False)
+
+
+NOWHERE = Space(Texts((), [], np.empty((0, 0), np.float32)))
+
+
+def load_encoder(
+    model: str | Model, material: Material, asking: Asking, vectors: VectorCache | None
+) -> tuple[CachedEncoder, Encoder]:
+    return open_encoder(model, text_ids(material), asking.model_options, vectors)
+
+
+def open_encoder(
+    model: str | Model, ids: Mapping[str, Sequence[str]], options: ModelOptions, vectors: VectorCache | None
+) -> tuple[CachedEncoder, Encoder]:
+    """A model whose vectors are kept in `vectors`, and the model itself. `ids` say under which names stored vectors of
+    a text may be found."""
+    identity = None
+    if isinstance(model, str):
+        source = models.find(model)
+        loaded: Any = models.load(source, options, "encode")
+        facts = models.identity.identity(source, options, "encode") if vectors else None
+        identity = cache.canonical([facts, cache.code_version(_EMBEDDING)]) if facts else None
+    else:
+        loaded = model
+    if hasattr(loaded, "bind"):
+        loaded = loaded.bind(ids)
+    return CachedEncoder(loaded, identity, vectors), loaded
+
+
+def text_ids(material: Material) -> dict[str, list[str]]:
+    """Vectors may be stored under `ID/query`, `ID/document`, `ID/1` and `ID/2` (the two sides of a pair)."""
+    known = {text: list(ids) for text, ids in retrieval.text_ids(material.dataset).items()}
+    if pairs := material.pairs:
+        for side, texts in (("1", pairs.left), ("2", pairs.right)):
+            for id, text in zip(pairs.ids, texts, strict=True):
+                known.setdefault(text, []).append(f"{id}/{side}")
+    return known
+
+
+def embed(encoder: CachedEncoder, material: Material, asking: Asking, progress: Progress) -> Space:
+    """The space: corpus, queries, pairs and paraphrases with their vectors."""
+    dataset = material.dataset
+    wanted = retrieval.RetrievalOptions(query_prompt=asking.query_prompt, passage_prompt=asking.passage_prompt)
+    query_prompt, passage_prompt = retrieval.prompts(encoder.info, wanted)
+    corpus = dataset.tables["corpus"]
+
+    def texts(ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
+        return Texts(tuple(ids), values, encoder.encode(values, prompt=prompt, progress=progress), prompt)
+
+    space = Space(
+        corpus=texts(corpus.ids, corpus.columns["text"], passage_prompt),
+        queries=texts(dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
+        qrels=dataset.columns["qrels"],
+        pairs=_pairs(encoder, material.pairs, progress) if material.pairs else None,
+        terms=material.terms,
+        paraphrases=_groups(encoder, material.groups, query_prompt, progress) if material.groups else None,
+        products=material.products,
+        foreign=material.foreign,
+    )
+    directions.refuse(space)
+    return space
+
+
+def _pairs(encoder: CachedEncoder, pairs: corpora.Pairs, progress: Progress) -> space.Pairs:
+    left, right = (encoder.encode(side, progress=progress) for side in (pairs.left, pairs.right))
+    return space.Pairs(pairs.ids, left, right)
+
+
+def _groups(encoder: CachedEncoder, groups: corpora.Groups, prompt: str | None, progress: Progress) -> space.Groups:
+    flat = [text for texts in groups.texts for text in texts]
+    ids = [f"{id}/{i}" for id, texts in zip(groups.ids, groups.texts, strict=True) for i in range(len(texts))]
+    vectors = encoder.encode(flat, prompt=prompt, progress=progress)
+    which = np.repeat(np.arange(len(groups.ids)), [len(texts) for texts in groups.texts])
+    return space.Groups(groups.ids, Texts(tuple(ids), flat, vectors, prompt), which)
+
+
+# --- searching ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _SpaceSearch:
+    """The search task's first stage, answered from vectors in hand. What has no direction finds nothing, and is never
+    found."""
+
+    space: Space
+    info: ModelInfo
+
+    def search(
+        self, queries: Any, documents: Any, k: int, *, progress: Progress = SILENT
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        found = directions.directed(self.space)
+        assert found.space.queries is not None
+        vectors = found.space.corpus.vectors
+        windows = (geometry.unit(vectors[start : start + WINDOW]) for start in range(0, len(vectors), WINDOW))
+        scores, rows = exact_search(geometry.unit(found.space.queries.vectors), windows, k)
+        return _among_all(scores, found.queries, len(queries), 0.0), _among_all(
+            found.documents[rows], found.queries, len(queries), -1
+        )
+
+
+def _among_all(values: NDArray[Any], rows: NDArray[np.int64], size: int, missing: float) -> NDArray[Any]:
+    """[m, k], one row for each of `rows`, as [size, k]."""
+    found = np.full((size, values.shape[1]), missing, values.dtype)
+    found[rows] = values
+    return found
+
+
+def search(space: Space, info: ModelInfo, material: Material, asking: Asking, progress: Progress) -> Space:
+    """The space with what the search task finds in it: the first stage, and the second with a reranker."""
+    if space.queries is None:
+        if asking.rerank:
+            raise RequestError("--rerank orders the results of queries: give --queries, or a --dataset")
+        return space
+    progress.start("Searching", 0)
+    options = retrieval.RetrievalOptions(top_k=asking.depth, rerank_k=asking.rerank_k)
+    stage: Any = _SpaceSearch(space, info)
+    if asking.rerank:
+        scorer: Any = models.load(
+            models.find(asking.rerank), ModelOptions(threads=asking.model_options.threads), "score"
+        )
+        stage = retrieval.TwoStage(stage, scorer)
+    return replace(space, searched=retrieval.run(stage, material.dataset, options, progress))

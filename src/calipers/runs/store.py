@@ -1,0 +1,274 @@
+"""Results kept on disk: one SQLite file for the facts, one parquet file beside it for each run's outcomes.
+
+A run's outcomes are written to a temporary name and moved in place inside the transaction whose commit makes the run
+exist. A process killed at any moment leaves a whole store. SQLite's rollback journal is used:
+its write-ahead log needs a newer SQLite than many machines have to be safe with several writers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
+
+_WAIT = 30.0  # seconds to wait for another process that writes
+
+
+def default_folder() -> Path:
+    """CALIPERS_STORE, or the place where this system keeps a user's data."""
+    if chosen := os.environ.get("CALIPERS_STORE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "calipers"
+
+
+class Store:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+
+    def check_writable(self) -> None:
+        """Fail now, not after an hour of inference."""
+        with self._open(create=True) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                database.rollback()
+            except sqlite3.OperationalError as error:
+                raise RequestError(f"the store in {self.folder} cannot be written: {error}") from error
+
+    def save(self, result: Result, key: str | None = None) -> None:
+        """`key` says what question the run answers (see `calipers.runs.key`), so that `find` may answer it again."""
+        with self._open(create=True) as database:
+            try:
+                metric, value = next(iter(result.metrics.items()))
+                with database:
+                    database.execute(
+                        "INSERT INTO runs (run_id, created, task, model_id, dataset, examples, metric, value, facts, "
+                        "cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            result.run_id,
+                            result.created,
+                            result.task,
+                            result.model.model_id,
+                            result.dataset.path,
+                            len(result.outcomes),
+                            metric,
+                            value,
+                            json.dumps(_facts(result), allow_nan=False),
+                            key,
+                        ),
+                    )
+                    # Inside the transaction: a repeated id is refused before its file is touched.
+                    _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
+            except (OSError, sqlite3.Error, ValueError, TypeError) as error:
+                raise RequestError(f"the run could not be stored in {self.folder}: {error}") from error
+
+    def find(self, key: str) -> Result | None:
+        """The newest run that was saved under the key and can still be read; None where there is none."""
+        if not self._database.exists():
+            return None
+        with self._open() as database:
+            rows = database.execute(
+                "SELECT run_id FROM runs WHERE cache_key = ? ORDER BY created DESC, run_id DESC", (key,)
+            ).fetchall()
+        for (run_id,) in rows:
+            # A run that was removed meanwhile, or whose file is gone, is not an answer: the model will be asked.
+            with suppress(RequestError):
+                return self.load(run_id)
+        return None
+
+    def list(self) -> list[RunLine]:
+        """Newest first."""
+        if not self._database.exists():
+            return []
+        with self._open() as database:
+            rows = database.execute(
+                "SELECT run_id, created, task, model_id, dataset, examples, metric, value FROM runs "
+                "ORDER BY created DESC, run_id DESC"
+            )
+            return [RunLine(*row) for row in rows]
+
+    def load(self, name: str) -> Result:
+        run_id = self.resolve(name)
+        with self._open() as database:
+            found = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if found is None:
+            raise RequestError(f"the run {run_id} was removed by another process")
+        facts = json.loads(found[0])
+        told = {"counts": facts.pop("counts", {}), "notes": tuple(facts.pop("outcome_notes", ()))}
+        outcomes = replace(_read_outcomes(self._outcomes_file(run_id)), **told)
+        try:
+            return _result(facts, outcomes)
+        except (KeyError, TypeError) as error:
+            raise RequestError(
+                f"the run {run_id} was written by another version of calipers, whose facts this one cannot read "
+                "(calipers eval makes it anew, calipers runs rm takes it away)"
+            ) from error
+
+    def remove(self, name: str) -> str:
+        run_id = self.resolve(name)
+        with self._open() as database, database:
+            database.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+        for file in self._outcomes_file(run_id).parent.glob(f"{run_id}.*"):
+            file.unlink(missing_ok=True)
+        return run_id
+
+    def resolve(self, name: str) -> str:
+        """A run by its id, by the beginning of it, or "latest"."""
+        known = [line.run_id for line in self.list()]
+        if name == "latest" and known:
+            return known[0]
+        found = [run_id for run_id in known if run_id == name] or [r for r in known if name and r.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise RequestError(f"{name!r} is the beginning of {len(found)} runs: {', '.join(found[:5])}")
+        raise RequestError(f"there is no run {name!r} in {self.folder} (calipers runs list)")
+
+    @property
+    def _database(self) -> Path:
+        return self.folder / "calipers.db"
+
+    def _outcomes_file(self, run_id: str) -> Path:
+        return self.folder / "outcomes" / f"{run_id}.parquet"
+
+    @contextmanager
+    def _open(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+        try:
+            if create:
+                (self.folder / "outcomes").mkdir(parents=True, exist_ok=True)
+            elif not self._database.exists():
+                raise RequestError(f"there is no store in {self.folder}")
+            database = sqlite3.connect(self._database, timeout=_WAIT)
+        except (OSError, sqlite3.Error) as error:
+            raise RequestError(f"the store in {self.folder} cannot be opened: {error}") from error
+        try:
+            _migrate(database, self._database)
+            yield database
+        except sqlite3.Error as error:
+            raise RequestError(f"{self._database} cannot be used as a store: {error}") from error
+        finally:
+            database.close()
+
+
+def _create_runs(database: sqlite3.Connection) -> None:
+    database.execute(
+        "CREATE TABLE runs (run_id TEXT PRIMARY KEY, created TEXT NOT NULL, task TEXT NOT NULL, "
+        "model_id TEXT NOT NULL, dataset TEXT NOT NULL, examples INTEGER NOT NULL, metric TEXT NOT NULL, "
+        "value REAL NOT NULL, facts TEXT NOT NULL)"
+    )
+
+
+def _add_cache_key(database: sqlite3.Connection) -> None:
+    """Runs of before have no key and are never found by one."""
+    database.execute("ALTER TABLE runs ADD COLUMN cache_key TEXT")
+    database.execute("CREATE INDEX runs_by_cache_key ON runs (cache_key)")
+
+
+# Never edited, only added to: a store of any age is brought up by running those it has not seen.
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs, _add_cache_key)
+
+
+def _migrate(database: sqlite3.Connection, path: Path) -> None:
+    try:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise RequestError(f"{path} was written by a newer Calipers (schema {version}): update Calipers to read it")
+        if version == len(MIGRATIONS):
+            return
+        database.execute("BEGIN IMMEDIATE")
+        (version,) = database.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+        for number in range(version, len(MIGRATIONS)):
+            MIGRATIONS[number](database)
+            database.execute(f"PRAGMA user_version = {number + 1}")
+        database.commit()
+    except sqlite3.Error as error:
+        raise RequestError(f"{path} cannot be used as a store: {error}") from error
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    facts = {key: value for key, value in vars(result).items() if key != "outcomes"}
+    told = {"counts": dict(result.outcomes.counts), "outcome_notes": list(result.outcomes.notes)}
+    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), **told}
+
+
+def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
+    intervals = {name: tuple(ends) if ends else None for name, ends in facts["intervals"].items()}
+    changed = {
+        "model": ModelInfo(**{**facts["model"], "notes": tuple(facts["model"].get("notes", ()))}),
+        "dataset": DataSource(**facts["dataset"]),
+        "intervals": intervals,
+        "warnings": tuple(facts["warnings"]),
+    }
+    return Result(**{**facts, **changed}, outcomes=outcomes)
+
+
+def _write_outcomes(path: Path, outcomes: Outcomes) -> None:
+    """One file for the examples, and one for each table of details beside it."""
+    for name, columns in outcomes.details.items():
+        _write_table(path.with_suffix(f".{name}.parquet"), columns)
+    examples: dict[str, Any] = {"id": outcomes.ids}
+    examples |= {f"text:{name}": texts for name, texts in outcomes.texts.items()}
+    examples |= {f"value:{name}": values for name, values in outcomes.columns.items()}
+    _write_table(path, examples)
+
+
+def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part, compression="zstd")
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read_outcomes(path: Path) -> Outcomes:
+    named = _read_table(path)
+    details = {}
+    for file in path.parent.glob(f"{path.stem}.*.parquet"):
+        details[file.stem.removeprefix(f"{path.stem}.")] = {n: _array(c) for n, c in _read_table(file).items()}
+    return Outcomes(
+        ids=tuple(named.pop("id").to_pylist()),
+        texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
+        columns={n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")},
+        details=details,
+    )
+
+
+def _array(column: Any) -> NDArray[Any]:
+    """A column of arrow as numpy has it. Not by np.asarray, for which arrow imports pandas: a second's work."""
+    import pyarrow
+
+    kind = column.type
+    if not column.num_chunks or column.null_count:
+        return np.asarray(column)
+    if pyarrow.types.is_boolean(kind):
+        return np.concatenate([np.from_dlpack(chunk.cast("uint8")) for chunk in column.chunks]).astype(np.bool_)
+    if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind):
+        return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
+    return np.array(column.to_pylist(), dtype=object) if pyarrow.types.is_string(kind) else np.asarray(column)
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:  # read_table() would import pandas too
+            table = file.read()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise RequestError(f"the outcomes in {path} cannot be read: {error}") from error
+    return {name: table[name] for name in table.column_names}

@@ -1,0 +1,179 @@
+"""Brands in texts: names in any script and spelling to one id each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from calipers.shop.text import Line, Mention, Phrases, closes, fold, normal, opens, script, squash
+
+How = Literal["name", "common", "line", "exact"]
+_LONG = 6  # letters from which a name may be split by a space: "tp link", but not "can on"
+_SEPARATORS = re.compile(r"[()（）/／,、【】\[\]]+")
+
+
+@dataclass(frozen=True)
+class _Name:
+    brand: str | None  # None: a phrase that is no brand
+    how: How = "name"
+    exact: str = ""  # the spelling that is asked for, where the case matters
+    before_digit: bool = False  # "galaxy s" of "galaxy s21"
+    not_after_number: bool = False  # the HP of "5 hp"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A brand as it was found: by its own name, or by the name of a line of its products."""
+
+    brand: str
+    is_line: bool
+
+
+@dataclass(frozen=True)
+class Brands:
+    _names: Mapping[str, tuple[_Name, ...]]  # folded spelling → who is called so
+    _ids: Mapping[str, str]  # squashed name → id, for columns
+    _company_words: frozenset[str]
+    _common_words: frozenset[str]
+    _after: tuple[str, ...]
+    _phrases: Phrases[tuple[_Name, ...]]
+
+    @classmethod
+    def from_words(cls, words: Mapping[str, Any]) -> Brands:
+        names: dict[str, tuple[_Name, ...]] = {}
+        ids: dict[str, str] = {}
+        for id, brand in words["brands"].items():
+            ids |= {squash(name): id for key in _SPELLED for name in brand.get(key, ())} | {squash(id): id}
+            for spelling, name in _entries(id, brand):
+                names[spelling] = (*names.get(spelling, ()), name)
+        return cls(
+            names,
+            ids,
+            frozenset(map(fold, words["company_words"])),
+            frozenset(map(squash, words["common_words"])),
+            tuple(map(fold, words["brand_affixes"]["after"])),
+            Phrases(names),
+        )
+
+    def find(self, line: Line) -> list[Mention[Named]]:
+        """The brands that a text names, from left to right."""
+        text = line.folded
+        first = next((place for place, c in enumerate(text) if c.isalnum()), 0)
+
+        def fits(start: int, end: int, names: tuple[_Name, ...]) -> bool:
+            return any(self._fits(line, start, end, name, first) for name in names)
+
+        found = self._phrases.find(text, fits)
+        best = ((m, next(n for n in m.what if self._fits(line, m.start, m.end, n, first))) for m in found)
+        return [Mention(m.start, m.end, Named(n.brand, n.how == "line")) for m, n in best if n.brand is not None]
+
+    def in_column(self, value: str) -> str | None:
+        """The id of the brand that a brand column names; an unknown name is an id of its own. None where it is blank.
+
+        A name that has two spellings, A-one(エーワン), is known by either.
+        """
+        return self._identify(value, self._ids)
+
+    def _identify(self, value: str, ids: Mapping[str, str]) -> str | None:
+        parts = [value, *_parts(value)]
+        for part in parts:
+            if id := ids.get(squash(part)) or ids.get(self._without_company(part)):
+                return id
+        # Two spellings: the Latin one is shown, whichever comes first.
+        return self._without_company(next((p for p in parts[1:] if p.isascii()), parts[1])) if len(parts) > 1 else None
+
+    def with_brands(self, values: Iterable[str], not_names: Iterable[str] = ()) -> Brands:
+        """The brands of a corpus besides: each value of its brand column gets an id, under all its spellings.
+
+        Values that are colour words (`not_names`, squashed) or a single letter count in columns only; ordinary words
+        count where `common` names do; names of two letters or digits only in their own case.
+        """
+        names, ids = dict(self._names), dict(self._ids)
+        refused = set(not_names)
+        # Values with two spellings come first: they say which of the single ones belong together.
+        for value in sorted(dict.fromkeys(values), key=lambda value: -len(_parts(value))):
+            id = self._identify(value, ids)
+            if id is None:
+                continue
+            for part in _parts(value):
+                key = squash(part)
+                if key in ids or key in refused or len(key) < 2 or key.isdecimal():
+                    continue
+                ids[key] = id
+                how = "common" if key in self._common_words else "exact" if len(key) < 3 else "names"
+                for spelling, name in _entries(id, {how: [part]}):
+                    names[spelling] = (*names.get(spelling, ()), name)
+        return replace(self, _names=names, _ids=ids, _phrases=Phrases(names))
+
+    def _without_company(self, name: str) -> str:
+        words = fold(name).replace(".", " ").replace(",", " ").split()
+        kept = [word for word in words if word not in self._company_words]
+        return squash(" ".join(kept or words))
+
+    def _fits(self, line: Line, start: int, end: int, name: _Name, first: int) -> bool:
+        text = line.folded
+        if name.brand is None and script(text[start]) != "a":
+            return True
+        if not opens(text, start) or not (name.before_digit or closes(text, end, self._after)):
+            return False
+        if name.before_digit and not text[end : end + 1].isdigit():
+            return False
+        if name.exact and line.base[start:end] != name.exact:
+            return False
+        if name.not_after_number and text[max(0, start - 2) : start].strip(" -").isdigit():
+            return False
+        return name.how != "common" or start == first or _is_proper(line, start)
+
+
+def _is_proper(line: Line, start: int) -> bool:
+    """Whether a word is a name by its place: after "by" or "from", or with a capital behind a word in small letters."""
+    if line.folded.endswith(("by ", "from "), 0, start):
+        return True
+    before = line.base[max(0, start - 24) : start].rstrip(" -").rpartition(" ")[2]
+    return line.base[start].isupper() and before.isalpha() and before.islower()
+
+
+def _parts(value: str) -> list[str]:
+    """
+    >>> _parts("エーワン(A-one)")
+    ['エーワン', 'A-one']
+    """
+    return [part.strip() for part in _SEPARATORS.split(normal(value).base) if squash(part)]
+
+
+_SPELLED = ("names", "common", "column", "exact")
+
+
+def _entries(id: str, brand: Mapping[str, Any]) -> Iterable[tuple[str, _Name]]:
+    awkward = set(map(fold, brand.get("not_after_number", ())))
+    hows: tuple[tuple[str, How], ...] = (("names", "name"), ("common", "common"), ("lines", "line"))
+    for key, how in hows:
+        for word in brand.get(key, ()):
+            name = _Name(id, how, before_digit=word.endswith("#"), not_after_number=fold(word) in awkward)
+            yield from ((spelling, name) for spelling in _spellings(word.removesuffix("#")))
+    for word in brand.get("exact", ()):
+        yield fold(word), _Name(id, "exact", exact=normal(word).base)
+    for phrase in brand.get("not", ()):
+        yield fold(phrase), _Name(None)
+
+
+def _spellings(name: str) -> set[str]:
+    """As it stands, in one word, with hyphens; with spaces if it has them or is long; in hiragana if it is katakana.
+
+    >>> sorted(_spellings("TP-Link"))
+    ['tp link', 'tp-link', 'tplink']
+    >>> sorted(_spellings("A-one"))
+    ['a-one', 'aone']
+    """
+    trailing = " " if name.endswith(" ") else ""
+    folded = fold(name)
+    words = [word for word in re.split(r"[ -]", folded) if word]
+    joined = "".join(words)
+    found = {folded, joined, "-".join(words)}
+    if " " in folded or len(joined) >= _LONG:
+        found.add(" ".join(words))
+    if len(joined) >= 4 and all(script(c) == "k" for c in joined):
+        found.add("".join(chr(ord(c) - 0x60) if 0x30A1 <= ord(c) <= 0x30F6 else c for c in joined))
+    return {spelling + trailing for spelling in found}

@@ -1,0 +1,98 @@
+"""The products of a corpus, for what their columns state: noticed as the corpus is read, and looked up by id later.
+
+Only brands and a fingerprint stay while the corpus passes. The columns of the few products that a search finds are read
+from the corpus once more, so memory does not grow with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calipers.core import DataError, name_some
+from calipers.shop import Attributes, Extractor, Words
+from calipers.shop.agree import PARTS
+
+Rows = Callable[[], Iterator[tuple[str, Mapping[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a product states, and the title to show it by."""
+
+    attributes: Attributes
+    title: str
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """`extractor` knows the brands of the corpus. `rows` goes through the corpus, (id, columns), whenever it is called.
+
+    `expected` says whether a column holds a colour, a brand or a size, or someone gave words for them. `dictionary` and
+    `fingerprint` are those of the words and of what the known columns hold.
+    """
+
+    extractor: Extractor
+    rows: Rows
+    expected: bool
+    dictionary: str
+    fingerprint: str
+
+    def read(self, ids: Collection[str]) -> dict[str, Item]:
+        """The products of these ids. One pass over the corpus, none where no id is asked for."""
+        wanted = set(ids)
+        found: dict[str, Item] = {}
+        for id, row in self.rows() if wanted else ():
+            if id in wanted:
+                found[id] = read_item(self.extractor, row)
+                if len(found) == len(wanted):
+                    break
+        if missing := sorted(wanted - found.keys()):
+            raise DataError(f"the corpus has changed since it was read: {name_some(missing)} are not in it any more")
+        return found
+
+
+def read_item(extractor: Extractor, product: str | Mapping[str, Any]) -> Item:
+    if isinstance(product, str):
+        return Item(extractor.read(product), product)
+    known = extractor.sort(product)
+    title = known["title"] or known["text"]
+    return Item(extractor.read_product(product), str(title[0][1]) if title else "")
+
+
+class Noticing:
+    """Notices the columns of documents one by one. `finish` makes the Products of them."""
+
+    def __init__(self, words: Words, *, expected: bool = False) -> None:
+        self._extractor = Extractor.from_words(words)
+        self._dictionary = _fingerprint(words)
+        self._brands: dict[str, None] = {}
+        self._total = hashlib.sha256()
+        self._expected = expected
+
+    def notice(self, id: str, row: Mapping[str, Any]) -> None:
+        known = self._extractor.sort(row)
+        stated = {part: [(name, str(value)) for name, value in known[part]] for part in (*PARTS, "title")}
+        self._brands.update(dict.fromkeys(value for _, value in stated["brand"] if value.strip()))
+        self._expected = self._expected or _says(stated)
+        self._total.update(json.dumps([id, stated]).encode() + b"\n")
+
+    def finish(self, rows: Rows) -> Products:
+        return Products(
+            extractor=self._extractor.with_brands(self._brands),
+            rows=rows,
+            expected=self._expected,
+            dictionary=self._dictionary,
+            fingerprint=f"sha256:{self._total.hexdigest()[:16]}",
+        )
+
+
+def _says(stated: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
+    return any(value.strip() for part in PARTS for _, value in stated[part])
+
+
+def _fingerprint(words: Words) -> str:
+    return f"sha256:{hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:16]}"

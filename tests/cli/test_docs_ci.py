@@ -1,0 +1,75 @@
+"""docs/ci.md promises only what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from calipers import cli
+from calipers.cli import thresholds
+from calipers.cli.compare import exit_code
+from calipers.comparison.junit import to_junit
+from calipers.core import Thresholds
+from tests.support import verdicts as made
+
+PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
+YAML = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+SHELL = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """Every `calipers …` of the page as words, those of workflow steps included."""
+    steps = yaml.safe_load(YAML[0])["jobs"]["compare"]["steps"]
+    lines = [step["run"] for step in steps if "run" in step]
+    lines += yaml.safe_load(YAML[2])["compare"]["script"]
+    lines += [line for block in SHELL for line in block.splitlines()]
+    return [line.split("||")[0].split("#")[0].split() for line in lines if line.startswith("calipers ")]
+
+
+def test_every_flag_of_the_page_exists() -> None:
+    found = commands()
+    assert len(found) == 6
+    for words in found:
+        known = {name for parameter in cli.app.commands[words[1]].params for name in parameter.opts}
+        assert [w for w in words if w.startswith("-") and w not in known] == []
+
+
+def test_the_workflow_keeps_the_store_also_after_a_failure() -> None:
+    job: dict[str, Any] = yaml.safe_load(YAML[0])["jobs"]["compare"]
+    save = next(step for step in job["steps"] if "cache/save" in step.get("uses", ""))
+    assert save["if"] == "always()"
+    assert ".calipers" in save["with"]["path"]
+    assert job["env"]["CALIPERS_STORE"].endswith("/.calipers")
+
+
+def test_the_config_is_read_as_the_page_says(tmp_path: Path) -> None:
+    file = tmp_path / "calipers.yaml"
+    file.write_text(YAML[1])
+    found = thresholds.read_config(file)
+    assert found["thresholds"] == {
+        "cosine_spearman": Thresholds(1.0, 2.0, relative=False),
+        "pseudo_perplexity": Thresholds(0.05, 0.10),
+    }
+    assert set(found) == {"thresholds", "metrics", "confidence", "fail_on", "worst", "resamples"}
+
+
+def test_the_exit_codes_are_those_of_the_command() -> None:
+    rows = dict(re.findall(r"^\| (\d) \| (.*?) \|", PAGE, re.MULTILINE))
+    assert sorted(rows) == list("012345")
+    for label, code in (("PASS", 0), ("AT_RISK", 0), ("REGRESSION", 1), ("INVALID", 1), ("INCONCLUSIVE", 5)):
+        assert exit_code([label], "regression") == code
+        assert label in rows[str(code)]
+
+
+@pytest.mark.parametrize(
+    ("label", "tag"), [("REGRESSION", "failure"), ("INVALID", "failure"), ("INCONCLUSIVE", "error")]
+)
+def test_the_junit_table_is_true(label: Any, tag: str) -> None:
+    rows = (made.comparison(label=label), made.comparison("nll", label))
+    text = to_junit([made.passing(label=label, comparisons=rows)])
+    assert (text.count(f"<{tag} "), text.count("<skipped ")) == (1, 1)
+    assert re.search(rf"^\| .*{label}.* \| {tag}.* \| skipped \|$", PAGE, re.MULTILINE)

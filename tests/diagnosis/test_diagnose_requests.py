@@ -1,0 +1,144 @@
+"""What a newcomer asks of `calipers diagnose` by mistake: one sentence and exit code 2, or a note that says it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calipers import cli
+from calipers.diagnosis import adaptation as adapting
+from calipers.diagnosis import api as diagnosing
+from calipers.diagnosis import findings
+from calipers.diagnosis import html as diagnosis_html
+from calipers.diagnosis import json as diagnosis_json
+from calipers.diagnosis import text as diagnosis_text
+from calipers.diagnosis.records import Diagnosis, Scorecard
+from calipers.metrics import bootstrap
+from calipers.runs.store import Store
+from tests.support.diagnoses import Letters
+from tests.support.samples import write_jsonl
+
+WORDS = ("apple", "banana", "cherry", "date", "elder", "fig", "grape", "iris")
+JUDGED = tuple(f"q{i} 0 d{i} 1" for i in range(len(WORDS)))
+
+
+def write(folder: Path, judged: tuple[str, ...] = JUDGED) -> dict[str, str]:
+    write_jsonl(folder / "corpus.jsonl", [{"_id": f"d{i}", "text": f"{w} {w[::-1]}"} for i, w in enumerate(WORDS)])
+    write_jsonl(folder / "queries.jsonl", [{"_id": f"q{i}", "text": w} for i, w in enumerate(WORDS)])
+    (folder / "qrels.txt").write_text("\n".join(judged) + "\n")
+    names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels.txt"}
+    return {name: str(folder / file) for name, file in names.items()}
+
+
+def diagnose(files: dict[str, str], *layers: str, baseline: Letters | None = None) -> Diagnosis:
+    wishes = diagnosing.Wishes(layers=layers, resamples=200)
+    return diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), baseline=baseline, wishes=wishes)
+
+
+def refuse(capsys: Any, vectors: Path, files: dict[str, str], *flags: str) -> str:
+    given = [word for name, file in files.items() for word in (f"--{name}", file)]
+    code = cli.run(["diagnose", str(vectors), *given, "--no-store", *flags])
+    told = capsys.readouterr()
+    assert (code, told.out) == (2, "")
+    assert len(told.err.strip().splitlines()) == 1
+    return str(told.err)
+
+
+def test_more_results_than_documents_are_refused(tmp_path: Path, vectors: Path, capsys: Any) -> None:
+    told = refuse(capsys, vectors, write(tmp_path), "--layers", "retrieval", "--k", "5000")
+    assert "--k must be at most the number of documents, which is 8, found 5,000" in told
+
+
+def test_as_many_results_as_documents_are_not(tmp_path: Path) -> None:
+    """Every document is then found by every query: chance has no skewness, and a run must still be stored."""
+    wishes = diagnosing.Wishes(layers=("geometry", "retrieval"), options={"k": len(WORDS)})
+    inputs = diagnosing.Inputs(**write(tmp_path))
+    found = diagnosing.diagnose(Letters(), inputs, wishes=wishes, store=Store(tmp_path / "store"))
+    assert found.findings[1].result
+    assert found.findings[1].result.metrics["recall@8"] == 1.0
+
+
+def test_judgements_of_another_corpus_are_refused(tmp_path: Path, vectors: Path, capsys: Any) -> None:
+    told = refuse(capsys, vectors, write(tmp_path, ("q0 0 x0 1", "q1 0 x1 1")))
+    assert "none of the 2 documents that" in told
+    assert "it judges x0, x1, and the corpus has d0, d1, d2 and 5 more" in told
+
+
+def test_judged_texts_that_are_absent_are_counted(tmp_path: Path) -> None:
+    found = diagnose(write(tmp_path, (*JUDGED, "q0 0 x0 1", "q1 0 x1 1", "other 0 d1 1")), "retrieval")
+    notes = [note for note in found.notes if "judge" in note]
+    assert notes[0].startswith("2 of 10 judged documents are not in the corpus")
+    assert notes[1].startswith("1 of the queries that")
+    assert diagnosis_json.document(found)["notes"][: len(notes)] == notes
+    assert diagnosis_json.document(found)["dataset"]["judged_documents_missing"] == 2
+    assert "2 of 10 judged documents" in diagnosis_html.page(found)
+    assert "2 judged documents missing" in dict(diagnosis_text.facts(found))["Texts"]
+
+
+def test_complete_judgements_give_no_note(tmp_path: Path) -> None:
+    assert not any("judge" in note for note in diagnose(write(tmp_path), "retrieval").notes)
+
+
+def test_judgements_that_were_given_are_not_asked_for(tmp_path: Path) -> None:
+    """A query of one letter has no bigram to share."""
+    files = write(tmp_path)
+    write_jsonl(tmp_path / "queries.jsonl", [{"_id": f"q{i}", "text": w[0]} for i, w in enumerate(WORDS)])
+    reasons = {finding.layer: finding.reason or "" for finding in diagnose(files).findings}
+    assert "two letters" in reasons["semantic_gap"]
+    assert "--qrels" not in reasons["semantic_gap"]
+    without = {f.layer: f.reason or "" for f in diagnose({n: f for n, f in files.items() if n != "qrels"}).findings}
+    assert "give --qrels" in without["semantic_gap"]
+
+
+def test_the_scorecard_speaks_first_for_its_label_is_the_exit_code(tmp_path: Path) -> None:
+    plain = diagnose(write(tmp_path), "retrieval", baseline=Letters())
+    assert findings.label_of(plain) == "PASS"
+    card = Scorecard("mlm", "old", "new", (), "INCONCLUSIVE", None, "Nothing is known.")
+    told = diagnosis_json.document(replace(plain, scorecard=card))
+    assert told["label"] == "INCONCLUSIVE"
+    assert told["headlines"][0]["tone"] == "warning"
+    assert told["headlines"][0]["sentence"].startswith("INCONCLUSIVE: these data do not show")
+    assert not any(line["sentence"].startswith("PASS") for line in told["headlines"])
+    assert any("retrieval by itself: PASS" in line["sentence"] for line in told["headlines"])
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_an_empty_file_of_queries_is_told_as_such(tmp_path: Path, vectors: Path, capsys: Any, judged: bool) -> None:
+    files = write(tmp_path)
+    (tmp_path / "empty.txt").write_text("")
+    files = {**files, "queries": str(tmp_path / "empty.txt")}
+    told = refuse(capsys, vectors, files if judged else {n: f for n, f in files.items() if n != "qrels"})
+    assert "empty.txt holds no query" in told
+
+
+@pytest.mark.parametrize("names", ["", " , "])
+def test_no_layer_at_all_is_refused(tmp_path: Path, vectors: Path, capsys: Any, names: str) -> None:
+    assert "--layers names nothing" in refuse(capsys, vectors, write(tmp_path), "--layers", names)
+
+
+def test_a_head_is_not_advised_where_none_can_be_put_on(model: Any) -> None:
+    static = f"static:{model('potion-base-4m-int8')}"
+    assert "--mlm-head" not in adapting._no_head(static, static)
+    assert "--mlm-head" in adapting._no_head("torch:a/b", "torch:a/c")
+
+
+def test_a_layer_records_the_resamples_that_its_intervals_rest_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def count(*given: Any, resamples: int, **more: Any) -> Any:
+        drawn.append(resamples)
+        return distribution(*given, resamples=resamples, **more)
+
+    distribution = bootstrap.distribution
+    monkeypatch.setattr(bootstrap, "distribution", count)
+    files = write(tmp_path)
+    for layer in ("geometry", "retrieval", "semantic_gap", "certainty"):
+        drawn.clear()
+        [finding] = diagnose(files, layer).findings
+        assert finding.result is not None
+        assert set(drawn) == {finding.result.bootstrap["resamples"]}, layer

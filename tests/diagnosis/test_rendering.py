@@ -1,0 +1,176 @@
+"""The report of a diagnosis: words first, text from data escaped, and one file that needs nothing else."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from calipers.core import Figure
+from calipers.diagnosis import api as diagnosing
+from calipers.diagnosis import findings
+from calipers.diagnosis import html as diagnosis_html
+from calipers.diagnosis import json as diagnosis_json
+from calipers.diagnosis import text as diagnosis_text
+from calipers.diagnosis.records import Diagnosis
+from calipers.rendering import charts, document
+from calipers.runs.store import Store
+from tests.support.diagnoses import Letters
+from tests.support.samples import write_jsonl
+
+HOSTILE = "<script>alert('é')</script>\x1b[2J"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("tiny")
+    words = ["apple", "banana", "cherry", "date", "elder", "fig", "grape", HOSTILE, "iris", "juniper", "kale", "lemon"]
+    write_jsonl(folder / "corpus.jsonl", [{"_id": f"d{i}", "text": f"{w} {w[::-1]}x"} for i, w in enumerate(words)])
+    write_jsonl(folder / "queries.jsonl", [{"_id": f"q{i}", "text": w} for i, w in enumerate(words)])
+    graded = [f"q{i}\td{i}\t2\nq{i}\td{(i + 1) % len(words)}\t1" for i in range(len(words) - 1)]
+    (folder / "qrels.tsv").write_text("\n".join([*graded, "q11\td3\t1"]) + "\n")
+    names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels.tsv"}
+    return {key: str(folder / name) for key, name in names.items()}
+
+
+@pytest.fixture(scope="module")
+def diagnosis(files: dict[str, str]) -> Diagnosis:
+    wishes = diagnosing.Wishes(layers=("geometry", "retrieval"), options={"k": 3})
+    return diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), baseline=Letters(), wishes=wishes)
+
+
+def text_of(diagnosis: Diagnosis, **settings: Any) -> str:
+    out = io.StringIO()
+    diagnosis_text.show_diagnosis(Console(file=out, **settings), diagnosis)
+    return out.getvalue()
+
+
+def test_the_page_needs_nothing_from_outside(diagnosis: Diagnosis) -> None:
+    page = diagnosis_html.page(diagnosis)
+    assert not re.search(r"<script|<link|<img|<iframe|@import|url\(|https?://", page)
+    assert "Content-Security-Policy" in page
+    assert page.count("<svg") >= 3
+
+
+def test_text_from_data_is_escaped(diagnosis: Diagnosis) -> None:
+    page = diagnosis_html.page(diagnosis)
+    assert "alert(" in page  # it is shown
+    assert "&lt;script&gt;" in page
+    assert "\x1b" not in page + text_of(diagnosis) + text_of(diagnosis, force_terminal=False, width=80)
+
+
+def test_every_figure_is_in_the_page_and_in_the_text(diagnosis: Diagnosis) -> None:
+    page, told = diagnosis_html.page(diagnosis), text_of(diagnosis)
+    for finding in diagnosis.findings:
+        for figure in findings.figures_of(finding):
+            assert f"<code>{figure.name}</code>" in page
+            assert figure.name in told
+
+
+def test_a_terminal_gets_panels_that_fit(diagnosis: Diagnosis) -> None:
+    told = text_of(diagnosis, force_terminal=True, width=140, color_system=None)
+    assert "╭" in told
+    assert max(len(line) for line in told.splitlines()) <= 140
+
+
+def test_findings_in_words_come_first(diagnosis: Diagnosis) -> None:
+    page = diagnosis_html.page(diagnosis)
+    lines = findings.headlines(diagnosis)
+    assert lines[0].sentence.startswith("PASS")
+    assert page.index("In short") < page.index("nothing relevant") < page.index('id="geometry"')
+
+
+def test_a_share_that_is_not_quite_nothing_is_not_told_as_nothing() -> None:
+    figure = Figure("zero_recall", 0.004, 500, "query", False, "It means.")
+    assert findings._WORDS["zero_recall"](figure).startswith("0.4 % of 500 queries")
+
+
+def test_the_json_has_the_keys_of_the_contract(diagnosis: Diagnosis) -> None:
+    content = diagnosis_json.document(diagnosis)
+    assert "NaN" not in document.to_json(content)
+    assert content["label"] == "PASS"
+    layer = content["layers"]["retrieval"]
+    assert {"metrics", "intervals", "warnings", "examples", "figures", "comparisons"} <= set(layer)
+    assert {"figure", "id", "text", "value", "note"} == set(layer["examples"][0])
+    assert set(layer["metrics"]) == set(layer["intervals"]) == {f["name"] for f in layer["figures"]}
+
+
+def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, str]) -> None:
+    found = diagnosing.diagnose(Letters(), diagnosing.Inputs(corpus=files["corpus"]))
+    reasons = {finding.layer: finding.reason for finding in found.findings}
+    assert reasons["geometry"] is None
+    assert "--queries" in (reasons["retrieval"] or "")
+    assert "left out" in text_of(found)
+    assert "Left out" in diagnosis_html.page(found)
+
+
+def test_a_layer_whose_options_do_not_fit_is_left_out_too(files: dict[str, str]) -> None:
+    found = diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), wishes=diagnosing.Wishes(options={"k": 1}))
+    reasons = {finding.layer: finding.reason for finding in found.findings}
+    assert reasons["retrieval"] is None
+    assert "--k must be at least 2" in (reasons["certainty"] or "")
+
+
+def test_stored_layers_are_shown_and_compared_like_other_runs(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from calipers import cli
+
+    store = Store(tmp_path)
+    for _ in range(2):
+        wishes = diagnosing.Wishes(layers=("retrieval",))
+        diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), wishes=wishes, store=store)
+    first, second = store.list()
+    assert first.task == "diagnose/retrieval"
+    assert cli.run(["runs", "show", first.run_id, "--store", str(tmp_path)]) == 0
+    assert "ndcg@10" in capsys.readouterr().out
+    assert cli.run(["compare", second.run_id, first.run_id, "--store", str(tmp_path)]) == 0
+    assert "PASS" in capsys.readouterr().out
+
+
+def test_charts_without_data_are_empty_and_names_are_escaped() -> None:
+    assert charts.histogram([], [], title="t", across="x", up="y") == ""
+    assert charts.curve([(10, 2.0, 0.1)], title="t", across="x", up="y") == ""
+    assert charts.bars([charts.Bar("a", float("nan"))], title="t", across="x") == ""
+    drawn = charts.bars([charts.Bar("<b>", 0.5, (0.4, 0.6), other=0.3)], title='"t"', across="&")
+    assert "<b>" not in drawn
+    assert "&lt;b&gt;" in drawn
+    assert 'aria-label="&quot;t&quot;"' in drawn
+
+
+def test_a_reliability_curve_has_its_diagonal_and_a_whisker_for_each_point() -> None:
+    drawn = charts.square(
+        [(0.2, 0.3, 0.1, 0.5), (0.8, 0.7, 0.5, 0.9), (0.9, 0.8, float("nan"), float("nan"))],
+        title="<b>",
+        across="stated",
+        up="true",
+        diagonal=True,
+    )
+    assert "&lt;b&gt;" in drawn
+    assert (drawn.count('class="ideal"'), drawn.count('class="thin"'), drawn.count("<circle")) == (1, 2, 2)
+    assert charts.square([(0.5, 0.5, 0.4, 0.6)], title="one point", across="", up="") == ""
+
+
+def test_a_graph_has_a_line_for_every_edge_and_escapes_names() -> None:
+    drawn = charts.graph("<a>", [("b&c", 0.9), ("d", 0.5), ("e", -0.2)], {(0, 1): 0.7, (0, 2): 0.1, (1, 2): -0.5})
+    assert (drawn.count('class="link"'), drawn.count('class="spoke"'), drawn.count("<circle")) == (3, 3, 4)
+    assert drawn.count('stroke-opacity="0.00"') == 2  # cosines below 0
+    assert "&lt;a&gt;" in drawn
+    assert "b&amp;c" in drawn
+    assert charts.graph("a", [], {}) == ""
+
+
+def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path) -> None:
+    from tests.support.diagnoses import cut
+
+    inputs = diagnosing.Inputs(dataset=str(cut(data("scifact"), tmp_path)))
+    wishes = diagnosing.Wishes(layers=("certainty", "knowledge"))
+    found = diagnosing.diagnose(str(model("potion-base-4m-int8")), inputs, wishes=wishes)
+    page = diagnosis_html.page(found)
+    for title in ("Reliability curve", "Risk and coverage", "The neighbourhood of "):
+        assert f"<title>{title}" in page
+    assert page.count("<title>The neighbourhood of ") == 4

@@ -1,0 +1,158 @@
+"""Words, word order and fragmentation: splitting, shuffling, and what tokenizers make of words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import decoders, pre_tokenizers, trainers
+
+from calipers import models
+from calipers.core import SILENT, Encoder, read_figures
+from calipers.diagnosis.layers import Space, Texts, fragmentation, geometry, word_order, words
+from calipers.diagnosis.layers.geometry_parts import GeometryOptions
+from calipers.models.tokenizer import Tokenizer
+
+Loader = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def potion(model: Loader) -> Encoder:
+    source = models.find(f"static:{model('potion-base-4m-int8')}")
+    return models.load(source, models.ModelOptions(), "encode")  # type: ignore[return-value]
+
+
+def space_of(model: Encoder, texts: Sequence[str], terms: Sequence[str] = ()) -> Space:
+    ids = tuple(f"d{i}" for i in range(len(texts)))
+    return Space(Texts(ids, list(texts), model.encode(list(texts))), terms=terms)
+
+
+def test_japanese_and_chinese_fall_into_phrases() -> None:
+    assert words.split("レンガの建物の前を女性が歩いています。") == (
+        ["レンガの", "建物の", "前を", "女性が", "歩いています。"],
+        "",
+    )
+    chinese, joint = words.split("今天是晴天。")
+    assert len(chinese) > 1
+    assert joint.join(chinese) == "今天是晴天。"
+    assert words.split("ソニー WH-1000XM5 wireless headphones", "space")[1] == " "
+
+
+def test_every_shuffle_is_another_order_of_the_same_words() -> None:
+    text = "to be or not to be"
+    found = word_order.shuffles(text, permutations=50, seed=[42, 1])
+    assert len(found) == 50
+    assert text not in found
+    assert all(sorted(version.split()) == sorted(text.split()) for version in found)
+    assert found == word_order.shuffles(text, permutations=50, seed=[42, 1])
+    assert found != word_order.shuffles(text, permutations=50, seed=[42, 2])
+
+
+def test_real_japanese_sentences_are_shuffled_by_phrases(data: Loader) -> None:
+    lines = data("jsts/valid.jsonl").read_text(encoding="utf-8").splitlines()[:50]
+    for text in (json.loads(line)["sentence1"] for line in lines):
+        version = word_order.shuffles(text, permutations=1, seed=[0])[0]
+        assert version != text
+        assert sorted(version) == sorted("".join(text.split()))
+
+
+def test_texts_with_one_order_are_skipped_and_counted(potion: Encoder) -> None:
+    texts = Texts(
+        ("a", "b", "c"), ["laptop", "echo echo", "red laptop"], potion.encode(["laptop", "echo", "red laptop"])
+    )
+    found = word_order.measure(potion, texts, np.arange(3), word_order.Wish(2, 42), SILENT)
+    assert found.without == 2
+    assert np.isnan(found.moved[:2]).all()
+    assert found.moved[2] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_only_texts_of_one_word_leave_word_order_unknown(potion: Encoder) -> None:
+    outcomes = geometry.run(potion, space_of(potion, ["laptop", "mouse", "screen"]), GeometryOptions(), SILENT)
+    figure = next(f for f in read_figures(outcomes) if f.name == "word_order_sensitivity")
+    assert figure.value is None
+    assert "none of 3 texts" in str(figure.reason)
+    assert outcomes.counts["one_word_texts"] == 3
+
+
+def test_a_transformer_sees_the_order_of_words(minilm: Path) -> None:
+    model = models.load(models.find(str(minilm)), models.ModelOptions(), "encode")
+    asked = ["the dog bites the man", "a flight from Paris to Rome", "is coffee better than tea"]
+    texts = Texts(("a", "b", "c"), asked, model.encode(asked))  # type: ignore[attr-defined]
+    found = word_order.measure(model, texts, np.arange(3), word_order.Wish(2, 42), SILENT)  # type: ignore[arg-type]
+    assert (found.moved > 0.005).all()
+    shuffled = model.encode([found.example[0]])[0]  # type: ignore[attr-defined]
+    assert texts.vectors[0] @ shuffled < 0.995
+    assert model.pieces(["laptop"]) == [["laptop"]]  # type: ignore[attr-defined]
+
+
+def test_a_missing_extra_is_one_sentence_in_place_of_the_figure(
+    potion: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "budoux", None)
+    words._parser.cache_clear()
+    with pytest.raises(words.MissingExtra, match=r"pip install 'calipers\[ja\]'"):
+        words.split("今日は天気です。")
+    space = space_of(potion, ["今日は天気です。", "red laptop", "blue mouse"])
+    figures = {f.name: f for f in read_figures(geometry.run(potion, space, GeometryOptions(), SILENT))}
+    for name in ("word_order_sensitivity", "fragmentation"):
+        assert "pip install" in str(figures[name].reason)
+    words._parser.cache_clear()
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(["a red laptop and a red mouse"] * 20, trainer)
+    return backend
+
+
+def metaspace() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.Unigram(
+            [("<unk>", -9.0), ("▁", -3.0), ("▁red", -1.0), ("lap", -2.0), ("top", -2.0)], unk_id=0
+        )
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    return backend
+
+
+def test_pieces_are_those_of_a_word_inside_a_text() -> None:
+    """At the head of a text a byte-level tokenizer knows no 'Ġred', and would split what it has as one."""
+    tokenizer = Tokenizer(byte_level(), max_length=8, pad_id=0)
+    assert tokenizer.pieces(["red"]) == [["Ġred"]]
+    assert len(tokenizer.pieces(["zebra" * 20])[0]) > 8
+    assert len(tokenizer.encode(["zebra" * 20])[0].ids) == 8
+
+
+def test_pieces_that_the_vocabulary_lacks_are_none() -> None:
+    tokenizer = Tokenizer(metaspace(), max_length=64, pad_id=0)
+    assert tokenizer.pieces(["red", "laptop"]) == [["▁red"], ["▁", "lap", "top"]]
+    assert None in tokenizer.pieces(["zebra"])[0]
+
+
+def test_fragmentation_counts_words_of_texts_by_hand(potion: Encoder) -> None:
+    """red and laptop are whole; the model number is not; 🜁 is not in the vocabulary, and no word either."""
+    assert isinstance(potion, fragmentation.ShowsPieces)
+    found = fragmentation.measure(potion, ["red laptop!", "red XPS-13 red", "🜁 —", ""])
+    assert found.words.tolist() == [2, 3, 0, 0]
+    assert found.split.tolist() == [0, 1, 0, 0]
+    assert found.pieces.tolist() == [2, 2 + len(potion.pieces(["XPS-13"])[0]), 0, 0]
+    assert [term.word for term in found.worst] == ["XPS-13"]
+
+
+def test_terms_are_measured_beside_the_corpus(potion: Encoder) -> None:
+    space = space_of(potion, ["red laptop", "blue mouse", "green screen"], terms=["laptop", "ᚠᚢᚦ"])
+    outcomes = geometry.run(potion, space, GeometryOptions(), SILENT)
+    figures = {f.name: f for f in read_figures(outcomes)}
+    assert figures["fragmentation"].value == 1.0
+    assert figures["terms_unknown_words"].value == 0.5
+    assert "never reaches the model" in str(figures["terms_unknown_words"].warning)
+    assert outcomes.ids[-2:] == ("0:laptop/term", "1:ᚠᚢᚦ/term")

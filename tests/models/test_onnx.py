@@ -1,0 +1,197 @@
+"""ONNX graphs of every shape, with any input names and types."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from calipers import models
+from calipers.core import Encoder, ModelError, RequestError
+from calipers.models import ModelOptions
+from calipers.models.onnx_files import quantises_dynamically
+from tests.support.exporting import fix_shape
+
+SHORT = [
+    "The bakery opens at seven.",
+    "a",
+    "Two reboots were logged by the monitor.",
+    "bread",
+    "Tulips bloom in spring.",
+]
+WIDTH = 8
+
+
+def load(reference: str | Path, **options: object) -> Encoder:
+    return models.load(models.find(str(reference)), ModelOptions(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(1, 512), (1, 128), (8, 64), (3, None), (None, 32)], ids=str)
+def test_a_fixed_shape_gives_the_dynamic_figures(
+    minilm: Path, minilm_onnx: Path, tmp_path: Path, shape: tuple[int | None, int | None]
+) -> None:
+    fixed = load(fix_shape(minilm_onnx, tmp_path / "fixed", rows=shape[0], length=shape[1]))
+    np.testing.assert_allclose(fixed.encode(SHORT), load(minilm).encode(SHORT), atol=2e-5)
+
+
+def test_a_fixed_length_cuts_long_texts(minilm: Path, minilm_onnx: Path, tmp_path: Path) -> None:
+    long = "the price of fresh bread rose again " * 5
+    fixed = load(fix_shape(minilm_onnx, tmp_path / "fixed", rows=None, length=16))
+    assert fixed.info.settings["max_length"] == 16
+    np.testing.assert_allclose(fixed.encode([long]), load(minilm, max_length=16).encode([long]), atol=2e-5)
+
+
+def tiny(
+    folder: Path,
+    tokenizer: Path,
+    *,
+    inputs: dict[str, int],
+    output: str = "tokens",
+    shape: tuple[int | str, int | str] = ("b", "s"),
+) -> Path:
+    """A graph whose token embedding is a row of a table times its mask, with inputs of any name and type."""
+    table = np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)
+    ids, *others = inputs
+    nodes = [
+        helper.make_node("Cast", [ids], ["ids64"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["table", "ids64"], ["rows"]),
+    ]
+    value = "rows"
+    for name in others:
+        nodes += [
+            helper.make_node("Cast", [name], [f"{name}_f"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", [f"{name}_f", "two"], [f"{name}_3"]),
+            helper.make_node("Mul" if "mask" in name else "Add", [value, f"{name}_3"], [f"after_{name}"]),
+        ]
+        value = f"after_{name}"
+    ends = {"tokens": ("Identity", [value]), "pooled": ("ReduceMean", [value, "one"])}
+    for kind in output.split("+"):
+        operator, arguments = ends[kind]
+        attributes = {"keepdims": 0} if operator == "ReduceMean" else {}
+        nodes.append(helper.make_node(operator, arguments, [kind], **attributes))
+    shapes = {"tokens": [*shape, WIDTH], "pooled": [shape[0], WIDTH]}
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind in inputs.items()],
+        [helper.make_tensor_value_info(kind, TensorProto.FLOAT, shapes[kind]) for kind in output.split("+")],
+        [
+            numpy_helper.from_array(table, "table"),
+            numpy_helper.from_array(np.array([2], np.int64), "two"),
+            numpy_helper.from_array(np.array([1], np.int64), "one"),
+        ],
+    )
+    folder.mkdir(exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "m.onnx")
+    shutil.copy(tokenizer / "tokenizer.json", folder)
+    return folder / "m.onnx"
+
+
+def table_rows(ids: list[int]) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)[ids]
+
+
+BREAD = [101, 7852, 102]  # [CLS] bread [SEP]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
+@pytest.mark.parametrize("mask", ["attention_mask", "input_mask:0"])
+def test_inputs_are_fed_by_the_graphs_own_names_and_types(minilm: Path, tmp_path: Path, kind: int, mask: str) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"src_tokens": kind, mask: kind})
+    np.testing.assert_allclose(load(graph).encode(["bread"]), [table_rows(BREAD).mean(0)], atol=1e-6)
+
+
+def test_the_pad_token_does_not_count(minilm: Path, tmp_path: Path) -> None:
+    encoder = load(tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64}), batch_size=8)
+    both = encoder.encode(["bread", "bread and butter and a good deal of jam"])
+    np.testing.assert_allclose(both[0], table_rows(BREAD).mean(0), atol=1e-6)
+
+
+def test_positions_and_types_are_fed_where_the_graph_asks(minilm: Path, tmp_path: Path) -> None:
+    inputs = {"input_ids": TensorProto.INT64, "position_ids": TensorProto.INT64, "segment_ids": TensorProto.INT64}
+    wanted = (table_rows(BREAD) + np.arange(3)[:, None]).mean(0)
+    np.testing.assert_allclose(load(tiny(tmp_path / "g", minilm, inputs=inputs)).encode(["bread"]), [wanted], atol=1e-6)
+
+
+def test_a_pooled_output_is_taken_as_it_is(minilm: Path, tmp_path: Path) -> None:
+    encoder = load(tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64}, output="pooled"), batch_size=1)
+    assert encoder.info.settings["pooling"] == "in the graph"
+    np.testing.assert_allclose(encoder.encode(["bread"]), [table_rows(BREAD).mean(0)], atol=1e-6)
+
+
+def test_token_embeddings_win_over_a_pooler_unless_it_is_asked_for(minilm: Path, tmp_path: Path) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64}, output="pooled+tokens")
+    assert load(graph).info.settings["output"] == "tokens"
+    assert load(graph, output="pooled").info.settings["output"] == "pooled"
+    with pytest.raises(RequestError, match="pooled, tokens"):
+        load(graph, output="nonsense")
+
+
+def test_a_graph_in_the_hubs_layout_finds_its_tokenizer_one_folder_up(minilm: Path, tmp_path: Path) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64})
+    (tmp_path / "g" / "onnx").mkdir()
+    graph.rename(tmp_path / "g" / "onnx" / "model.onnx")
+    assert load(tmp_path / "g").encode(["bread"]).shape == (1, WIDTH)
+
+
+def test_model_id_names_the_folder_of_the_tokenizer(minilm: Path, tmp_path: Path) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64})
+    (tmp_path / "g" / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match="--model-id"):
+        load(graph)
+    assert load(graph, model_id=str(minilm)).encode(["bread"]).shape == (1, WIDTH)
+
+
+def test_several_graphs_in_a_folder_ask_for_a_name(minilm: Path, tmp_path: Path) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64})
+    shutil.copy(graph, graph.with_name("n.onnx"))
+    with pytest.raises(ModelError, match=r"m\.onnx, n\.onnx"):
+        load(tmp_path / "g")
+    shutil.copy(graph, graph.with_name("model.onnx"))
+    assert load(tmp_path / "g").info.path == str(tmp_path / "g" / "model.onnx")
+
+
+def test_logits_over_the_vocabulary_are_no_embeddings(minilm: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="masked language model"):
+        load(_logits(tmp_path, minilm))
+
+
+def _logits(folder: Path, tokenizer: Path) -> Path:
+    """[b, s] ids to [b, s, 30522] by OneHot: as wide as the vocabulary."""
+    graph = helper.make_graph(
+        [helper.make_node("OneHot", ["input_ids", "depth", "values"], ["logits"])],
+        "mlm",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["b", "s"])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", "s", 30522])],
+        [
+            numpy_helper.from_array(np.array(30522, np.int64), "depth"),
+            numpy_helper.from_array(np.array([0, 1], np.float32), "values"),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "m.onnx")
+    shutil.copy(tokenizer / "tokenizer.json", folder)
+    return folder / "m.onnx"
+
+
+def test_a_dynamically_quantised_graph_runs_row_by_row_unless_asked(minilm_onnx: Path, tmp_path: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    shutil.copytree(minilm_onnx.parent, tmp_path / "q", ignore=shutil.ignore_patterns("*.onnx*"))
+    quantize_dynamic(minilm_onnx, tmp_path / "q" / "model.onnx", weight_type=QuantType.QUInt8)
+    assert quantises_dynamically(tmp_path / "q" / "model.onnx")
+    assert not quantises_dynamically(minilm_onnx)
+    alone = load(tmp_path / "q")
+    assert "one row at a time" in alone.info.settings["batching"]
+    np.testing.assert_array_equal(alone.encode(SHORT), np.concatenate([alone.encode([t]) for t in SHORT]))
+    batched = load(tmp_path / "q", batch_size=5)
+    assert "5 rows a batch (as asked)" in batched.info.settings["batching"]
+    assert not np.array_equal(batched.encode(SHORT), alone.encode(SHORT))
+
+
+def test_threads_change_no_bit(minilm_onnx: Path) -> None:
+    one, two = load(minilm_onnx, threads=1).encode(SHORT * 9), load(minilm_onnx, threads=2).encode(SHORT * 9)
+    np.testing.assert_array_equal(one, two)

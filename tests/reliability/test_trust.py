@@ -1,0 +1,290 @@
+"""Trust: what it fits, decides and refuses, and the one file that it is kept in."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import calipers
+from calipers.core import CalipersError, DataError, InvalidOutput, RequestError
+from calipers.metrics import assessment, neighbours
+from calipers.metrics import trust as metrics
+from calipers.reliability import METHODS, Trust
+
+RNG = np.random.default_rng(11)
+D = 12
+CENTRES = RNG.normal(size=(30, D))
+CORPUS = (np.repeat(CENTRES, 20, axis=0) + 0.3 * RNG.normal(size=(600, D))).astype(np.float32)
+NEAR = CENTRES[RNG.integers(0, 30, 60)] + 0.3 * RNG.normal(size=(60, D))
+FAR = RNG.normal(size=(60, D))
+QUERIES = np.concatenate([NEAR, FAR])
+LABELS = np.where(RNG.random(120) < np.r_[np.full(60, 0.95), np.full(60, 0.1)], 1.0, 0.0)
+ODD = {"gibberish": -CORPUS.mean(axis=0) * 3 + 0.3 * RNG.normal(size=(40, D)), "vague": RNG.normal(size=(40, D))}
+
+
+def fitted(**wishes: Any) -> Trust:
+    return Trust.fit(CORPUS, query_vectors=QUERIES, labels=LABELS, **wishes)
+
+
+@pytest.fixture(scope="module")
+def trust() -> Trust:
+    return fitted(odd=ODD, about={"model": "made"})
+
+
+def neighbours_of(queries: np.ndarray, k: int = 10) -> np.ndarray:
+    return CORPUS[neighbours.nearest(queries, CORPUS, k)[1]]
+
+
+def test_a_calibrated_score_is_a_probability_that_tells_near_from_far(trust: Trust) -> None:
+    found = trust.score(QUERIES, neighbours_of(QUERIES))
+    assert trust.calibrated
+    assert ((found.probability > 0) & (found.probability < 1)).all()
+    assert found.probability[:60].mean() > 0.8 > 0.3 > found.probability[60:].mean()
+    assert set(found.decision[:60]) >= {"answer"}
+    assert set(found.decision[60:]) >= {"fall back"}
+
+
+def test_answers_keep_the_wished_error_rate_on_the_judged_queries() -> None:
+    judged = assessment.assess(metrics.parts(QUERIES, neighbours_of(QUERIES), fitted().codec), LABELS)
+    for error in (0.05, 0.1, 0.2):
+        limits = fitted(error=error).thresholds
+        answered = judged.probabilities["logistic"] >= limits.answer
+        assert (1 - LABELS[answered]).mean() <= error
+        assert f"{answered.mean():.0%} are answered" in limits.why
+
+
+def test_an_error_rate_that_cannot_be_reached_answers_nothing() -> None:
+    limits = fitted(error=0.001).thresholds
+    assert limits.answer is None
+    assert "no threshold keeps" in limits.why
+    trust = fitted(error=0.001)
+    assert "answer" not in set(trust.score(QUERIES, neighbours_of(QUERIES)).decision)
+
+
+def test_judgements_are_the_same_as_the_labels_that_they_give(trust: Trust) -> None:
+    ids = [f"d{i}" for i in range(len(CORPUS))]
+    rows = neighbours.nearest(QUERIES, CORPUS, 10)[1]
+    qrels = [{ids[row[-1]]: 1.0} if right else {"gone": 1.0} for row, right in zip(rows, LABELS, strict=True)]
+    found = Trust.fit(CORPUS, query_vectors=QUERIES, qrels=qrels, corpus_ids=ids)
+    assert found.thresholds == fitted().thresholds
+
+
+def test_isotonic_reads_what_the_logistic_map_says() -> None:
+    found, smooth = (
+        fitted(method=method).score(QUERIES, neighbours_of(QUERIES)).probability for method in ("isotonic", "logistic")
+    )
+    assert (np.diff(found[np.argsort(smooth)]) >= 0).all()
+    assert (found != smooth).any()
+
+
+def test_it_is_offered_at_the_front_door() -> None:
+    assert calipers.Trust is Trust
+
+
+def test_without_labels_the_score_is_no_probability() -> None:
+    trust = Trust.fit(CORPUS, query_vectors=QUERIES)
+    found = trust.score(QUERIES, neighbours_of(QUERIES))
+    assert not trust.calibrated
+    assert np.isnan(found.probability).all()
+    assert trust.thresholds.on == "reliability"
+    assert "R_q is no probability" in trust.thresholds.why
+    shares = [float((found.decision == name).mean()) for name in ("answer", "fall back")]
+    assert shares == pytest.approx([0.75, 0.025], abs=0.01)
+
+
+def test_without_queries_documents_ask_for_others_than_themselves() -> None:
+    trust = Trust.fit(CORPUS)
+    assert "600 documents asked as queries" in trust.thresholds.why
+    own = np.arange(600)
+    rows = neighbours.nearest(CORPUS, CORPUS, 10, own=own)[1]
+    expected = np.quantile(metrics.parts_in(CORPUS, CORPUS, rows, trust.codec).reliability, 0.25)
+    assert trust.thresholds.answer == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_queries_that_all_end_alike_calibrate_nothing(value: float) -> None:
+    trust = Trust.fit(CORPUS, query_vectors=QUERIES, labels=np.full(120, value))
+    assert not trust.calibrated
+    assert "nothing to tell apart" in trust.thresholds.why
+    assert "nothing to tell apart" in trust.report["calibration"]["reason"]
+
+
+def test_unjudged_queries_are_left_out(trust: Trust) -> None:
+    labels = LABELS.copy()
+    labels[::3] = np.nan
+    found = Trust.fit(CORPUS, query_vectors=QUERIES, labels=labels)
+    assert found.report["calibration"]["queries"] == 80
+
+
+def test_a_detector_decides_only_where_it_is_good(trust: Trust) -> None:
+    assert trust.detectors["gibberish"].acts
+    assert not trust.detectors["vague"].acts  # drawn like half of the real queries
+    found = trust.score(ODD["gibberish"], neighbours_of(ODD["gibberish"]))
+    assert found.odd["gibberish"].mean() > 0.7
+    assert set(found.decision[found.odd["gibberish"]]) == {"fall back"}
+    row = int(np.flatnonzero(found.odd["gibberish"])[0])
+    assert "it looks gibberish" in trust.reason(found, row)
+
+
+def test_a_vague_query_gets_at_most_a_hedge() -> None:
+    trust = fitted(odd={"vague": ODD["gibberish"], "strange": ODD["gibberish"]})
+    found = trust.score(QUERIES, neighbours_of(QUERIES))
+    assert trust.detectors["vague"].acts
+    flagged = found.odd["vague"]
+    assert "answer" not in set(found.decision[flagged])
+
+
+def test_real_queries_are_called_odd_in_five_percent_at_most(trust: Trust) -> None:
+    told = trust.report["detectors"][0]
+    assert (told["kind"], told["queries"], told["real_queries"]) == ("gibberish", 40, 120)
+    assert told["auroc"]["interval"][0] <= told["auroc"]["value"] <= told["auroc"]["interval"][1]
+    real = trust.score(QUERIES, neighbours_of(QUERIES)).odd["gibberish"]
+    assert real.mean() <= 0.1
+
+
+def test_what_cannot_be_scored_falls_back(trust: Trust) -> None:
+    known = np.zeros((2, 10), bool)
+    known[1] = True
+    found = trust.score(QUERIES[:2], neighbours_of(QUERIES[:2]), known=known)
+    assert found.decision[0] == "fall back"
+    assert "there is no score" in trust.reason(found, 0)
+    assert not found.odd["gibberish"][0]
+
+
+def test_one_at_a_time_is_the_same_as_all_at_once(trust: Trust) -> None:
+    near = neighbours_of(QUERIES)
+    together = trust.score(QUERIES, near)
+    alone = [trust.score(QUERIES[i : i + 1], near[i : i + 1]) for i in range(20)]
+    assert [found.probability[0] for found in alone] == pytest.approx(together.probability[:20].tolist(), abs=1e-7)
+    assert [found.decision[0] for found in alone] == together.decision[:20].tolist()
+    assert len(trust.score(QUERIES[:0], near[:0])) == 0
+
+
+def test_the_same_seed_gives_the_same_score() -> None:
+    one, two = fitted(seed=5), fitted(seed=5)
+    assert one.report == two.report
+    assert one.thresholds == two.thresholds
+
+
+@pytest.mark.parametrize(
+    ("wishes", "why"),
+    [
+        ({"codec": "zip"}, "no codec 'zip'"),
+        ({"k": 1}, "--k must be at least 2"),
+        ({"error": 0.0}, "--error must lie between 0 and 1"),
+        ({"method": "magic"}, "no map 'magic'"),
+        ({"odd": {"vague": np.ones((3, D + 1))}}, r"vectors of vague are \[3, 13\]"),
+        ({"qrels": [{}] * 120}, "labels and qrels exclude each other"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(wishes: dict[str, Any], why: str) -> None:
+    with pytest.raises(CalipersError, match=why):
+        fitted(**wishes)
+
+
+def test_vectors_that_do_not_fit_are_refused(trust: Trust) -> None:
+    with pytest.raises(InvalidOutput, match="1 of 600 documents are zero"):
+        Trust.fit(np.where(np.arange(600)[:, None] == 4, 0, CORPUS))
+    with pytest.raises(DataError, match="at least 3 vectors"):
+        Trust.fit(CORPUS[:2])
+    with pytest.raises(DataError, match="120 queries have 7 labels"):
+        Trust.fit(CORPUS, query_vectors=QUERIES, labels=np.ones(7))
+    with pytest.raises(DataError, match=r"0, 1 or NaN, found 0\.5"):
+        Trust.fit(CORPUS, query_vectors=QUERIES, labels=np.full(120, 0.5))
+    with pytest.raises(DataError, match="an id for each of 600 documents"):
+        Trust.fit(CORPUS, query_vectors=QUERIES, qrels=[{}] * 120)
+    with pytest.raises(RequestError, match="real ones"):
+        Trust.fit(CORPUS, odd=ODD)
+    with pytest.raises(RequestError, match=r"takes queries \[q, 12\] and their neighbours \[q, k, 12\]"):
+        trust.score(QUERIES[:, :5], neighbours_of(QUERIES))
+    with pytest.raises(RequestError, match="'known' has the shape"):
+        trust.score(QUERIES, neighbours_of(QUERIES), known=np.ones((2, 2), bool))
+
+
+# --- the file --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["fp16", "int8", "int4", "binary", "pq"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_score_that_was_kept_is_the_same_score(codec: str, method: Any, tmp_path: Path) -> None:
+    before = fitted(codec=codec, method=method, odd=ODD, about={"model": "made", "corpus": "c"})
+    before.save(tmp_path / "t.safetensors")
+    after = Trust.load(tmp_path / "t.safetensors")
+    near = neighbours_of(QUERIES)
+    one, two = before.score(QUERIES, near), after.score(QUERIES, near)
+    assert (one.probability == two.probability).all()
+    assert one.decision.tolist() == two.decision.tolist()
+    assert (after.k, after.method, after.thresholds, after.about) == (10, method, before.thresholds, before.about)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+def test_a_score_without_maps_is_kept_as_well(tmp_path: Path) -> None:
+    Trust.fit(CORPUS).save(tmp_path / "t")
+    assert not Trust.load(tmp_path / "t").calibrated
+
+
+def changed(path: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]) -> Path:
+    with safe_open(path, framework="numpy") as file:
+        header = json.loads(file.metadata()["calipers"])
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(header, arrays)
+    save_file(arrays, path, metadata={"calipers": json.dumps(header)})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda h, a: h.update(schema="calipers/trust-file/9"), "expected the schema"),
+        (lambda h, a: h.update(codec="zip"), "expected 'codec' to be fp16 or"),
+        (lambda h, a: h.update(dimensions=13), r"expected codec/low as float32 \[13\], found float32 \[12\]"),
+        (lambda h, a: h.update(dimensions=True), "'dimensions' to be a whole number"),
+        (lambda h, a: h.update(k=0), "'k' to be a whole number from 2 on"),
+        (lambda h, a: h.update(maps=["logistic"]), "expected no maps or"),
+        (lambda h, a: h["thresholds"].update(on="reliability"), "its thresholds are on the reliability"),
+        (lambda h, a: h["thresholds"].update(fall_back="low"), "'fall_back' to be a finite number"),
+        (
+            lambda h, a: h["detectors"].update(other={"threshold": 0.5, "acts": True}),
+            "expected the array detector/other",
+        ),
+        (lambda h, a: h["detectors"]["vague"].update(acts="yes"), "yes or no for 'acts'"),
+        (lambda h, a: h.update(report=[1]), "'report' to be an object"),
+        (lambda h, a: a.pop("map/logistic/weights"), "found none"),
+        (lambda h, a: a.update({"codec/low": a["codec/low"] * np.nan}), "NaN or infinite"),
+        (lambda h, a: a.update({"codec/step": -a["codec/step"]}), "step of its codec is not above 0"),
+        (lambda h, a: a.update({"map/logistic/scale": np.zeros(4)}), "not above 0"),
+        (lambda h, a: a.update({"map/isotonic/probability": a["map/isotonic/probability"] + 5}), "outside 0 to 1"),
+        (lambda h, a: a.update({"map/isotonic/score": a["map/isotonic/score"] * 0}), "do not rise"),
+        (lambda h, a: a.update({"surprise": np.zeros(2)}), "array 'surprise', of which nothing is known"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_with_one_sentence(
+    change: Callable[..., Any], why: str, trust: Trust, tmp_path: Path
+) -> None:
+    trust.save(tmp_path / "t")
+    with pytest.raises(DataError, match=why) as refused:
+        Trust.load(changed(tmp_path / "t", change))
+    assert "\n" not in str(refused.value)
+
+
+def test_other_files_are_no_trust_files(tmp_path: Path) -> None:
+    (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}))
+    (tmp_path / "empty").write_bytes(b"")
+    save_file({"a": np.ones(2)}, tmp_path / "weights")
+    save_file({"a": np.ones(2)}, tmp_path / "list", metadata={"calipers": "[1]"})
+    save_file({"a": np.ones(2)}, tmp_path / "broken", metadata={"calipers": "{"})
+    for name in ("pickle", "empty", "weights", "list", "broken"):
+        with pytest.raises(DataError, match="is no trust file"):
+            Trust.load(tmp_path / name)
+    with pytest.raises(RequestError, match="there is no file"):
+        Trust.load(tmp_path / "nowhere")
+    with pytest.raises(RequestError, match="cannot be written"):
+        Trust.fit(CORPUS).save(tmp_path / "no" / "folder")
