@@ -100,7 +100,7 @@ def inconclusive(settled_by: int | None = 412) -> Verdict:
     return passing(label="INCONCLUSIVE", comparisons=(open_,), worst=())
 
 
-REASON = "INVALID: the model gives NaN or infinite numbers for 7 of 1379 pairs (rows sts-1, sts-2 and 5 more)"
+REASON = "the model gives NaN or infinite numbers for 7 of 1379 pairs (rows sts-1, sts-2 and 5 more)"
 
 
 def invalid() -> Verdict:

@@ -182,7 +182,7 @@ def _evaluate(name: str, reference: str, bench: Bench, *, first: bool) -> str | 
     except InferenceError as error:
         if first:
             raise
-        return str(error).removeprefix("INVALID: ")
+        return error.reason
     return None
 
 

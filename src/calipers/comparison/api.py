@@ -129,7 +129,7 @@ def _alive(result: Callable[[], Result]) -> Result:
 
 
 def _reason(error: InvalidOutput) -> str:
-    return str(error).removeprefix("INVALID: ")
+    return error.reason
 
 
 def _load(side: str | Model, ability: str, asked: Protocol) -> Model:

@@ -144,7 +144,7 @@ def settings(differences: Mapping[str, tuple[Any, Any]]) -> str:
 def reason(verdict: Verdict) -> str:
     """Why a candidate is INVALID, without the label in front."""
     told = verdict.reason or next((c.reason for c in verdict.comparisons if c.label == "INVALID" and c.reason), None)
-    return printable(told or "its output could not be measured").removeprefix("INVALID: ")
+    return printable(told or "its output could not be measured")
 
 
 def note(comparison: Comparison, unit: str) -> str | None:

@@ -26,17 +26,27 @@ class ModelError(CalipersError):
 
 
 class InferenceError(CalipersError):
-    """The model was loaded but did not answer."""
+    """The model was loaded but did not answer; `reason` says why."""
 
     exit_code = 4
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
 
 class InvalidOutput(InferenceError):
-    """The model answered, and the answer is dead: non-finite, zero-norm or constant. `rows` are example ids."""
+    """The model answered, and the answer is dead: non-finite, zero-norm or constant. `rows` are example ids.
 
-    def __init__(self, message: str, rows: Sequence[str]) -> None:
-        super().__init__(message)
-        self.rows = tuple(rows)
+    The message is the reason with the label in front.
+
+    >>> str(InvalidOutput("the model gives NaN for 1 of 3 pairs (rows a)", ["a"]))
+    'INVALID: the model gives NaN for 1 of 3 pairs (rows a)'
+    """
+
+    def __init__(self, reason: str, rows: Sequence[str]) -> None:
+        super().__init__(f"INVALID: {reason}")
+        self.reason, self.rows = reason, tuple(rows)
 
 
 def name_some(names: Sequence[str], most: int = 5) -> str:

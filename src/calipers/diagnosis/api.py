@@ -224,7 +224,7 @@ def _asking(wish: Wishes) -> Asking:
 def _alive(examined: _Examined) -> _Examined:
     """A dead candidate is a verdict, a dead baseline an error."""
     if examined.dead:
-        told = str(examined.dead).removeprefix("INVALID: ")
+        told = examined.dead.reason
         raise InvalidOutput(f"the baseline cannot be compared with: {told}", examined.dead.rows)
     return examined
 
@@ -360,8 +360,8 @@ def _compare(before: Result, after: Result, wish: Wishes) -> Verdict:
 
 
 def _invalid(before: Finding, second: _Examined, wish: Wishes) -> Verdict:
-    assert before.result is not None
-    why = str(second.dead).removeprefix("INVALID: ")
+    assert before.result is not None and second.dead is not None
+    why = second.dead.reason
     known = [m for m in _measures(before.result) if m.name in before.result.metrics]
     return verdict.invalid(before.result, second.info.model_id, why, known, _terms(before.result, wish))
 

@@ -227,8 +227,8 @@ def _refuse_dead(values: NDArray[np.float32], asked: list[Any], where: str) -> N
     if len(dead):
         rows = [f"{where}#{i}" for i in dead.tolist()]
         raise InvalidOutput(
-            f"INVALID: the model gives NaN or infinite numbers for {len(dead)} of {len(asked)} inputs of {where}", rows
+            f"the model gives NaN or infinite numbers for {len(dead)} of {len(asked)} inputs of {where}", rows
         )
     if len(set(asked)) >= _DEAD_FROM and (values == values[0]).all():
         rows = [f"{where}#{i}" for i in range(len(asked))]
-        raise InvalidOutput(f"INVALID: the model gives the same answer to all {len(asked)} inputs of {where}", rows)
+        raise InvalidOutput(f"the model gives the same answer to all {len(asked)} inputs of {where}", rows)

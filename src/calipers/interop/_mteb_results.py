@@ -137,7 +137,7 @@ def _check(scores: Sequence[TaskScore]) -> None:
         raise DataError(f"more than one mteb score for {name_some(twice)}: expected one a task, split and subset")
     dead = [score.id for score in scores if not math.isfinite(score.main_score)]
     if dead:
-        raise InvalidOutput(f"INVALID: mteb has no main score for {name_some(dead)}", dead)
+        raise InvalidOutput(f"mteb has no main score for {name_some(dead)}", dead)
 
 
 def _environment(scores: Sequence[TaskScore]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def _refuse_not_finite(asked: NDArray[np.float32], questions: Sequence[str]) -> 
     dead = [questions[row] for row in np.flatnonzero(~np.isfinite(geometry.norms(asked))).tolist()]
     if dead:
         raise InvalidOutput(
-            f"INVALID: the model gives NaN or infinite numbers for {len(dead)} of {len(questions)} "
+            f"the model gives NaN or infinite numbers for {len(dead)} of {len(questions)} "
             f"{'question' if len(questions) == 1 else 'questions'} ({name_some([repr(text) for text in dead])})",
             dead,
         )
@@ -172,7 +172,7 @@ def _refuse_constant(texts: Dataset, vectors: NDArray[np.float32], what: str) ->
         return
     if len(set(texts.columns["text"])) > 1:
         raise InvalidOutput(
-            f"INVALID: the model gives the same vector for all {len(texts)} {what} (rows {name_some(texts.ids)})",
+            f"the model gives the same vector for all {len(texts)} {what} (rows {name_some(texts.ids)})",
             texts.ids,
         )
     if what == "documents":

@@ -79,7 +79,7 @@ def check(
         _refuse_dead(what, vectors, corpus.shape[1])
     if not np.ptp(corpus, axis=0).any():
         raise InvalidOutput(
-            f"INVALID: the vectors of all {len(corpus)} documents are the same, so that none is nearer than another",
+            f"the vectors of all {len(corpus)} documents are the same, so that none is nearer than another",
             [str(row) for row in range(len(corpus))],
         )
 
@@ -91,7 +91,7 @@ def _refuse_dead(what: str, vectors: NDArray[Any], dimensions: int) -> None:
     dead = np.flatnonzero(~np.isfinite(length) | (length == 0))
     if len(dead):
         raise InvalidOutput(
-            f"INVALID: the vectors of {len(dead)} of {len(vectors)} {what} are zero or hold NaN or infinite numbers "
+            f"the vectors of {len(dead)} of {len(vectors)} {what} are zero or hold NaN or infinite numbers "
             f"(the first is number {dead[0]})",
             [str(row) for row in dead],
         )

@@ -238,7 +238,7 @@ def _top_overlap(a: NDArray[np.float64], b: NDArray[np.float64], k: int) -> floa
 
 
 def _invalid(model: Any, what: str, rows: Sequence[str]) -> InvalidOutput:
-    return InvalidOutput(f"INVALID: {model.info.model_id} gives {what} (rows {name_some(rows)})", rows)
+    return InvalidOutput(f"{model.info.model_id} gives {what} (rows {name_some(rows)})", rows)
 
 
 def _mean(column: str) -> Callable[[Columns], Statistic]:

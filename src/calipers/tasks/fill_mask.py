@@ -210,7 +210,7 @@ def _refuse_dead(log_prob: NDArray[np.float32], example: Ints, ids: tuple[str, .
     if dead.any():
         rows = [ids[i] for i in dict.fromkeys(example[dead].tolist())]
         raise InvalidOutput(
-            f"INVALID: the model gives non-finite probabilities for {dead.sum()} of {len(dead)} tokens, "
+            f"the model gives non-finite probabilities for {dead.sum()} of {len(dead)} tokens, "
             f"in {len(rows)} texts (rows {name_some(rows)})",
             rows,
         )

@@ -25,14 +25,14 @@ def ask(
     if dead.any():
         rows = list(dict.fromkeys(ids[i] for i in np.flatnonzero(dead).tolist()))
         raise InvalidOutput(
-            f"INVALID: the model gives NaN or infinite scores for {dead.sum()} of {len(pairs)} pairs "
+            f"the model gives NaN or infinite scores for {dead.sum()} of {len(pairs)} pairs "
             f"(rows {name_some(rows)})",
             rows,
         )
     if len(set(pairs)) > 1 and np.ptp(table, axis=0).max() < _CONSTANT:
         rows = list(dict.fromkeys(ids))
         raise InvalidOutput(
-            f"INVALID: the model gives each of {len(pairs)} pairs the same score, {table[0, 0]:.6f} "
+            f"the model gives each of {len(pairs)} pairs the same score, {table[0, 0]:.6f} "
             f"(rows {name_some(rows)})",
             rows,
         )

@@ -218,12 +218,12 @@ def _refuse_dead(vectors: NDArray[np.float32], texts: Sequence[str], ids: Sequen
         if dead.any():
             rows = [ids[int(i)] for i in np.flatnonzero(dead)]
             raise InvalidOutput(
-                f"INVALID: the model gives {problem} for {len(rows)} of {len(ids)} {what} (rows {name_some(rows)})",
+                f"the model gives {problem} for {len(rows)} of {len(ids)} {what} (rows {name_some(rows)})",
                 rows,
             )
     if len(set(texts)) > 1 and not np.ptp(vectors, axis=0).any():
         raise InvalidOutput(
-            f"INVALID: the model gives the same vector for all {len(ids)} {what} (rows {name_some(ids)})", ids
+            f"the model gives the same vector for all {len(ids)} {what} (rows {name_some(ids)})", ids
         )
 
 

@@ -67,7 +67,7 @@ def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress
             predicted[name][rows] = similarity(a[rows].astype(np.float64), b[rows].astype(np.float64))
     if np.ptp(predicted["cosine"]) < _CONSTANT:
         raise InvalidOutput(
-            f"INVALID: the model gives every one of {len(a)} pairs the same cosine, {predicted['cosine'][0]:.6f} "
+            f"the model gives every one of {len(a)} pairs the same cosine, {predicted['cosine'][0]:.6f} "
             f"(rows {name_some(dataset.ids)})",
             dataset.ids,
         )
@@ -113,7 +113,7 @@ def _refuse_dead(a: NDArray[np.float32], b: NDArray[np.float32], ids: tuple[str,
 def _invalid(what: str, rows: NDArray[np.int64], ids: tuple[str, ...]) -> InvalidOutput:
     dead = [ids[i] for i in rows]
     return InvalidOutput(
-        f"INVALID: the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead
+        f"the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead
     )
 
 

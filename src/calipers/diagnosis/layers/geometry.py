@@ -57,7 +57,7 @@ def run(model: Encoder | None, space: Space, options: GeometryOptions, progress:
 def refuse_constant(corpus: Texts, first: Ints) -> None:
     if not first.any() and len(set(corpus.texts)) > 1:
         raise InvalidOutput(
-            f"INVALID: the model gives the same vector for all {len(corpus)} documents (rows {name_some(corpus.ids)})",
+            f"the model gives the same vector for all {len(corpus)} documents (rows {name_some(corpus.ids)})",
             corpus.ids,
         )
 

@@ -158,7 +158,7 @@ def _neighbours(vectors: NDArray[np.float32], entities: Sequence[str], space: Sp
     if broken or not length.any():
         dead = broken or list(entities)
         raise InvalidOutput(
-            f"INVALID: the vectors of {len(dead)} of {len(entities)} entities are zero or hold NaN or infinite numbers "
+            f"the vectors of {len(dead)} of {len(entities)} entities are zero or hold NaN or infinite numbers "
             f"(rows {name_some(dead)})",
             dead,
         )

@@ -86,6 +86,6 @@ def _encode(
         ids = [texts.ids[i] for i, several in zip(rows, versions, strict=True) for _ in several]
         named = list(dict.fromkeys(ids[i] for i in dead))
         raise InvalidOutput(
-            f"INVALID: the model gives non-finite vectors for shuffled versions of {name_some(named)}", named
+            f"the model gives non-finite vectors for shuffled versions of {name_some(named)}", named
         )
     return vectors, np.flatnonzero(length > 0)
