@@ -14,7 +14,7 @@ from calipers.core.errors import (
     name_some,
     printable,
 )
-from calipers.core.figures import Figure, Named, figure_tables, read_figures, read_named
+from calipers.core.figures import Figure, FigureKind, Named, figure_tables, read_figures, read_named
 from calipers.core.models import (
     SILENT,
     Encoder,
@@ -58,6 +58,7 @@ __all__ = [
     "Document",
     "Encoder",
     "Figure",
+    "FigureKind",
     "Floats",
     "Halo",
     "InferenceError",

@@ -7,14 +7,14 @@ report can be made from a stored run.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core.results import Columns, Outcomes
+from calipers.core.results import Columns, Metric, Outcomes, Statistic, Thresholds
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,99 @@ class Figure:
     exact: bool = True  # False: worked out on a sample; the standard error covers that
     reason: str | None = None
     digits: int = 3
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """What a figure is before it is measured: its name, its direction, where it warns and what a warning says.
+
+    >>> kind = FigureKind("duplicates", "share of copies", "The share of copies.", None, "document", above=0.05,
+    ...                   advice="copies crowd the results", digits=2)
+    >>> kind.figure(0.25, 8).warning
+    'duplicates is 0.25, above 0.05: copies crowd the results'
+    """
+
+    name: str
+    about: str  # short, for lists of metrics
+    meaning: str  # one sentence
+    higher_is_better: bool | None
+    unit: str = ""
+    above: float | None = None  # it warns above this value, or below that one
+    below: float | None = None
+    advice: str = ""  # the second half of the warning
+    level: str | None = None  # where it warns, in words, if that is neither `above` nor `below`
+    digits: int = 3
+    share: bool = False  # between 0 and 1: an interval must not leave this range
+    thresholds: Thresholds = Thresholds(0.05, 0.10)  # of its metric
+
+    def figure(
+        self,
+        value: float | None,
+        count: int,
+        *,
+        unit: str | None = None,
+        interval: tuple[float, float] | None = None,
+        standard_error: float | None = None,
+        exact: bool = True,
+        reason: str | None = None,
+        warns: bool = True,
+        warning: str | None = None,
+    ) -> Figure:
+        """The figure of this kind with a value. A value past `above` or `below` warns unless `warns` is False.
+
+        `warning` is a sentence to use instead. Where the level depends on the data: `replace(kind, above=…).figure(…)`.
+        """
+        if interval and self.share:
+            interval = max(0.0, interval[0]), min(1.0, interval[1])
+        return Figure(
+            name=self.name,
+            value=value,
+            count=count,
+            unit=unit or self.unit,
+            higher_is_better=self.higher_is_better,
+            meaning=self.meaning,
+            interval=interval,
+            standard_error=None if standard_error is None else _finite(standard_error),
+            level=self.level_text,
+            warning=warning or (self.warning(value) if warns and value is not None else None),
+            exact=exact,
+            reason=reason,
+            digits=self.digits,
+        )
+
+    def unknown(self, reason: str, *, unit: str | None = None) -> Figure:
+        """The figure of this kind without a value, and why there is none."""
+        return replace(self.figure(None, 0, unit=unit, reason=reason), digits=Figure.digits)
+
+    @property
+    def level_text(self) -> str | None:
+        if self.level is not None:
+            return self.level
+        if self.above is not None:
+            return f"above {self.above:.3g}"
+        return None if self.below is None else f"below {self.below:.3g}"
+
+    def warning(self, value: float) -> str | None:
+        """The warning for this value, None where it is within the level."""
+        if (self.above is None or value <= self.above) and (self.below is None or value >= self.below):
+            return None
+        return f"{self.name} is {value:.{self.digits}f}, {self.level_text}: {self.advice}"
+
+    def metric(self, statistic: Callable[[Columns], Statistic]) -> Metric:
+        """The metric that compares two models by this figure. It reads the outcome column of the figure's name.
+
+        A figure without a good direction is minor: neither way is a regression.
+        """
+        return Metric(
+            self.name,
+            self.about,
+            statistic,
+            higher_is_better=bool(self.higher_is_better),
+            thresholds=self.thresholds,
+            digits=self.digits,
+            needs=(self.name,),
+            minor=self.higher_is_better is None,
+        )
 
 
 @dataclass(frozen=True)
@@ -77,19 +170,17 @@ def read_named(outcomes: Outcomes) -> tuple[Named, ...]:
 
 
 def _figure(row: Mapping[str, Any]) -> Figure:
-    known = {key: row[key] for key in ("name", "unit", "meaning", "count", "digits", "exact")}
-    known |= {key: row[key] or None for key in _OPTIONAL_TEXTS}
-    known |= {key: _known(row[key]) for key in _NUMBERS}
-    low, high = _known(row["low"]), _known(row["high"])
-    better = _known(row["higher_is_better"])
+    low, high, better = (_finite(row[key]) for key in ("low", "high", "higher_is_better"))
     return Figure(
-        **known,
+        **{key: row[key] for key in ("name", "unit", "meaning", "count", "digits", "exact")},
+        **{key: row[key] or None for key in _OPTIONAL_TEXTS},
+        **{key: _finite(row[key]) for key in _NUMBERS},
         interval=None if low is None or high is None else (low, high),
         higher_is_better=None if better is None else bool(better),
     )
 
 
-def _known(number: float) -> float | None:
+def _finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 

@@ -91,7 +91,6 @@ def refuse_dead(scores: Scores, ids: Sequence[str]) -> None:
     if dead.any():
         rows = list(dict.fromkeys(ids[i] for i in np.flatnonzero(dead).tolist()))
         raise InvalidOutput(
-            f"the model gives NaN or infinite scores for {dead.sum()} of {len(scores)} pairs "
-            f"(rows {name_some(rows)})",
+            f"the model gives NaN or infinite scores for {dead.sum()} of {len(scores)} pairs (rows {name_some(rows)})",
             rows,
         )

@@ -84,9 +84,7 @@ def refuse_side(what: str, ids: Sequence[str], lengths: NDArray[np.float64]) -> 
     zero = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
     for dead, are in ((broken, "hold NaN or infinite numbers"), (zero, f"are zero, more than {MOST:.0%}")):
         if dead and (dead is broken or len(dead) > MOST * len(ids)):
-            raise InvalidOutput(
-                f"the vectors of {len(dead)} of {len(ids)} {what} {are} (rows {name_some(dead)})", dead
-            )
+            raise InvalidOutput(f"the vectors of {len(dead)} of {len(ids)} {what} {are} (rows {name_some(dead)})", dead)
 
 
 def tell(space: Space) -> Iterator[str]:

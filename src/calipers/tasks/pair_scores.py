@@ -25,15 +25,13 @@ def ask(
     if dead.any():
         rows = list(dict.fromkeys(ids[i] for i in np.flatnonzero(dead).tolist()))
         raise InvalidOutput(
-            f"the model gives NaN or infinite scores for {dead.sum()} of {len(pairs)} pairs "
-            f"(rows {name_some(rows)})",
+            f"the model gives NaN or infinite scores for {dead.sum()} of {len(pairs)} pairs (rows {name_some(rows)})",
             rows,
         )
     if len(set(pairs)) > 1 and np.ptp(table, axis=0).max() < _CONSTANT:
         rows = list(dict.fromkeys(ids))
         raise InvalidOutput(
-            f"the model gives each of {len(pairs)} pairs the same score, {table[0, 0]:.6f} "
-            f"(rows {name_some(rows)})",
+            f"the model gives each of {len(pairs)} pairs the same score, {table[0, 0]:.6f} (rows {name_some(rows)})",
             rows,
         )
     return scores

@@ -222,9 +222,7 @@ def _refuse_dead(vectors: NDArray[np.float32], texts: Sequence[str], ids: Sequen
                 rows,
             )
     if len(set(texts)) > 1 and not np.ptp(vectors, axis=0).any():
-        raise InvalidOutput(
-            f"the model gives the same vector for all {len(ids)} {what} (rows {name_some(ids)})", ids
-        )
+        raise InvalidOutput(f"the model gives the same vector for all {len(ids)} {what} (rows {name_some(ids)})", ids)
 
 
 def _given(results: Mapping[str, Mapping[str, float]], dataset: Dataset, options: RetrievalOptions) -> Hits:

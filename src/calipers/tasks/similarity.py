@@ -112,9 +112,7 @@ def _refuse_dead(a: NDArray[np.float32], b: NDArray[np.float32], ids: tuple[str,
 
 def _invalid(what: str, rows: NDArray[np.int64], ids: tuple[str, ...]) -> InvalidOutput:
     dead = [ids[i] for i in rows]
-    return InvalidOutput(
-        f"the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead
-    )
+    return InvalidOutput(f"the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead)
 
 
 def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Callable[[Columns], Statistic]:

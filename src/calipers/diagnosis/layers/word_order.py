@@ -85,7 +85,5 @@ def _encode(
     if len(dead):
         ids = [texts.ids[i] for i, several in zip(rows, versions, strict=True) for _ in several]
         named = list(dict.fromkeys(ids[i] for i in dead))
-        raise InvalidOutput(
-            f"the model gives non-finite vectors for shuffled versions of {name_some(named)}", named
-        )
+        raise InvalidOutput(f"the model gives non-finite vectors for shuffled versions of {name_some(named)}", named)
     return vectors, np.flatnonzero(length > 0)
