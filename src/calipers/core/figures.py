@@ -57,7 +57,7 @@ class FigureKind:
     level: str | None = None  # where it warns, in words, if that is neither `above` nor `below`
     digits: int = 3
     share: bool = False  # between 0 and 1: an interval must not leave this range
-    thresholds: Thresholds = Thresholds(0.05, 0.10)  # of its metric
+    thresholds: Thresholds = Metric.thresholds
 
     def figure(
         self,

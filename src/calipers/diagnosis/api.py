@@ -360,7 +360,8 @@ def _compare(before: Result, after: Result, wish: Wishes) -> Verdict:
 
 
 def _invalid(before: Finding, second: _Examined, wish: Wishes) -> Verdict:
-    assert before.result is not None and second.dead is not None
+    assert before.result is not None
+    assert second.dead is not None
     why = second.dead.reason
     known = [m for m in _measures(before.result) if m.name in before.result.metrics]
     return verdict.invalid(before.result, second.info.model_id, why, known, _terms(before.result, wish))
