@@ -171,10 +171,11 @@ def read_named(outcomes: Outcomes) -> tuple[Named, ...]:
 
 def _figure(row: Mapping[str, Any]) -> Figure:
     low, high, better = (_finite(row[key]) for key in ("low", "high", "higher_is_better"))
+    values: dict[str, Any] = {key: row[key] for key in ("name", "unit", "meaning", "count", "digits", "exact")}
+    values |= {key: row[key] or None for key in _OPTIONAL_TEXTS}
+    values |= {key: _finite(row[key]) for key in _NUMBERS}
     return Figure(
-        **{key: row[key] for key in ("name", "unit", "meaning", "count", "digits", "exact")},
-        **{key: row[key] or None for key in _OPTIONAL_TEXTS},
-        **{key: _finite(row[key]) for key in _NUMBERS},
+        **values,
         interval=None if low is None or high is None else (low, high),
         higher_is_better=None if better is None else bool(better),
     )
