@@ -349,7 +349,7 @@ def test_a_hundred_texts_of_wikitext_are_a_hundred_texts(
     assert document["scored"]["truncated"] > 50
     assert set(document["metrics"]) == {m.name for m in fill_mask.METRICS if not m.needs}
     shown = calipers("runs", "show", "latest").stdout
-    assert "100 scored of 100 asked for" in shown
+    assert "100 scored of 100 requested" in shown
     assert f"{document['scored']['tokens']:,} tokens" in shown
 
 

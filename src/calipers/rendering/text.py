@@ -2,70 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from calipers.core import SILENT, Measurement, Progress, Result, RunLine, Task, printable
+from calipers.core import SILENT, Measurement, Progress, Result, RunLine, Task
+from calipers.rendering import tables
+from calipers.rendering.numbers import interval, interval_name, number, plural
+from calipers.rendering.tables import show_table, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from rich.console import Console
+    from rich.progress import TaskID
 
-    from rich.console import Console, RenderableType
+show_facts, show_examples = tables.show_facts, tables.show_records  # until all callers use `tables`
 
 
 def show_result(console: Console, result: Result, task: Measurement) -> None:
     """A panel with what was measured and how, then a table of metrics."""
     facts = [
-        ("Model", f"{result.model.model_id}"),
+        ("Model", result.model.model_id),
         ("Runs on", f"{result.model.backend}, {result.model.device}"),
         ("Settings", _settings(result)),
-        ("Data", _data(result)),
-        (_plural(task.unit).capitalize(), _counts(result)),
+        ("Data", data_line(result)),
+        (plural(task.unit).capitalize(), _counts(result)),
     ]
     for name, key in (("Batches", "batching"), ("Short cut", "short_cut")):
-        if told := result.model.settings.get(key):
-            facts.append((name, str(told)))
-    if said := [f"{k}={v}" for k, v in result.options.items() if v]:
-        facts.append(("Options", ", ".join(said)))
+        if value := result.model.settings.get(key):
+            facts.append((name, str(value)))
+    if options := [f"{name}={value}" for name, value in result.options.items() if value]:
+        facts.append(("Options", ", ".join(options)))
     facts.append(("Time", _times(result)))
-    _facts(console, f"{result.task}  ·  run {result.run_id}", facts)
-    confidence = f"{result.bootstrap['confidence']:.0%} interval"
+    show_facts(console, f"{result.task}  ·  run {result.run_id}", facts)
     metrics = [metric for metric in task.measures(task.options(**result.options)) if metric.name in result.metrics]
+    values = {m.name: number(result.metrics[m.name], m.digits) for m in metrics}
     rows = [
-        (
-            metric.name,
-            _number(result.metrics[metric.name], metric.digits),
-            _interval(result.intervals[metric.name], metric.digits),
-            metric.about,
-        )
-        for metric in metrics
-        if "/" not in metric.name
+        (m.name, values[m.name], interval(result.intervals[m.name], m.digits), m.about)
+        for m in metrics
+        if "/" not in m.name
     ]
-    _table(console, ("metric", "value", confidence, "what it is"), rows, strong_first=True, right=(1, 2))
-    _show_parts(console, {m.name: _number(result.metrics[m.name], m.digits) for m in metrics if "/" in m.name})
+    header = ("metric", "value", interval_name(result.bootstrap["confidence"]), "what it is")
+    show_table(console, header, rows, right=(1, 2), fold=(3,), strong=(0,))
+    _show_parts(console, {name: value for name, value in values.items() if "/" in name})
     for warning in result.warnings:
-        console.print(f"warning: {printable(warning)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        warn(console, warning)
 
 
 def _show_parts(console: Console, values: Mapping[str, str]) -> None:
     """Metrics of parts of the data, METRIC/PART: a row for each part and a column for each metric."""
     names = [name.partition("/") for name in values]
-    kinds, parts = dict.fromkeys(kind for kind, _, _ in names), dict.fromkeys(part for _, _, part in names)
-    rows = [(part, *(values.get(f"{kind}/{part}", "none") for kind in kinds)) for part in parts]
+    metrics, parts = dict.fromkeys(metric for metric, _, _ in names), dict.fromkeys(part for _, _, part in names)
+    rows = [(part, *(values.get(f"{metric}/{part}", "none") for metric in metrics)) for part in parts]
     if rows:
-        _table(console, ("each part", *kinds), rows, right=range(1, len(kinds) + 1))
+        show_table(console, ("each part", *metrics), rows, right=range(1, len(metrics) + 1))
 
 
 def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
     rows = [(task.name, ", ".join(task.aliases), task.metrics[0].name, task.about) for task in tasks]
-    _table(console, ("task", "also called", "primary metric", "what it measures"), rows)
+    show_table(console, ("task", "also called", "primary metric", "what it measures"), rows, fold=(1, 3))
 
 
 def show_task(console: Console, task: Task) -> None:
     data = task.default_data
     default = f"{data.path}{f' ({data.name})' if data.name else ''}{f', split {data.split}' if data.split else ''}"
-    _facts(
+    show_facts(
         console,
         task.name,
         [
@@ -78,11 +78,11 @@ def show_task(console: Console, task: Task) -> None:
     columns = [(f"{c.key}={c.default}", c.kind, c.about) for c in task.columns]
     columns.append(("id_column=id", "text", "the row's id; rows are numbered where there is none"))
     if task.data == "rows":
-        _table(console, ("--column", "kind", "what it is"), columns)
+        show_table(console, ("--column", "kind", "what it is"), columns, fold=(2,))
     metrics = [(m.name, "higher" if m.higher_is_better else "lower", str(m.thresholds), m.about) for m in task.metrics]
     if parts := dict.fromkeys(m.name.partition("/")[2] for m in task.measures(task.options()) if "/" in m.name):
         metrics.append(("METRIC/PART", "as above", "as above", f"the same of one part of the data: {', '.join(parts)}"))
-    _table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, strong_first=True)
+    show_table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, fold=(3,), strong=(0,))
 
 
 def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
@@ -98,21 +98,11 @@ def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
         )
         for x in lines
     ]
-    _table(console, ("run", "when (UTC)", "task", "model", "data", "n", "primary metric"), rows, right=(5,), cut=True)
+    header = ("run", "when (UTC)", "task", "model", "data", "n", "primary metric")
+    show_table(console, header, rows, right=(5,), cut=True)
 
 
-def show_examples(console: Console, examples: Sequence[Mapping[str, Any]]) -> None:
-    header = tuple(examples[0]) if examples else ()
-    rows = [tuple(f"{v:.3f}" if isinstance(v, float) else str(v) for v in example.values()) for example in examples]
-    numbers = [i for i, value in enumerate(examples[0].values()) if isinstance(value, float)] if examples else []
-    _table(console, header, rows, right=numbers)
-
-
-def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -> None:
-    _facts(console, title, list(facts))
-
-
-class Bar:
+class ProgressBar:
     """A progress bar on a terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -124,16 +114,17 @@ class Bar:
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
         )
-        self._progress = progress.Progress(*columns, console=console, transient=True)
-        self._task: Any = None
+        self.display = progress.Progress(*columns, console=console, transient=True)
+        self._task: TaskID | None = None
 
     def start(self, label: str, total: int) -> None:
         if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(label, total=total or None)
+            self.display.remove_task(self._task)
+        self._task = self.display.add_task(label, total=total or None)
 
     def advance(self, count: int) -> None:
-        self._progress.advance(self._task, count)
+        if self._task is not None:
+            self.display.advance(self._task, count)
 
 
 @contextmanager
@@ -142,8 +133,8 @@ def bar(console: Console) -> Iterator[Progress]:
     if not console.is_terminal:
         yield SILENT
         return
-    shown = Bar(console)
-    with shown._progress:
+    shown = ProgressBar(console)
+    with shown.display:
         yield shown
 
 
@@ -165,7 +156,8 @@ def _settings(result: Result) -> str:
     return ", ".join(parts) or "none"
 
 
-def _data(result: Result) -> str:
+def data_line(result: Result) -> str:
+    """The data of a run in one line: path, configuration, split, the beginning of the fingerprint."""
     source = result.dataset
     parts = [source.path]
     parts += [f"configuration {source.name}"] if source.name else []
@@ -176,13 +168,13 @@ def _data(result: Result) -> str:
 def _counts(result: Result) -> str:
     source = result.dataset
     how = f"random, seed {source.seed}" if source.shuffle else "the first ones"
-    asked = f" of {source.requested:,} asked for ({how})" if source.requested else ""
+    requested = f" of {source.requested:,} requested ({how})" if source.requested else ""
     blank = f", {source.rows_blank:,} blank left out" if source.rows_blank else ""
     counts = result.outcomes.counts
     more = f", {counts['tokens']:,} tokens" if "tokens" in counts else ""
     for what in ("unknown", "truncated"):
         more += f", {counts[what]:,} {what}" if counts.get(what) else ""
-    return f"{len(result.outcomes):,} scored{asked}{blank}{more}"
+    return f"{len(result.outcomes):,} scored{requested}{blank}{more}"
 
 
 def _times(result: Result) -> str:
@@ -195,76 +187,3 @@ def _times(result: Result) -> str:
         f"{timing['total_seconds']:.1f} s: loading {timing['load_seconds']:.1f}, "
         f"inference {timing['inference_seconds']:.1f}, metrics {timing['metrics_seconds']:.1f}"
     )
-
-
-def _plural(unit: str) -> str:
-    return f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3e}"
-
-
-def _interval(ends: tuple[float, float] | None, digits: int) -> str:
-    return f"{_number(ends[0], digits)} – {_number(ends[1], digits)}" if ends else "none"
-
-
-def _facts(console: Console, title: str, facts: Sequence[tuple[str, str]]) -> None:
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    facts = [(name, printable(value)) for name, value in facts]
-    width = max(len(name) for name, _ in facts)
-    if not console.is_terminal:
-        console.print(Text(title), soft_wrap=True)
-        for name, value in facts:
-            console.print(Text(f"  {name:<{width}}  {value}"), soft_wrap=True)
-        return
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
-    console.print(Panel(grid, title=Text(title), title_align="left", border_style="cyan", expand=False))
-
-
-def _table(
-    console: Console,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    strong_first: bool = False,
-    right: Sequence[int] = (),
-    cut: bool = False,
-) -> None:
-    """On a terminal a table that fits its width, cells folded or cut; elsewhere aligned columns, one line a row."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    if not console.is_terminal:
-        _plain_table(console, header, rows, right)
-        return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(header):
-        last = i == len(header) - 1
-        table.add_column(
-            name,
-            justify="right" if i in right else "left",
-            overflow="ellipsis" if cut else "fold",
-            no_wrap=cut or (i == 0 and not last),
-        )
-    for number, row in enumerate(rows):
-        cells: list[RenderableType] = [Text(cell) for cell in row]
-        table.add_row(*cells, style="bold" if strong_first and number == 0 else None)
-    console.print(table)
-
-
-def _plain_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
-    from rich.text import Text
-
-    lines = [header, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    for line in lines:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
-        console.print(Text("  ".join(cells).rstrip()), soft_wrap=True)

@@ -1,0 +1,211 @@
+"""Tables, facts and lines for people: drawn to fit on a terminal, plain and one line a row in a log.
+
+Everything goes through `safe`: what comes from data cannot command a terminal, and rich reads no markup in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from calipers.core import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_UNBOUNDED = 10_000  # columns: how wide a table would like to be
+_READABLE = 30  # characters that a column needs to be read; the only one that folds goes below the table otherwise
+
+
+class Cell(NamedTuple):
+    """A cell with a style of rich; `below` is a second, quieter line, which a log puts behind the first."""
+
+    text: str
+    style: str = ""
+    below: str = ""
+
+
+Row = Sequence[str | Cell]
+
+
+# --- lines -------------------------------------------------------------------------------------------------------
+
+
+def say(console: Console, line: str, style: str = "", *, cut: bool = False) -> None:
+    """A line: wrapped on a terminal, or cut to its width; one line in a log. Newlines at its ends make empty lines."""
+    from rich.text import Text
+
+    body = line.strip("\n")
+    before, after = line[: len(line) - len(line.lstrip("\n"))], "\n" if body and line.endswith("\n") else ""
+    shown = Text(f"{before}{safe(body)}{after}", style=style)
+    if cut and console.is_terminal:
+        console.print(shown, no_wrap=True, overflow="ellipsis")
+    else:
+        console.print(shown, soft_wrap=not console.is_terminal)
+
+
+def warn(console: Console, message: str) -> None:
+    say(console, f"warning: {message}", "yellow")
+
+
+def safe(line: str) -> str:
+    """Without control characters, the spacing kept; `printable` also joins spaces.
+
+    >>> safe("a  b\\tc\\x1b[2J")
+    'a  b c�[2J'
+    """
+    return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in line)
+
+
+# --- facts -------------------------------------------------------------------------------------------------------
+
+
+def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -> None:
+    """Names with their values below a title: in a panel on a terminal, indented in a log."""
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = [(name, printable(value)) for name, value in facts]
+    width = max((len(name) for name, _ in facts), default=0)
+    if not console.is_terminal:
+        say(console, title)
+        for name, value in facts:
+            say(console, f"  {name:<{width}}  {value}")
+        return
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
+    console.print(Panel(grid, title=Text(safe(title)), title_align="left", border_style="cyan", expand=False))
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def show_table(
+    console: Console,
+    header: Row,
+    rows: Sequence[Row],
+    *,
+    right: Collection[int] = (),
+    fold: Collection[int] | None = None,
+    cut: bool = False,
+    strong: Collection[int] = (),
+    title: str = "",
+) -> None:
+    """A table that fits the terminal; aligned columns, one line a row, in a log.
+
+    `right` are columns whose cells stand at the right, `strong` rows in bold. `fold` are the columns that may break
+    their lines where the terminal is narrow: by default all but the first. With `cut` none does, and cells end in "…".
+    If only one may, and its lines would be too short to read, it stands below the table.
+    A `title` puts a panel around the table.
+    """
+    if not console.is_terminal:
+        if title:
+            say(console, f"\n{title}")
+        for line in _plain_lines(header, rows, right):
+            say(console, line)
+        return
+    from rich.panel import Panel
+    from rich.text import Text
+
+    fold = () if cut else range(1, len(header)) or (0,) if fold is None else fold
+    table = make_table(header, rows, right=right, fold=fold, strong=strong)
+    place = next(iter(fold), 0)
+    shown: RenderableType = table
+    if len(fold) == 1 < len(header) and _room(table, place, console.width - 4 * bool(title)) < _READABLE:
+        shown = _without_column(place, header, rows, right, strong)
+    console.print(Panel(shown, title=Text(safe(title)), title_align="left", border_style="cyan") if title else shown)
+
+
+def show_records(console: Console, records: Sequence[Mapping[str, object]]) -> None:
+    """Records of the same keys as a table with these keys as its header. Floats have three digits, at the right."""
+    if not records:
+        return
+    rows = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in record.values()] for record in records]
+    floats = [place for place, value in enumerate(records[0].values()) if isinstance(value, float)]
+    show_table(console, tuple(records[0]), rows, right=floats)
+
+
+def make_table(
+    header: Row,
+    rows: Sequence[Row],
+    *,
+    right: Collection[int],
+    fold: Collection[int] = (),
+    strong: Collection[int] = (),
+) -> Table:
+    """The table of a terminal; arguments as of `show_table`."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, name in enumerate(header):
+        table.add_column(
+            _text(name),
+            justify="right" if place in right else "left",
+            overflow="fold" if place in fold else "ellipsis",
+            no_wrap=place not in fold,
+        )
+    for number, row in enumerate(rows):
+        table.add_row(*map(_text, row), style="bold" if number in strong else None)
+    return table
+
+
+def _room(table: Table, place: int, width: int) -> int:
+    """Characters that the terminal leaves to a column when the others have what they need; enough if it needs less."""
+    from rich.cells import cell_len
+
+    needs = [
+        max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
+        for column in table.columns
+    ]
+    room = width - 2 - sum(needs) - 2 * (len(needs) - 1) + needs[place]
+    return _READABLE if room >= needs[place] else room
+
+
+def _without_column(
+    place: int, header: Row, rows: Sequence[Row], right: Collection[int], strong: Collection[int]
+) -> Group:
+    """A table too wide for its terminal: the cells of one column stand below it, each behind the name of its row."""
+    from rich.console import Group
+    from rich.text import Text
+
+    def cut(row: Row) -> Row:
+        return [*row[:place], *row[place + 1 :]]
+
+    right = [i - (i > place) for i in right if i != place]
+    table = make_table(cut(header), [cut(row) for row in rows], right=right, fold=range(1, len(header)), strong=strong)
+    return Group(table, *(Text.assemble((_text(row[0]).plain, "bold"), ": ", _text(row[place])) for row in rows))
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Whether a terminal shows the table without folding or cutting a cell."""
+    return console.measure(table, options=console.options.update(width=_UNBOUNDED)).maximum <= console.width
+
+
+def _cell(cell: str | Cell) -> Cell:
+    return cell if isinstance(cell, Cell) else Cell(cell)
+
+
+def _text(cell: str | Cell) -> Text:
+    from rich.text import Text
+
+    text, style, below = _cell(cell)
+    shown = Text(printable(text), style=style)
+    # What stands below is quieter, so that rows of two lines can be told apart.
+    return Text.assemble(shown, (f"\n{printable(below)}", "not bold dim")) if below else shown
+
+
+def _plain_lines(header: Row, rows: Sequence[Row], right: Collection[int]) -> list[str]:
+    lines = [[printable(" ".join(filter(None, (c.text, c.below)))) for c in map(_cell, row)] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
