@@ -98,9 +98,10 @@ def show_table(
     """A table that fits the terminal; aligned columns, one line a row, in a log.
 
     `right` are columns whose cells stand at the right, `strong` rows in bold. `fold` are the columns that may break
-    their lines where the terminal is narrow: by default all but the first. With `cut` none does, and cells end in "…".
-    If only one may, and its lines would be too short to read, it stands below the table.
-    A `title` puts a panel around the table.
+    their lines where the terminal is narrow: by default all but the first. With `cut` none does, and the cells of wide
+    columns end in "…".
+    If only one may, and its lines would be too short to read, it stands below the table. A `title` puts a panel around
+    the table.
     """
     if not console.is_terminal:
         if title:
@@ -114,8 +115,11 @@ def show_table(
     fold = () if cut else range(1, len(header)) or (0,) if fold is None else fold
     table = make_table(header, rows, right=right, fold=fold, strong=strong)
     place = next(iter(fold), 0)
+    needs, room = _needs(table), console.width - 2 * len(header) - 4 * bool(title)
     shown: RenderableType = table
-    if len(fold) == 1 < len(header) and _room(table, place, console.width - 4 * bool(title)) < _READABLE:
+    if cut:
+        _cut(table, needs, room)
+    elif len(fold) == 1 < len(header) and room - sum(needs) < min(_READABLE - needs[place], 0):
         shown = _without_column(place, header, rows, right, strong)
     console.print(Panel(shown, title=Text(safe(title)), title_align="left", border_style="cyan") if title else shown)
 
@@ -133,7 +137,7 @@ def make_table(
     header: Row,
     rows: Sequence[Row],
     *,
-    right: Collection[int],
+    right: Collection[int] = (),
     fold: Collection[int] = (),
     strong: Collection[int] = (),
 ) -> Table:
@@ -154,16 +158,22 @@ def make_table(
     return table
 
 
-def _room(table: Table, place: int, width: int) -> int:
-    """Characters that the terminal leaves to a column when the others have what they need; enough if it needs less."""
+def _needs(table: Table) -> list[int]:
+    """How many characters wide each column would like to be."""
     from rich.cells import cell_len
 
-    needs = [
+    return [
         max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
         for column in table.columns
     ]
-    room = width - 2 - sum(needs) - 2 * (len(needs) - 1) + needs[place]
-    return _READABLE if room >= needs[place] else room
+
+
+def _cut(table: Table, widths: list[int], room: int) -> None:
+    """Make the widest columns narrower until all fit; the first one, which names the row, stays whole."""
+    while sum(widths) > room and max(widths[1:], default=1) > 1:
+        widths[widths.index(max(widths[1:]), 1)] -= 1
+    for column, width in zip(table.columns, widths, strict=True):
+        column.max_width = width
 
 
 def _without_column(
