@@ -155,7 +155,7 @@ def test_no_shuffle_does_not_read_a_file_past_what_it_needs(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("options", [{"samples": 0}, {"samples": -1}, {"seed": -1}], ids=str)
 def test_numbers_that_make_no_sense_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(RequestError, match=f"--{next(iter(options))} must"):
+    with pytest.raises(RequestError, match=f"`{next(iter(options))}` must"):
         DataOptions(**options)  # type: ignore[arg-type]
 
 

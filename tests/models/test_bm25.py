@@ -74,7 +74,7 @@ def test_unknown_settings_are_refused(reference: str, message: str) -> None:
 
 
 def test_options_of_encoders_are_refused() -> None:
-    with pytest.raises(RequestError, match="--pooling does not apply to BM25"):
+    with pytest.raises(RequestError, match="`pooling` is not supported for BM25"):
         load(pooling="cls")
 
 

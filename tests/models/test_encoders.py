@@ -213,7 +213,7 @@ def test_a_model_with_a_dense_module_goes_through_sentence_transformers(minilm: 
     assert ours.info.settings["through"] == "sentence-transformers"
     assert ours.encode(TEXTS).shape == (len(TEXTS), 16)
     np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS), atol=2e-6)
-    with pytest.raises(RequestError, match="--pooling"):
+    with pytest.raises(RequestError, match="`pooling`"):
         load(tmp_path / "dense", pooling="cls")
 
 

@@ -161,12 +161,12 @@ def test_eleven_sets_by_default_and_thirteen_for_all() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sets": "msmarco,wikipedia"}, "--sets names 'wikipedia': expected all, or some of climatefever"),
-        ({"sets": ""}, "--sets names ''"),
-        ({"sets": "nq,NQ"}, "--sets names nq twice"),
-        ({"rerank_k": 0}, "--rerank-k must be at least 1, found 0"),
-        ({"at_k": 0}, "--at-k must be at least 1"),
-        ({"compat": "trec_eval"}, "--compat must be"),
+        ({"sets": "msmarco,wikipedia"}, "`sets` names 'wikipedia': expected all, or some of climatefever"),
+        ({"sets": ""}, "`sets` names ''"),
+        ({"sets": "nq,NQ"}, "`sets` names nq twice"),
+        ({"rerank_k": 0}, "`rerank_k` must be at least 1, found 0"),
+        ({"at_k": 0}, "`at_k` must be at least 1"),
+        ({"compat": "trec_eval"}, "`compat` must be"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

@@ -178,7 +178,7 @@ def test_judgements_that_do_not_fit_are_refused(tmp_path: Path, qrels: str, row:
 
 
 def test_compat_knows_no_judgements(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="--qrels and --compat exclude each other"):
+    with pytest.raises(RequestError, match="`qrels` and `compat` are mutually exclusive"):
         judge(tmp_path, "7 0 y 1\n", [ROW], compat=COMPAT)
     with pytest.raises(DataError, match="cannot be read: No such file"):
         calipers.evaluate(InOrder(), task="reranking", task_options={"qrels": "gone.txt"}, dataset=_rows(tmp_path))

@@ -81,7 +81,6 @@ if TYPE_CHECKING:
 )
 @options.option("Verdict", "--resamples", type=int, default=10_000, show_default=True, help="Of the bootstrap.")
 @options.TASK_FLAGS
-@options.RANKING_FLAGS
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS

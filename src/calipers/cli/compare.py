@@ -68,7 +68,6 @@ _FAIL_ON = ("regression", "inconclusive", "at-risk")
     "`text`; for rankers, queries with documents.",
 )
 @options.TASK_FLAGS
-@options.RANKING_FLAGS
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS

@@ -27,7 +27,7 @@ from calipers.cli import options
     help="What to measure; `calipers tasks` lists them.",
 )
 @options.TASK_FLAGS
-@options.RANKING_FLAGS
+@options.SECOND_STAGE_FLAGS
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS

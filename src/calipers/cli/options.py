@@ -5,31 +5,48 @@ Nothing heavy is imported up here: `calipers --help` must stay quick.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from calipers.core.options import Option
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
     from calipers.runs.store import Store
     from calipers.runs.vector_cache import VectorCache
 
 Decorator = Callable[[Any], Any]
+_SOURCES = "__flag_sources__"  # on a command's function: what makes its flags, in order
 
 
 class GroupedOption(click.Option):
-    def __init__(self, *args: Any, group: str = "Options", **kwargs: Any) -> None:
+    """A flag under a heading. `field` is the option field that it fills, as `Record.name`."""
+
+    def __init__(self, *args: Any, group: str = "Options", field: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
+        self.field = field
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its flags under headings."""
+    """A command whose help lists its flags under headings.
+
+    Its flags are made when they are needed: `calipers --help` lists all commands and reads no record of options. An
+    error of the library that names a parameter in backticks names its flag instead.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        for source in self.callback.__dict__.pop(_SOURCES, ()):
+            self.params.extend(source())
+        return super().get_params(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -41,9 +58,113 @@ class GroupedCommand(click.Command):
             with formatter.section(name):
                 formatter.write_dl(records)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        from calipers.core.errors import CalipersError
+
+        try:
+            return super().invoke(ctx)
+        except CalipersError as error:
+            error.args = (name_flags(str(error), self.params), *error.args[1:])
+            raise
+
+
+def name_flags(message: str, parameters: Sequence[click.Parameter]) -> str:
+    """The message with flags in the place of the parameters that it names in backticks.
+
+    >>> name_flags("`at_k` must be at least 1; see `docs`", [GroupedOption(["--at-k"])])
+    '--at-k must be at least 1; see `docs`'
+    """
+    flags: dict[str, str] = {}
+    for parameter in parameters:
+        if isinstance(parameter, click.Option):
+            flag = max(parameter.opts, key=len)
+            record_field = getattr(parameter, "field", "")
+            flags |= {record_field: flag, record_field.rpartition(".")[2]: flag} if record_field else {}
+    for parameter in parameters:  # a flag's own name comes before the field of another one
+        if isinstance(parameter, click.Option) and parameter.name:
+            flags[parameter.name] = max(parameter.opts, key=len)
+    return re.sub(r"`([\w.]+)`", lambda match: flags.get(match[1], match[0]), message)
+
+
+def _add(source: Callable[[], Sequence[click.Parameter]]) -> Decorator:
+    def decorate(function: Any) -> Any:
+        function.__dict__.setdefault(_SOURCES, []).insert(0, source)
+        return function
+
+    return decorate
+
 
 def option(group: str, *names: str, **settings: Any) -> Decorator:
-    return click.option(*names, cls=GroupedOption, group=group, **settings)
+    """A flag of a command itself."""
+    return _add(lambda: [GroupedOption(names, group=group, **settings)])
+
+
+def flags(
+    record: str, *, only: Sequence[str] = (), without: Sequence[str] = (), group: str | None = None, **changes: Any
+) -> Decorator:
+    """The flags of an options record, named "module:Class"; `changes` are new help texts by field."""
+    return _add(lambda: _flags_of(_import(record), only, without, group, changes))
+
+
+def _import(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(f"calipers.{module}"), attribute)
+
+
+def _flags_of(
+    record: Any, only: Sequence[str], without: Sequence[str], group: str | None, changes: Mapping[str, str]
+) -> list[GroupedOption]:
+    from calipers.core.options import options_of
+
+    kinds, defaults = get_type_hints(record), {field.name: field.default for field in fields(record)}
+    return [
+        _flag(record, name, described, kinds[name], defaults[name], group=group, help=changes.get(name))
+        for name, described in options_of(record).items()
+        if name not in without and (not only or name in only)
+    ]
+
+
+def _flag(
+    record: Any, name: str, described: Option, kind: Any, default: Any, *, group: str | None, help: str | None
+) -> GroupedOption:
+    """One flag: its click type follows from the field's type, and a default that says something is shown."""
+    kinds = {k for k in (get_args(kind) or (kind,)) if k not in (type(None), Ellipsis)}
+    flag = described.flag or f"--{name.replace('_', '-')}"
+    settings: dict[str, Any] = {"default": default, "help": help or described.help, "metavar": described.metavar}
+    if bool in kinds:
+        if described.off:
+            flag = f"{flag}/{described.off}"
+        else:
+            settings["is_flag"] = True
+    elif described.choices:
+        settings["type"] = click.Choice(described.choices)
+    else:
+        settings["type"] = next(
+            (k for k in (int, float) if k in kinds), click.Path(path_type=Path) if Path in kinds else str
+        )
+    if get_origin(kind) is tuple:
+        settings |= {"multiple": True, "default": ()}
+    settings["show_default"] = default is not None and bool not in kinds and "Default:" not in settings["help"]
+    names = [*([described.short] if described.short else []), flag, param_name(described, name)]
+    return GroupedOption(names, group=group or described.group, field=f"{record.__name__}.{name}", **settings)
+
+
+def param_name(described: Option, name: str) -> str:
+    """The key of an option among a command's flags: by its flag where it has one of its own.
+
+    >>> from calipers.core.options import Option
+    >>> param_name(Option("", "", flag="--model-revision"), "revision"), param_name(Option("", ""), "seed")
+    ('model_revision', 'seed')
+    """
+    return described.flag.strip("-").replace("-", "_") if described.flag else name
+
+
+def make(record: Any, values: Mapping[str, Any], **others: Any) -> Any:
+    """An options record from a command's flags; `others` are its fields that are no flags."""
+    from calipers.core.options import options_of
+
+    names = {name: param_name(described, name) for name, described in options_of(record).items()}
+    return record(**{name: values[key] for name, key in names.items() if key in values}, **others)
 
 
 def apply(*decorators: Decorator) -> Decorator:
@@ -62,19 +183,7 @@ DATA_FLAGS = apply(
         metavar="D",
         help="A file (jsonl, json, csv, tsv, parquet, txt), a folder of them, or a hub id. Default: the task's own.",
     ),
-    option("Data", "--dataset-name", metavar="CONFIG", help="The hub dataset's configuration."),
-    option("Data", "--revision", metavar="R", help="The hub dataset's revision."),
-    option("Data", "--split", metavar="S", help="Which split. Default: test."),
-    option(
-        "Data",
-        "--samples",
-        type=int,
-        metavar="N",
-        help="How many rows to score. Default: all. Blank rows do not count.",
-    ),
-    option("Data", "--seed", type=int, default=42, show_default=True, help="Which rows, and which resamples."),
-    option("Data", "--shuffle/--no-shuffle", default=True, help="Random rows, or the first ones."),
-    option("Data", "--streaming", is_flag=True, help="Read hub rows as they come; the same rows are chosen."),
+    flags("data:DataOptions"),
     option(
         "Data",
         "--column",
@@ -85,161 +194,38 @@ DATA_FLAGS = apply(
     ),
 )
 
-TASK_FLAGS = apply(
-    option("Task", "--tokens", type=int, metavar="N", help="fill-mask: score about N tokens instead of N texts."),
-    option("Task", "--window", is_flag=True, default=None, help="fill-mask: long texts in overlapping windows."),
-    option("Task", "--word-level", is_flag=True, default=None, help="fill-mask: also per word, for other tokenizers."),
-    option(
-        "Task",
-        "--pll",
-        type=click.Choice(["original", "word-l2r"]),
-        help="fill-mask: mask one token, or also the later sub-words of its word.",
-    ),
-)
 
-RANKING_FLAGS = apply(
-    option("Task", "--at-k", type=int, metavar="K", help="reranking, nanobeir: cut-off of MRR and nDCG. Default: 10."),
-    option(
-        "Task",
-        "--always-rerank-positives/--no-always-rerank-positives",
-        default=None,
-        help="reranking, nanobeir: also rank positive texts that the first stage did not find. Default: yes.",
-    ),
-    option(
-        "Task",
-        "--relevant-from",
-        type=float,
-        metavar="GRADE",
-        help="reranking: grades from here on are relevant, all alike. Default: grades as they are.",
-    ),
-    option(
-        "Task",
-        "--qrels",
-        metavar="FILE",
-        help="reranking: judgements of all documents by id (TREC or BEIR), instead of what the rows say; "
-        "those that were not found count in the ideal.",
-    ),
-    option(
-        "Task",
-        "--sets",
-        metavar="NAMES",
-        help="nanobeir: msmarco,nq,… or all (thirteen). Default: the eleven without arguana and touche2020, "
-        "as in sentence-transformers. --samples is then for each set.",
-    ),
-    option("Task", "--top-k", type=int, metavar="K", help="retrieval: how many results a query gets. Default: 100."),
-    option("Task", "--query-prompt", metavar="TEXT", help="retrieval: put before every query."),
-    option("Task", "--passage-prompt", metavar="TEXT", help="retrieval: put before every passage."),
-    option(
-        "Task",
-        "--similarity",
-        type=click.Choice(["cosine", "dot"]),
-        help="retrieval: of vectors. Default: cosine.",
-    ),
+def _task_flags() -> list[GroupedOption]:
+    """The options of all tasks. Their default is None, so that only those that are given reach a task."""
+    from calipers.core.options import options_of
+    from calipers.tasks import TASKS
+
+    owners: dict[str, list[Any]] = {}
+    for task in TASKS:
+        for name in options_of(task.options):
+            owners.setdefault(name, []).append(task)
+    made = []
+    for name, tasks in owners.items():
+        record = tasks[0].options
+        help = f"{', '.join(task.name for task in tasks)}: {options_of(record)[name].help}"
+        (flag,) = _flags_of(record, [name], (), None, {name: help})
+        flag.default, flag.show_default = None, False
+        made.append(flag)
+    return made
+
+
+TASK_FLAGS = _add(_task_flags)
+
+SECOND_STAGE_FLAGS = apply(
     option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage."),
-    option(
-        "Task",
-        "--rerank-k",
-        type=int,
-        metavar="K",
-        help="retrieval, nanobeir: how many results it reads. Default: 100.",
-    ),
     option(
         "Task", "--run-out", metavar="FILE", type=click.Path(path_type=Path), help="retrieval: write the TREC run file."
     ),
-    option("Task", "--label-mapping", metavar="LABEL=N,…", help="pair-classification: the model's class numbers."),
-    option(
-        "Task",
-        "--compat",
-        type=click.Choice(["sentence-transformers"]),
-        help="reranking, nanobeir: the figures of that package, faults included.",
-    ),
-)
-_TASK_OPTIONS = (
-    *("tokens", "window", "word_level", "pll"),
-    *("at_k", "always_rerank_positives", "relevant_from", "label_mapping", "compat", "qrels", "sets"),
-    *("top_k", "query_prompt", "passage_prompt", "similarity", "rerank_k"),
 )
 
-MODEL_FLAGS = apply(
-    option(
-        "Model",
-        "--model-id",
-        metavar="HF_ID",
-        help="Where an ONNX file's tokenizer and settings are (hub id or folder), "
-        "or the name an endpoint knows the model by.",
-    ),
-    option("Model", "--model-revision", metavar="COMMIT", help="The hub model's revision."),
-    option(
-        "Model",
-        "--pooling",
-        type=click.Choice(["mean", "cls", "max", "last"]),
-        help="Default: what the model's files say, else mean.",
-    ),
-    option(
-        "Model",
-        "--normalize/--no-normalize",
-        default=None,
-        help="Scale vectors to length 1. Default: what the model's files say.",
-    ),
-    option("Model", "--prompt", metavar="TEXT", help="Put before every text, e.g. 'query: '."),
-    option("Model", "--prompt-name", metavar="NAME", help="The same, by its name in the model's files."),
-    option(
-        "Model",
-        "--max-length",
-        type=int,
-        metavar="N",
-        help="Cut texts at this many tokens. Default: what the model takes.",
-    ),
-    option(
-        "Model",
-        "--dtype",
-        default="float32",
-        show_default=True,
-        type=click.Choice(["float32", "float16", "bfloat16"]),
-        help="Number type of PyTorch weights.",
-    ),
-    option(
-        "Model",
-        "--graph-output",
-        metavar="NAME",
-        help="The ONNX output to read, where its shape does not tell.",
-    ),
-    option("Model", "--allow-pickle", is_flag=True, help="Accept pickled weights, which can run code."),
-    option(
-        "Model",
-        "--trust-remote-code",
-        is_flag=True,
-        help="Run the Python code that a model brings; needs a pinned revision.",
-    ),
-)
-
-RUN_FLAGS = apply(
-    option("Running", "--device", default="cpu", show_default=True, metavar="NAME", help="cpu, cuda, npu, …"),
-    option(
-        "Running",
-        "--ep",
-        metavar="PROVIDER",
-        help="ONNX Runtime execution provider: cpu, cuda, qnn, openvino, dml, … or its full name.",
-    ),
-    option(
-        "Running",
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="Tokens in a batch. Default: what is fastest.",
-    ),
-    option("Running", "--batch-size", type=int, metavar="N", help="Rows in a batch, instead of a token budget."),
-    option("Running", "--threads", type=int, metavar="N", help="Cores to use. Default: all."),
-    option(
-        "Running",
-        "--timeout",
-        type=float,
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long an endpoint may take for one request.",
-    ),
-)
+_RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout")
+MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)
+RUN_FLAGS = flags("models:ModelOptions", only=_RUNNING)
 
 OUTPUT_FLAGS = apply(
     option(
@@ -270,47 +256,27 @@ CACHE_FLAGS = apply(
 )
 
 
-def model_options(flags: Mapping[str, Any]) -> ModelOptions:
+def model_options(values: Mapping[str, Any]) -> ModelOptions:
     from calipers.models import ModelOptions
 
-    return ModelOptions(
-        model_id=flags["model_id"],
-        revision=flags["model_revision"],
-        pooling=flags["pooling"],
-        normalize=flags["normalize"],
-        prompt=flags["prompt"],
-        prompt_name=flags["prompt_name"],
-        max_length=flags["max_length"],
-        dtype=flags["dtype"],
-        device=flags["device"],
-        provider=flags["ep"],
-        output=flags["graph_output"],
-        batch_tokens=flags["batch_tokens"],
-        batch_size=flags["batch_size"],
-        threads=flags["threads"],
-        allow_pickle=flags["allow_pickle"],
-        trust_remote_code=flags["trust_remote_code"],
-        timeout=flags["timeout"],
-    )
+    options: ModelOptions = make(ModelOptions, values)
+    return options
 
 
-def task_options(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked of the task; the task knows which of it is its own."""
-    return {name: flags[name] for name in _TASK_OPTIONS}
-
-
-def data_options(flags: Mapping[str, Any]) -> DataOptions:
+def data_options(values: Mapping[str, Any]) -> DataOptions:
     from calipers.data import DataOptions
 
-    return DataOptions(
-        name=flags["dataset_name"],
-        split=flags["split"],
-        revision=flags["revision"],
-        samples=flags["samples"],
-        seed=flags["seed"],
-        shuffle=flags["shuffle"],
-        streaming=flags["streaming"],
-    )
+    options: DataOptions = make(DataOptions, values)
+    return options
+
+
+def task_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command line sets for the task; the task decides which of it is its own."""
+    from calipers.core.options import options_of
+    from calipers.tasks import TASKS
+
+    names = dict.fromkeys(name for task in TASKS for name in options_of(task.options))
+    return {name: values.get(name) for name in names}
 
 
 def column_mapping(pairs: Sequence[str]) -> dict[str, str]:

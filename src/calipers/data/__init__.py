@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calipers.core import Column, DataError, Dataset, DataSource, RequestError, fingerprint
+from calipers.core.options import Options, option
 from calipers.data import hub, readers
 from calipers.data.choose import choose
 from calipers.data.columns import Record, map_columns, records
@@ -17,20 +18,28 @@ __all__ = ["DataOptions", "load", "sample"]
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    name: str | None = None  # the hub's configuration
-    split: str | None = None
-    revision: str | None = None
-    samples: int | None = None
-    seed: int = 42
-    shuffle: bool = True
-    streaming: bool = False
+class DataOptions(Options):
+    """Which rows of a dataset are measured.
 
-    def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise RequestError(f"--samples must be at least 1, found {self.samples}")
-        if self.seed < 0:
-            raise RequestError(f"--seed must not be negative, found {self.seed}")
+    >>> DataOptions(samples=500, seed=7).samples
+    500
+    """
+
+    name: str | None = option(
+        None, "The hub dataset's configuration.", group="Data", flag="--dataset-name", metavar="CONFIG"
+    )
+    revision: str | None = option(None, "The hub dataset's revision.", group="Data", metavar="R")
+    split: str | None = option(None, "Which split. Default: test.", group="Data", metavar="S")
+    samples: int | None = option(
+        None,
+        "How many rows to score. Default: all. Blank rows do not count.",
+        group="Data",
+        metavar="N",
+        at_least=1,
+    )
+    seed: int = option(42, "Which rows, and which resamples.", group="Data", at_least=0)
+    shuffle: bool = option(True, "Random rows, or the first ones.", group="Data", off="--no-shuffle")
+    streaming: bool = option(False, "Read hub rows as they come; the same rows are chosen.", group="Data")
 
 
 def sample(name: str) -> Path:
@@ -91,7 +100,7 @@ def _rows(reference: str, options: DataOptions) -> Generator[readers.Row, None, 
             streaming=options.streaming,
         )
     if options.name or options.revision:
-        raise RequestError(f"--dataset-name and --revision are for the hub, and {reference} is a file here")
+        raise RequestError(f"`DataOptions.name` and `revision` are for the hub, and {reference} is a file here")
     return readers.read(Path(os.path.expanduser(reference)), options.split)
 
 

@@ -1,4 +1,4 @@
-"""What a user may ask of a model, whatever the backend. None means: what the model's own files say."""
+"""What a user may set for a model, whatever the backend. None means: what the model's own files say."""
 
 from __future__ import annotations
 
@@ -7,58 +7,93 @@ import os
 from dataclasses import dataclass, fields
 
 from calipers.core import RequestError
+from calipers.core.choices import DTYPES, POOLINGS
+from calipers.core.options import Options, option, parameter
 
-POOLINGS = ("mean", "cls", "max", "last")
-# Where the flag is not called like the field.
-_FLAGS = {"revision": "--model-revision", "provider": "--ep", "output": "--graph-output"}
-DTYPES = ("float32", "float16", "bfloat16")
+_LOADING, _RUNNING = "Model", "Running"
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    model_id: str | None = None  # tokenizer and settings of an ONNX file; the model name an endpoint expects
-    revision: str | None = None
-    pooling: str | None = None
-    normalize: bool | None = None
-    prompt: str | None = None
-    prompt_name: str | None = None
-    max_length: int | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
-    provider: str | None = None  # an ONNX Runtime execution provider
-    output: str | None = None  # the graph output to read, where the shape does not tell
-    batch_tokens: int | None = None
-    batch_size: int | None = None
-    threads: int | None = None
-    allow_pickle: bool = False
-    trust_remote_code: bool = False
-    timeout: float = 60.0  # seconds an endpoint may take to answer one request
+class ModelOptions(Options):
+    """How a model is loaded and run.
+
+    >>> ModelOptions(pooling="cls", max_length=256).pooling
+    'cls'
+    """
+
+    model_id: str | None = option(
+        None,
+        "Hub id or folder with the tokenizer and settings of an ONNX file, or the model's name at an endpoint.",
+        group=_LOADING,
+        metavar="HF_ID",
+    )
+    revision: str | None = option(
+        None, "The hub model's revision.", group=_LOADING, flag="--model-revision", metavar="COMMIT"
+    )
+    pooling: str | None = option(
+        None, "Default: what the model's files say, else mean.", group=_LOADING, choices=POOLINGS
+    )
+    normalize: bool | None = option(
+        None, "Scale vectors to length 1. Default: what the model's files say.", group=_LOADING, off="--no-normalize"
+    )
+    prompt: str | None = option(None, "Put before every text, e.g. 'query: '.", group=_LOADING, metavar="TEXT")
+    prompt_name: str | None = option(
+        None, "The same, by its name in the model's files.", group=_LOADING, metavar="NAME"
+    )
+    max_length: int | None = option(
+        None,
+        "Cut texts at this many tokens. Default: what the model takes.",
+        group=_LOADING,
+        metavar="N",
+        at_least=1,
+    )
+    dtype: str = option("float32", "Number type of PyTorch weights.", group=_LOADING, choices=DTYPES)
+    output: str | None = option(
+        None,
+        "The ONNX output to read, where its shape does not decide it.",
+        group=_LOADING,
+        flag="--graph-output",
+        metavar="NAME",
+    )
+    allow_pickle: bool = option(False, "Accept pickled weights, which can run code.", group=_LOADING)
+    trust_remote_code: bool = option(
+        False, "Run the Python code that a model brings; needs a pinned revision.", group=_LOADING
+    )
+    device: str = option("cpu", "cpu, cuda, npu, …", group=_RUNNING, metavar="NAME")
+    provider: str | None = option(
+        None,
+        "ONNX Runtime execution provider: cpu, cuda, qnn, openvino, dml, … or its full name.",
+        group=_RUNNING,
+        flag="--ep",
+        metavar="PROVIDER",
+    )
+    batch_tokens: int | None = option(
+        None, "Tokens in a batch. Default: what is fastest.", group=_RUNNING, metavar="N", at_least=1
+    )
+    batch_size: int | None = option(
+        None, "Rows in a batch, instead of a token budget.", group=_RUNNING, metavar="N", at_least=1
+    )
+    threads: int | None = option(None, "Cores to use. Default: all.", group=_RUNNING, metavar="N", at_least=1)
+    timeout: float = option(
+        60.0,
+        "How long an endpoint may take for one request.",
+        group=_RUNNING,
+        metavar="SECONDS",
+        above=0,
+        below=math.inf,
+    )
 
     def __post_init__(self) -> None:
-        _one_of("--pooling", self.pooling, POOLINGS)
-        _one_of("--dtype", self.dtype, DTYPES)
-        for flag, value in (
-            ("--max-length", self.max_length),
-            ("--batch-tokens", self.batch_tokens),
-            ("--batch-size", self.batch_size),
-            ("--threads", self.threads),
-        ):
-            if value is not None and value < 1:
-                raise RequestError(f"{flag} must be at least 1, found {value}")
-        if self.batch_tokens and self.batch_size:
-            raise RequestError("--batch-tokens and --batch-size exclude each other: give one of them")
-        if self.prompt is not None and self.prompt_name is not None:
-            raise RequestError("--prompt and --prompt-name exclude each other: give one of them")
-        if not 0 < self.timeout < math.inf:
-            raise RequestError(f"--timeout must be above 0 seconds, found {self.timeout:g}")
+        super().__post_init__()
+        for first, second in (("batch_tokens", "batch_size"), ("prompt", "prompt_name")):
+            if getattr(self, first) is not None and getattr(self, second) is not None:
+                raise RequestError(f"`{first}` and `{second}` are mutually exclusive: set one of them")
 
     def refuse_others(self, who: str, *used: str) -> None:
-        """A flag that a backend would ignore is an error: the user must not believe that it did something."""
+        """An option that a backend would ignore is an error: the user must not believe that it had an effect."""
         for field in fields(self):
             if field.name not in (*used, "threads") and getattr(self, field.name) != field.default:
-                raise RequestError(
-                    f"{_FLAGS.get(field.name, '--' + field.name.replace('_', '-'))} does not apply to {who}"
-                )
+                raise RequestError(f"{parameter(self, field.name)} is not supported for {who}")
 
     @property
     def workers(self) -> int:
@@ -70,8 +105,3 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _one_of(flag: str, value: str | None, allowed: tuple[str, ...]) -> None:
-    if value is not None and value not in allowed:
-        raise RequestError(f"{flag} must be one of {', '.join(allowed)}, found {value!r}")

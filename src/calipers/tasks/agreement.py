@@ -34,6 +34,7 @@ from calipers.core import (
     Thresholds,
     name_some,
 )
+from calipers.core.options import Options, option
 from calipers.metrics import agreement
 from calipers.metrics.correlation import kendall
 from calipers.metrics.means import mean_statistic, ratio_statistic
@@ -250,12 +251,8 @@ def _per_token(column: str) -> Callable[[Columns], Statistic]:
 
 
 @dataclass(frozen=True)
-class RankersOptions:
-    at_k: int = 10
-
-    def __post_init__(self) -> None:
-        if self.at_k < 1:
-            raise RequestError(f"--at-k must be at least 1, found {self.at_k}")
+class RankersOptions(Options):
+    at_k: int = option(10, "Cut-off of MRR and nDCG. Default: 10.", group="Task", metavar="K", at_least=1)
 
 
 def _no_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:

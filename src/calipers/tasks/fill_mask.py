@@ -33,26 +33,28 @@ from calipers.core import (
     TokenizedText,
     name_some,
 )
+from calipers.core.choices import PSEUDO_LIKELIHOODS
+from calipers.core.options import Options, option
 from calipers.metrics.likelihood import perplexity_statistic
 from calipers.metrics.means import ratio_statistic
 
-PLL = ("original", "word-l2r")
 _MANY_UNKNOWN = 0.05
 Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class FillMaskOptions:
-    tokens: int | None = None  # stop before more tokens than this are scored
-    window: bool = False  # long texts in overlapping windows instead of truncated
-    word_level: bool = False
-    pll: str = "original"
-
-    def __post_init__(self) -> None:
-        if self.pll not in PLL:
-            raise RequestError(f"--pll must be one of {', '.join(PLL)}, found {self.pll!r}")
-        if self.tokens is not None and self.tokens < 1:
-            raise RequestError(f"--tokens must be at least 1, found {self.tokens}")
+class FillMaskOptions(Options):
+    tokens: int | None = option(None, "Score whole texts up to about N tokens.", group="Task", metavar="N", at_least=1)
+    window: bool = option(False, "Score long texts whole, in overlapping windows.", group="Task")
+    word_level: bool = option(
+        False, "Also report perplexity per word, which models with different tokenizers share.", group="Task"
+    )
+    pll: str = option(
+        "original",
+        "Mask one token, or also the later sub-words of its word. Default: original.",
+        group="Task",
+        choices=PSEUDO_LIKELIHOODS,
+    )
 
 
 @dataclass(frozen=True)

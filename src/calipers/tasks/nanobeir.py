@@ -25,9 +25,10 @@ from calipers.core import (
     Statistic,
     Task,
 )
+from calipers.core.options import option
 from calipers.metrics.means import macro_mean_statistic, mean_statistic
 from calipers.tasks import reranking
-from calipers.tasks.reranking import RerankingOptions
+from calipers.tasks.reranking import ListOptions, RerankingOptions
 
 SETS = {
     "climatefever": "ClimateFEVER",
@@ -50,24 +51,25 @@ _PLACES = {name: place for place, name in enumerate(SETS)}
 
 
 @dataclass(frozen=True)
-class NanoBEIROptions:
-    sets: str = ",".join(USUAL)  # names with commas between them; "all" is all thirteen
-    rerank_k: int = 100  # how many of BM25's documents are ranked
-    at_k: int = 10
-    always_rerank_positives: bool = True
-    compat: str | None = None
+class NanoBEIROptions(ListOptions):
+    sets: str = option(
+        ",".join(USUAL),
+        "msmarco,nq,… or all (thirteen). Default: the eleven without arguana and touche2020, as in "
+        "sentence-transformers. --samples is then for each set.",
+        group="Task",
+        metavar="NAMES",
+    )
+    rerank_k: int = option(100, "How many results are reranked. Default: 100.", group="Task", metavar="K", at_least=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = list(SETS) if self.sets == "all" else [name.strip().lower() for name in self.sets.split(",")]
         unknown = [name for name in names if name not in SETS]
         if unknown:
-            raise RequestError(f"--sets names {unknown[0]!r}: expected all, or some of {','.join(SETS)}")
+            raise RequestError(f"`sets` names {unknown[0]!r}: expected all, or some of {','.join(SETS)}")
         if twice := [name for name in names if names.count(name) > 1]:
-            raise RequestError(f"--sets names {twice[0]} twice")
+            raise RequestError(f"`sets` names {twice[0]} twice")
         object.__setattr__(self, "sets", ",".join(names))
-        if self.rerank_k < 1:
-            raise RequestError(f"--rerank-k must be at least 1, found {self.rerank_k}")
-        RerankingOptions(self.at_k, compat=self.compat)  # checks these two
 
     @property
     def reranking(self) -> RerankingOptions:

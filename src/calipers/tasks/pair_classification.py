@@ -25,6 +25,7 @@ from calipers.core import (
     RequestError,
     Task,
 )
+from calipers.core.options import Options, option
 from calipers.metrics import classification as c
 from calipers.tasks import pair_scores, similarity
 
@@ -32,20 +33,22 @@ _FAR_BETTER = 0.2  # a permutation of the classes that gains so much accuracy is
 
 
 @dataclass(frozen=True)
-class PairClassificationOptions:
-    label_mapping: str | None = None  # "label in the data=class of the model,…"
+class PairClassificationOptions(Options):
+    label_mapping: str | None = option(
+        None, "The model's class number of each label in the data.", group="Task", metavar="LABEL=N,…"
+    )
 
     def mapping(self) -> dict[str, int]:
         """Label in the data → the model's class."""
-        found: dict[str, int] = {}
+        classes: dict[str, int] = {}
         for part in (self.label_mapping or "").split(","):
             label, equals, number = part.strip().rpartition("=")
             if not part.strip():
                 continue
             if not equals or not number.strip().isdigit():
-                raise RequestError(f"--label-mapping wants LABEL=NUMBER,…, found {part.strip()!r}")
-            found[label.strip()] = int(number)
-        return found
+                raise RequestError(f"`label_mapping` must be LABEL=NUMBER,…, found {part.strip()!r}")
+            classes[label.strip()] = int(number)
+        return classes
 
     def __post_init__(self) -> None:
         self.mapping()

@@ -38,29 +38,50 @@ from calipers.core import (
     Task,
     name_some,
 )
+from calipers.core.choices import COMPATIBLE
+from calipers.core.options import Options, option
 from calipers.metrics import ranking
 from calipers.metrics.means import mean_statistic
 from calipers.tasks import pair_scores
 
-COMPAT = "sentence-transformers"
+(COMPAT,) = COMPATIBLE
 QRELS = "qrels"  # the column of judgements, {document id: grade}, where there is one
 
 
 @dataclass(frozen=True)
-class RerankingOptions:
-    at_k: int = 10
-    always_rerank_positives: bool = True  # add the positive texts that the first stage did not find
-    relevant_from: float | None = None  # grades from here on are relevant, alike; None: grades as they are
-    compat: str | None = None  # "sentence-transformers": its figures, faults included
-    qrels: str | None = None  # the file that the judgements were read from
+class ListOptions(Options):
+    """What every task that reranks lists of documents takes."""
+
+    at_k: int = option(10, "Cut-off of MRR and nDCG. Default: 10.", group="Task", metavar="K", at_least=1)
+    always_rerank_positives: bool = option(
+        True,
+        "Also rank positive texts that the first stage did not retrieve. Default: yes.",
+        group="Task",
+        off="--no-always-rerank-positives",
+    )
+    compat: str | None = option(None, "The figures of that package, faults included.", group="Task", choices=COMPATIBLE)
+
+
+@dataclass(frozen=True)
+class RerankingOptions(ListOptions):
+    relevant_from: float | None = option(
+        None,
+        "Grades from here on are relevant, all alike. Default: grades as they are.",
+        group="Task",
+        metavar="GRADE",
+    )
+    qrels: str | None = option(
+        None,
+        "Judgements of all documents by id (TREC or BEIR), instead of what the rows say; judged documents that were "
+        "not retrieved count in the ideal.",
+        group="Task",
+        metavar="FILE",
+    )
 
     def __post_init__(self) -> None:
-        if self.at_k < 1:
-            raise RequestError(f"--at-k must be at least 1, found {self.at_k}")
-        if self.compat not in (None, COMPAT):
-            raise RequestError(f"--compat must be {COMPAT}, found {self.compat!r}")
+        super().__post_init__()
         if self.compat and self.qrels:
-            raise RequestError(f"--qrels and --compat exclude each other: {COMPAT} knows no judgements but texts")
+            raise RequestError(f"`qrels` and `compat` are mutually exclusive: {COMPAT} has no judgements but texts")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ from calipers.core import (
     Task,
     name_some,
 )
+from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES
+from calipers.core.options import Options, option
 from calipers.metrics import ranking
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.ranking import Rankings
@@ -46,34 +48,31 @@ from calipers.tasks.search import WINDOW, Hits, Judgements, Retriever, exact_sea
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SIMILARITIES = ("cosine", "dot")
 SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
 _PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
 
 
 @dataclass(frozen=True)
-class RetrievalOptions:
-    top_k: int = 100
-    query_prompt: str | None = None  # None: the model's own
-    passage_prompt: str | None = None
-    similarity: str = "cosine"
-    relevant_from: float = 1.0  # grades from here on are relevant; nDCG uses the grades as they are
-    empty_queries: str = "zero"
-    rerank_k: int = 100
-
-    def __post_init__(self) -> None:
-        if self.top_k < SHOWN:
-            raise RequestError(f"--top-k must be at least {SHOWN}, as ndcg@10 needs, found {self.top_k}")
-        if self.rerank_k < 1:
-            raise RequestError(f"--rerank-k must be at least 1, found {self.rerank_k}")
-        if not self.relevant_from > 0:
-            raise RequestError(f"--relevant-from must be above 0, found {self.relevant_from:g}")
-        for flag, value, allowed in (
-            ("--similarity", self.similarity, SIMILARITIES),
-            ("--empty-queries", self.empty_queries, get_args(ranking.EmptyQueries)),
-        ):
-            if value not in allowed:
-                raise RequestError(f"{flag} must be one of {', '.join(allowed)}, found {value!r}")
+class RetrievalOptions(Options):
+    top_k: int = option(100, "How many results a query gets. Default: 100.", group="Task", metavar="K", at_least=SHOWN)
+    query_prompt: str | None = option(
+        None, "Put before every query. Default: the model's own.", group="Task", metavar="TEXT"
+    )
+    passage_prompt: str | None = option(
+        None, "Put before every passage. Default: the model's own.", group="Task", metavar="TEXT"
+    )
+    similarity: str = option("cosine", "Of vectors. Default: cosine.", group="Task", choices=SIMILARITIES)
+    relevant_from: float = option(
+        1.0,
+        "Grades from here on are relevant; nDCG uses the grades as they are. Default: 1.",
+        group="Task",
+        metavar="GRADE",
+        above=0,
+    )
+    empty_queries: str = option(
+        "zero", "What a query without relevant documents counts. Default: zero.", group="Task", choices=EMPTY_QUERIES
+    )
+    rerank_k: int = option(100, "How many results are reranked. Default: 100.", group="Task", metavar="K", at_least=1)
 
 
 @dataclass(frozen=True)

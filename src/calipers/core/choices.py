@@ -1,0 +1,22 @@
+"""The words that options accept: one list each, which the library, the command line and the documentation read."""
+
+from __future__ import annotations
+
+POOLINGS = ("mean", "cls", "max", "last")
+DTYPES = ("float32", "float16", "bfloat16")
+SIMILARITIES = ("cosine", "dot")
+PSEUDO_LIKELIHOODS = ("original", "word-l2r")
+COMPATIBLE = ("sentence-transformers",)
+EMPTY_QUERIES = ("zero", "nan")
+
+PRECISIONS = ("fp32", "fp16", "int8-dynamic", "w8a8", "w8a16", "int4")
+CALIBRATIONS = ("minmax", "entropy", "percentile")
+CODECS = ("fp16", "int8", "int4", "binary", "pq")
+TRUST_MAPS = ("logistic", "isotonic")
+
+ADAPTATIONS = ("mlm", "contrastive")
+GRADES = ("plain", "esci")
+WORDS = ("auto", "space", "phrases")
+
+FAIL_ON = ("regression", "inconclusive", "at-risk")
+REPORT_FORMATS = ("markdown", "json", "mteb", "model-index")

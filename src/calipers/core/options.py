@@ -1,0 +1,87 @@
+"""Options: records whose fields carry their help, their group and their limits.
+
+The command line is generated from them (`cli/options.py`), so that a new option is one line in one file:
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class SearchOptions(Options):
+...     k: int = option(10, "How many results.", group="Search", at_least=1)
+>>> SearchOptions(k=0)
+Traceback (most recent call last):
+calipers.core.errors.RequestError: `k` must be at least 1, found 0
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from calipers.core.errors import RequestError
+
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a field of an options record says about itself.
+
+    `flag` is the name on the command line where it is not the field's own; `off` is the flag that switches a boolean
+    off. Limits hold for numbers, `choices` for texts; None is always accepted where it is the default.
+    """
+
+    help: str
+    group: str
+    flag: str | None = None
+    off: str | None = None
+    short: str | None = None
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+
+def option(default: Any, help: str, *, group: str = "Options", **settings: Any) -> Any:
+    """A dataclass field with its `Option`. `settings` are the other fields of `Option`."""
+    return field(default=default, metadata={_KEY: Option(help, group, **settings)})
+
+
+def options_of(record: Any) -> dict[str, Option]:
+    """The described fields of an options record or its class, by field name."""
+    return {f.name: f.metadata[_KEY] for f in fields(record) if _KEY in f.metadata}
+
+
+def parameter(record: Any, name: str) -> str:
+    """How an error names a field: in backticks, with its class where the flag has another name.
+
+    The command line puts the flag in its place.
+    """
+    described = options_of(record).get(name)
+    owner = record if isinstance(record, type) else type(record)
+    return f"`{owner.__name__}.{name}`" if described and described.flag else f"`{name}`"
+
+
+class Options:
+    """The base of options records: it checks every field against what the field declares."""
+
+    def __post_init__(self) -> None:
+        for name, described in options_of(self).items():
+            value = getattr(self, name)
+            if value is not None:
+                _check(parameter(self, name), value, described)
+
+
+def _check(name: str, value: Any, described: Option) -> None:
+    if described.choices and not {value} <= {*described.choices}:
+        raise RequestError(f"{name} must be one of {', '.join(described.choices)}, found {value!r}")
+    if described.at_least is not None and not value >= described.at_least:
+        raise RequestError(f"{name} must be at least {described.at_least:g}, found {value:g}")
+    low, high = described.above, described.below
+    if (low is None or value > low) and (high is None or value < high):
+        return
+    if low is None or high is None or math.isinf(high):
+        limit = f"above {low:g}" if low is not None else f"below {high:g}"
+    else:
+        limit = f"between {low:g} and {high:g}"
+    raise RequestError(f"{name} must be {limit}, found {value:g}")
