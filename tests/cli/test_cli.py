@@ -145,7 +145,7 @@ def test_no_store_keeps_nothing(calipers: Run, vectors: Path, pairs: Path, tmp_p
 
 def test_fewer_rows_than_asked_for_is_said(calipers: Run, vectors: Path, pairs: Path) -> None:
     found = calipers("eval", "-m", vectors, "--dataset", pairs, "--samples", "100")
-    assert "100 samples were asked for and 5 could be scored" in found.stdout
+    assert "100 samples were requested and 5 could be scored" in found.stdout
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])

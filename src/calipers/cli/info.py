@@ -29,10 +29,10 @@ def doctor() -> None:
 
     from calipers.models import onnx
     from calipers.rendering import text
-    from calipers.runs import api, store
+    from calipers.runs import record, store
 
     out, _ = options.consoles()
-    environment = api.environment()
+    environment = record.describe_environment()
     extras = {"torch": "torch", "transformers": "torch", "sentence-transformers": "torch", "datasets": "hub"}
     versions = [(name, version) for name, version in environment["versions"].items()]
     versions += [

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +38,7 @@ from calipers.metrics import geometry
 from calipers.models import ModelOptions
 from calipers.models.tokenizer import read_json
 from calipers.runs import api, catalogue
+from calipers.runs.record import MetricValues, make_result
 from calipers.runs.store import Store
 from calipers.tasks import fill_mask, similarity
 
@@ -283,23 +283,20 @@ def _result(outcomes: Outcomes, options: dict[str, Any], info: ModelInfo, rows: 
     columns = outcomes.columns
     known = [m for m in fill_mask.METRICS if all(c in columns for c in m.needs)]
     drawn = {"unit": "text", "confidence": asked.confidence, "resamples": asked.resamples, "seed": asked.seed}
-    return Result(
-        run_id="",
-        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        task=_FILL_MASK,
-        options=options,
-        model=info,
+    values = MetricValues({m.name: m.value(columns) for m in known}, {m.name: None for m in known})
+    result = make_result(
+        _FILL_MASK,
+        options,
+        info,
+        outcomes,
+        values,
         dataset=rows.source,
         fingerprint=rows.fingerprint,
-        request={},
-        metrics={m.name: m.value(columns) for m in known},
-        intervals={m.name: None for m in known},
         bootstrap=drawn,
-        warnings=(),
-        timing={},
+        request={},
         environment={},
-        outcomes=outcomes,
     )
+    return replace(result, run_id="")  # it is not stored
 
 
 # --- how frequent queries are ------------------------------------------------------------------------------------

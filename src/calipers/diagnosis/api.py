@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -37,6 +35,7 @@ from calipers.diagnosis.records import Diagnosis, Finding
 from calipers.models import ModelOptions
 from calipers.runs import api, catalogue, directions, embedding
 from calipers.runs.embedding import Asking, Inputs, Material
+from calipers.runs.record import MetricValues, make_result
 from calipers.runs.store import Store
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
 
@@ -269,27 +268,27 @@ def to_result(
 ) -> Result:
     """A layer's outcomes as a run like any other: its figures are the metrics."""
     known = {figure.name: figure for figure in read_figures(outcomes) if figure.value is not None}
-    return Result(
-        run_id=f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        task=f"{catalogue.DIAGNOSE}{layer.name}",
-        options=asdict(options),
-        model=info,
+    values = MetricValues(
+        {name: float(figure.value or 0.0) for name, figure in known.items()},
+        {name: figure.interval for name, figure in known.items()},
+    )
+    return make_result(
+        f"{catalogue.DIAGNOSE}{layer.name}",
+        asdict(options),
+        info,
+        outcomes,
+        values,
         dataset=dataset.source,
         fingerprint=dataset.fingerprint,
-        request=_request(info, wish),
-        metrics={name: float(figure.value or 0.0) for name, figure in known.items()},
-        intervals={name: figure.interval for name, figure in known.items()},
         bootstrap={
             "unit": layer.unit,
             "confidence": wish.confidence,
             "resamples": layer.resamples,
             "seed": _seed(wish),
         },
+        request=_request(info, wish),
         warnings=(*info.notes, *outcomes.notes),
         timing={"load_seconds": 0.0, "inference_seconds": seconds, "metrics_seconds": 0.0, "total_seconds": seconds},
-        environment=api.environment(),
-        outcomes=outcomes,
     )
 
 

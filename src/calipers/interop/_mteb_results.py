@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
-import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
@@ -17,17 +15,14 @@ from calipers.core import (
     DataSource,
     InvalidOutput,
     ModelInfo,
+    NoOptions,
     RequestError,
     Result,
     fingerprint,
     name_some,
 )
-from calipers.metrics import bootstrap
+from calipers.runs.record import CONFIDENCE, RESAMPLES, SEED, Resampling, make_result, measure
 from calipers.tasks import mteb as task
-
-RESAMPLES = 10_000
-CONFIDENCE = 0.95
-SEED = 42
 
 
 @dataclass(frozen=True)
@@ -76,39 +71,27 @@ def to_result(
     """A run of the task `mteb` with one example per score. The fingerprint is over their names and the revisions of
     their data, so two runs can be compared where both are the same.
 
-    A resample draws scores: the interval says how much the mean hangs on the choice of tasks, not of texts.
+    A resample draws scores: the interval says how much the mean depends on the choice of tasks, not of texts.
     """
     _check(scores)
     ids = [score.id for score in scores]
     outcomes = task.make_outcomes(
         ids, [s.task for s in scores], [s.type for s in scores], [s.main_score for s in scores]
     )
-    metrics = [m for m in task.TASK.metrics if all(column in outcomes.columns for column in m.needs)]
-    intervals: dict[str, tuple[float, float] | None] = {m.name: None for m in metrics}
-    if len(scores) >= task.FEWEST:
-        statistics = [m.statistic(outcomes.columns) for m in metrics]
-        drawn = bootstrap.distribution(statistics, len(scores), resamples=resamples, seed=seed)
-        for metric, row in zip(metrics, drawn, strict=True):
-            intervals[metric.name] = bootstrap.percentile_interval(row, confidence=confidence)
-    else:
-        few = f"no interval: too few scores to resample, at least {task.FEWEST} are needed and {len(scores)} found"
-        warnings = (*warnings, few)
-    return Result(
-        run_id=f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        task=task.TASK.name,
-        options={},
-        model=model,
+    resampling = Resampling(confidence, resamples, seed)
+    return make_result(
+        task.TASK.name,
+        {},
+        model,
+        outcomes,
+        measure(task.TASK, NoOptions(), outcomes, resampling, fewest=task.FEWEST),
         dataset=source,
         fingerprint=fingerprint(ids, {"revision": [s.dataset_revision for s in scores]}),
-        request=request or {"given": {}, "defaulted": {}},
-        metrics={m.name: m.value(outcomes.columns) for m in metrics},
-        intervals=intervals,
-        bootstrap={"unit": task.TASK.unit, "confidence": confidence, "resamples": resamples, "seed": seed},
-        warnings=tuple(warnings),
-        timing=timing or {},
+        bootstrap=resampling.record(task.TASK.unit),
+        request=request,
+        warnings=warnings,
+        timing=timing,
         environment=_environment(scores),
-        outcomes=outcomes,
     )
 
 

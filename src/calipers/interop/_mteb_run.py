@@ -22,8 +22,9 @@ from calipers.core import (
     name_some,
 )
 from calipers.interop._mteb_model import MtebCrossEncoder, MtebEncoder, as_mteb, need_mteb
-from calipers.interop._mteb_results import CONFIDENCE, RESAMPLES, SEED, TaskScore, in_order, to_result
+from calipers.interop._mteb_results import TaskScore, in_order, to_result
 from calipers.models import ModelOptions
+from calipers.runs.record import CONFIDENCE, RESAMPLES, SEED
 
 # Texts that mteb's loader hands over at a time; how many the model sees at once is the model's own affair.
 _LOADER_ROWS = 512

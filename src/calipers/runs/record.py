@@ -1,0 +1,151 @@
+"""The record of a run: the one place that makes a Result, what is measured for it, and where it was made."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import calipers
+from calipers.core import DataSource, InferenceError, Measurement, ModelInfo, Outcomes, Result
+from calipers.core.options import Options, option
+from calipers.metrics import bootstrap
+from calipers.models.options import available_cores
+from calipers.rendering.numbers import plural
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+SEED = 42
+_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence-transformers", "datasets")
+
+
+@dataclass(frozen=True)
+class Resampling(Options):
+    """How intervals are found: how often examples are drawn again, and which share of the values an interval holds.
+
+    >>> Resampling(confidence=2)
+    Traceback (most recent call last):
+    calipers.core.errors.RequestError: `confidence` must be between 0 and 1, found 2
+    """
+
+    confidence: float = option(CONFIDENCE, "Of the intervals.", group="Output", above=0, below=1)
+    resamples: int = option(RESAMPLES, "Of the bootstrap.", group="Output", at_least=1)
+    seed: int = SEED
+    threads: int = 1
+
+    def record(self, unit: str) -> dict[str, Any]:
+        """What a Result says of it; the number of threads changes nothing."""
+        return {"unit": unit, "confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class MetricValues:
+    """Metrics by name, the interval of each (None where there is none), and what a reader should know of them."""
+
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float] | None]
+    warnings: tuple[str, ...] = ()
+
+
+def make_result(
+    task: str,
+    options: Mapping[str, Any],
+    model: ModelInfo,
+    outcomes: Outcomes,
+    values: MetricValues,
+    *,
+    dataset: DataSource,
+    fingerprint: str,
+    bootstrap: Mapping[str, Any],
+    request: Mapping[str, Any] | None = None,
+    warnings: Sequence[str] = (),
+    timing: Mapping[str, float] | None = None,
+    environment: Mapping[str, Any] | None = None,
+) -> Result:
+    """A run that ends now, under a new id. `warnings` stand before those of its metrics."""
+    return Result(
+        run_id=f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        task=task,
+        options=options,
+        model=model,
+        dataset=dataset,
+        fingerprint=fingerprint,
+        request={"given": {}, "defaulted": {}} if request is None else request,
+        metrics=values.metrics,
+        intervals=values.intervals,
+        bootstrap=bootstrap,
+        warnings=(*warnings, *values.warnings),
+        timing=timing or {},
+        environment=describe_environment() if environment is None else environment,
+        outcomes=outcomes,
+    )
+
+
+def measure(
+    task: Measurement, options: Any, outcomes: Outcomes, resampling: Resampling, *, fewest: int = 2
+) -> MetricValues:
+    """Every metric of the task that is defined on the outcomes. With fewer than `fewest` examples none has an interval:
+    every resample of one example is that example."""
+    metrics = [m for m in task.measures(options) if all(column in outcomes.columns for column in m.needs)]
+    values = {metric.name: metric.value(outcomes.columns) for metric in metrics}
+    undefined = [name for name, value in values.items() if not math.isfinite(value)]
+    if metrics[0].name in undefined:
+        raise InferenceError(f"{metrics[0].name} is not defined on these {len(outcomes)} outcomes")
+    warnings = [f"{name} is not defined on these outcomes (constant predictions)" for name in undefined]
+    defined = [metric for metric in metrics if metric.name not in undefined]
+    intervals: dict[str, tuple[float, float] | None] = {metric.name: None for metric in defined}
+    units = plural(task.unit)
+    if len(outcomes) < fewest:
+        warnings.append(
+            f"no interval: too few {units} to resample, at least {fewest} are needed and {len(outcomes)} found"
+        )
+    else:
+        drawn = bootstrap.distribution(
+            [metric.statistic(outcomes.columns) for metric in defined],
+            len(outcomes),
+            resamples=resampling.resamples,
+            seed=resampling.seed,
+            threads=resampling.threads,
+        )
+        for metric, row in zip(defined, drawn, strict=True):
+            intervals[metric.name] = bootstrap.percentile_interval(row, confidence=resampling.confidence)
+        warnings += [
+            f"{name} has no interval: it is undefined in too many resamples of {len(outcomes)} {units}"
+            for name, ends in intervals.items()
+            if ends is None
+        ]
+    return MetricValues({name: values[name] for name in intervals}, intervals, tuple(warnings))
+
+
+def describe_environment() -> dict[str, Any]:
+    """Python, system, processor, cores, and the versions of the packages that compute."""
+    from importlib import metadata  # here, because it takes as long to import as two stored runs take to read
+
+    versions = {"calipers": calipers.__version__}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": available_cores(),
+        "versions": versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or os.uname().machine
