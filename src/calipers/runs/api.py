@@ -121,8 +121,8 @@ class _Request:
         }
         chosen: dict[str, Any] = {name: value for name, value in values.items() if value and value != TASK}
         defaulted: dict[str, Any] = {name: value for name, value in values.items() if name not in chosen}
-        records = {"model_options": self.model_options, "data_options": self.data_options or DataOptions()}
-        for name, record in records.items():
+        records = ("model_options", self.model_options), ("data_options", self.data_options or DataOptions())
+        for name, record in records:
             pairs = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
             chosen[name] = {key: value for key, (value, default) in pairs.items() if value != default}
             defaulted[name] = {key: value for key, (value, default) in pairs.items() if value == default}
