@@ -27,8 +27,7 @@ import numpy as np
 from calipers import models, tasks
 from calipers.cli import demo_steps as demo
 from calipers.core import SILENT, Dataset
-from calipers.data import DataOptions
-from calipers.data import load as load_data
+from calipers.data import DataOptions, load_rows
 from calipers.models import ModelOptions
 
 # name: layers, width, vocabulary; all have 12 heads, as MiniLM and BERT do
@@ -61,7 +60,7 @@ def make(name: str, folder: Path) -> None:
 
 def rows(data: Path, texts: int) -> Dataset:
     task = tasks.find("fill-mask")
-    return load_data(str(data), task.columns, mapping={}, options=DataOptions(samples=texts))
+    return load_rows(str(data), task.columns, mapping={}, options=DataOptions(samples=texts))
 
 
 class Memory:

@@ -34,8 +34,7 @@ import numpy as np
 
 from calipers import models, tasks
 from calipers.core import SILENT, Dataset
-from calipers.data import DataOptions
-from calipers.data import load as load_data
+from calipers.data import DataOptions, load_rows
 from calipers.metrics import ranking
 from calipers.models import ModelOptions
 
@@ -51,7 +50,7 @@ FIGURES = ("map", "mrr@10", "ndcg@10", "base_map", "base_mrr@10", "base_ndcg@10"
 
 
 def rows(data: Path, queries: int | None) -> Dataset:
-    return load_data(str(data), tasks.find("reranking").columns, mapping={}, options=DataOptions(samples=queries))
+    return load_rows(str(data), tasks.find("reranking").columns, mapping={}, options=DataOptions(samples=queries))
 
 
 def pairs(dataset: Dataset) -> list[tuple[str, str]]:

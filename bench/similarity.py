@@ -25,8 +25,7 @@ from tests.support.exporting import export
 from calipers import models, tasks
 from calipers.cli import demo_steps as demo
 from calipers.core import SILENT
-from calipers.data import DataOptions
-from calipers.data import load as load_data
+from calipers.data import DataOptions, load_rows
 from calipers.models import ModelOptions
 from calipers.models.options import available_cores
 
@@ -71,7 +70,7 @@ def main() -> None:
     asked = parser.parse_args()
 
     task = tasks.find("sentence-similarity")
-    rows = load_data(str(asked.data), task.columns, mapping={}, options=DataOptions())
+    rows = load_rows(str(asked.data), task.columns, mapping={}, options=DataOptions())
     first, second = list(rows.columns["input_column_1"]), list(rows.columns["input_column_2"])
     theirs = SentenceTransformer(str(asked.model), device="cpu")
     theirs.encode(["warm up"] * 8)

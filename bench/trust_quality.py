@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import Dataset
-from calipers.data import beir, foreign_queries, odd_queries
+from calipers.data import beir, odd_queries
 from calipers.metrics import assessment, calibration, codecs, neighbours
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection, Measured
@@ -133,7 +133,7 @@ def detections(
     k: int,
 ) -> Iterator[str]:
     own = data[place].tables["corpus"].columns["text"]
-    bundled = foreign_queries.find(own, data[place].columns["query"])
+    bundled = odd_queries.foreign(own, data[place].columns["query"])
     texts: dict[str, Sequence[str]] = {
         "gibberish": odd_queries.gibberish(ODD),
         "vague": odd_queries.vague(own, ODD),

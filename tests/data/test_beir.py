@@ -79,8 +79,8 @@ def test_every_form_of_judgements_gives_the_same(tmp_path: Path, qrels: str) -> 
     [
         (QRELS + "q1\td1\t1\n", r"test.tsv, line 7: query 'q1' and document 'd1' have the grade 1 here and 2 above"),
         (QRELS + "q1\td1\n", r"test.tsv, line 7: expected 3 fields as before, found 2"),
-        (QRELS + "q1\td3\tgood\n", r"test.tsv, line 7: expected a grade, a finite number, found 'good'"),
-        (QRELS + "q1\td3\tnan\n", r"test.tsv, line 7: expected a grade"),
+        (QRELS + "q1\td3\tgood\n", r"test.tsv, line 7, column .grade.: expected a number, found 'good'"),
+        (QRELS + "q1\td3\tnan\n", r"test.tsv, line 7, column .grade.: expected a finite number"),
         ("q1 d1\n", r"test.tsv, line 1: expected query-id, corpus-id, score \(BEIR\).*found 2 field"),
         ("q8\td1\t1\n", "has no query to measure"),
         ("", "has no query to measure"),
@@ -114,11 +114,11 @@ def test_bad_rows_are_named_by_line(tmp_path: Path, file: str, row: dict[str, ob
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no folder"):
+    with pytest.raises(DataError, match="there is no dataset at"):
         beir.load(str(tmp_path / "nowhere"))
     make_folder(tmp_path, name="dev.tsv")
     assert beir.load(str(tmp_path)).source.split == "dev"  # the only one there is
-    with pytest.raises(DataError, match=r"no qrels of 'test': it has dev \(--split\)"):
+    with pytest.raises(DataError, match=r"no qrels of 'test': it has dev \(choose one with `split`\)"):
         beir.load(str(tmp_path), split="test")
     (tmp_path / "corpus.jsonl").unlink()
     with pytest.raises(DataError, match=r"has no corpus\.jsonl"):
@@ -168,7 +168,7 @@ def test_runs_and_judgements_survive_a_round_trip(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("q1 Q0 d2 2 0.5", r"run.txt, line 2: expected 6 fields \(query Q0 document rank score tag\), found 5"),
-        ("q1 Q0 d2 2 high me", "run.txt, line 2: expected a score, a finite number, found 'high'"),
+        ("q1 Q0 d2 2 high me", "run.txt, line 2, column 'score': expected a number, found 'high'"),
         ("q1 Q0 d2 2 1_0 me", "found '1_0'"),
         ("q1 Q0 d1 2 0.5 me", "run.txt, line 2: the document 'd1' stands already in the results of query 'q1'"),
     ],

@@ -135,12 +135,12 @@ class Watched(Record):
 
 
 def load(path: Path, **options: object) -> tuple[str, ...]:
-    return data.load(str(path), COLUMNS, mapping={}, options=DataOptions(**options)).ids  # type: ignore[arg-type]
+    return data.load_rows(str(path), COLUMNS, mapping={}, options=DataOptions(**options)).ids  # type: ignore[arg-type]
 
 
 def test_shuffling_decides_which_rows_and_leaves_the_fingerprint_of_all_rows_alone(pairs: Path) -> None:
     first, second = (
-        data.load(str(pairs), COLUMNS, mapping={}, options=DataOptions(samples=5, seed=seed)) for seed in (1, 2)
+        data.load_rows(str(pairs), COLUMNS, mapping={}, options=DataOptions(samples=5, seed=seed)) for seed in (1, 2)
     )
     assert first.fingerprint == second.fingerprint
     assert (first.source.seed, second.source.seed) == (1, 2)

@@ -52,8 +52,8 @@ def test_a_corpus_alone_has_no_queries(files: Path) -> None:
     ("given", "told"),
     [
         ({}, "there is no corpus"),
-        ({"dataset": "x", "corpus": "y"}, "do not apply"),
-        ({"corpus": "y", "qrels": "z"}, "--queries"),
+        ({"dataset": "x", "corpus": "y"}, "mutually exclusive"),
+        ({"corpus": "y", "qrels": "z"}, "`queries`"),
     ],
 )
 def test_wishes_that_do_not_go_together_are_refused(given: dict[str, str], told: str) -> None:
@@ -107,7 +107,7 @@ def test_pairs_from_a_score_on_are_positive(tmp_path: Path) -> None:
 def test_pairs_without_a_score_are_all_positive(tmp_path: Path) -> None:
     file = str(write_jsonl(tmp_path / "pairs.jsonl", [{"anchor": "a", "positive": "b"}]))
     assert corpora.load_pairs(file).right == ("b",)
-    with pytest.raises(RequestError, match="--pairs-above"):
+    with pytest.raises(RequestError, match="`pairs_above`"):
         corpora.load_pairs(file, above=1)
 
 
@@ -123,5 +123,5 @@ def test_paraphrases_in_their_three_forms(tmp_path: Path) -> None:
     for name in ("same.txt", "lists.jsonl", "rows.jsonl"):
         assert corpora.load_paraphrases(str(tmp_path / name)).texts == (("tv", "television set"),)
     (tmp_path / "same.txt").write_text("tv\n")
-    with pytest.raises(DataError, match="one text only"):
+    with pytest.raises(DataError, match="one text only; a group needs"):
         corpora.load_paraphrases(str(tmp_path / "same.txt"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calipers.core import DataError, DataSource, RequestError
-from calipers.data import query_counts
+from calipers.data import corpora
 from calipers.diagnosis import adaptation as adapting
 from calipers.models import ModelOptions
 from calipers.shop import sample as shop
@@ -27,25 +27,28 @@ class TestFrequency:
 
     @pytest.mark.parametrize("name", ["count", "frequency"])
     def test_a_column_of_the_queries_says_it(self, tmp_path: Path, name: str) -> None:
-        found = query_counts.load(
+        found = corpora.load_query_counts(
             dataset=None, queries=str(self.write(tmp_path, 5, "7", None, name=name)), source=SOURCE
         )
         assert found == (name, {"q0": 5.0, "q1": 7.0})
 
     def test_of_a_beir_folder_too(self, tmp_path: Path) -> None:
         folder = shop.write(tmp_path)
-        assert query_counts.load(dataset=str(folder), queries=None, source=SOURCE) is None
+        assert corpora.load_query_counts(dataset=str(folder), queries=None, source=SOURCE) is None
         rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
         write_jsonl(folder / "queries.jsonl", [{**row, "count": i} for i, row in enumerate(rows)])
-        found = query_counts.load(dataset=str(folder), queries=None, source=SOURCE)
+        found = corpora.load_query_counts(dataset=str(folder), queries=None, source=SOURCE)
         assert found
         assert found[1]["q003"] == 3.0
 
     def test_no_such_column_is_none_and_a_negative_count_an_error(self, tmp_path: Path) -> None:
-        assert query_counts.load(dataset=None, queries=str(self.write(tmp_path, 1, name="x")), source=SOURCE) is None
-        assert query_counts.load(dataset=None, queries=None, source=SOURCE) is None
+        assert (
+            corpora.load_query_counts(dataset=None, queries=str(self.write(tmp_path, 1, name="x")), source=SOURCE)
+            is None
+        )
+        assert corpora.load_query_counts(dataset=None, queries=None, source=SOURCE) is None
         with pytest.raises(DataError, match="-2 times"):
-            query_counts.load(dataset=None, queries=str(self.write(tmp_path, -2)), source=SOURCE)
+            corpora.load_query_counts(dataset=None, queries=str(self.write(tmp_path, -2)), source=SOURCE)
 
     def test_else_the_words_of_the_corpus_do(self) -> None:
         found = adapting.query_frequency(shop.load(), path=None, queries=None, source=SOURCE)

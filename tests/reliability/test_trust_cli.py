@@ -11,6 +11,7 @@ import pytest
 
 from calipers.cli import run
 from calipers.core import DataError, InvalidOutput, RequestError
+from calipers.data.texts import load_texts
 from calipers.models import ModelOptions
 from calipers.reliability import api as trusting
 from calipers.reliability.api import Wishes
@@ -118,7 +119,7 @@ def test_a_corpus_is_embedded_once(calipers: Run, model: Callable[[str], Path], 
         assert np.load(kept).shape[0] == 100
     cache = VectorCache(tmp_path / "store" / "vectors")
     encoder, _ = embedding.open_encoder(str(static), {}, ModelOptions(), cache)
-    encoder.encode(trusting.read_texts(str(shop), "corpus").columns["text"])
+    encoder.encode(load_texts(str(shop), "corpus").columns["text"])
     assert (encoder.encoded, encoder.reused) == (0, 100)
     elsewhere = tmp_path / "elsewhere"
     found = calipers("trust", static, "--corpus", shop, "--store", elsewhere, "--no-cache", "a wine no. 0")
@@ -216,10 +217,10 @@ def test_texts_are_read_with_care(tmp_path: Path) -> None:
         tmp_path / "title.jsonl", [{"_id": 7, "title": "T", "text": "x"}, {"_id": 8, "title": None, "text": ""}]
     )
     with pytest.raises(DataError, match="the id 'a' stands already"):
-        trusting.read_texts(str(tmp_path / "twice.jsonl"), "corpus")
+        load_texts(str(tmp_path / "twice.jsonl"), "corpus")
     with pytest.raises(DataError, match="there is no 'text'; found _id, body"):
-        trusting.read_texts(str(tmp_path / "none.jsonl"), "corpus")
-    found = trusting.read_texts(str(tmp_path / "title.jsonl"), "corpus")
+        load_texts(str(tmp_path / "none.jsonl"), "corpus")
+    found = load_texts(str(tmp_path / "title.jsonl"), "corpus")
     assert (found.ids, found.columns["text"], found.source.rows_blank) == (("7",), ["T x"], 1)
 
 

@@ -374,10 +374,10 @@ def test_an_option_of_another_task_is_refused(calipers: Run, vectors: Path, pair
 
 
 def test_a_plain_text_file_is_one_text_per_line(tmp_path: Path) -> None:
-    from calipers.data import load as load_data
+    from calipers.data import load_rows
 
     (tmp_path / "t.txt").write_text("the dog runs\n\n  \na cat sleeps", encoding="utf-8")
-    found = load_data(str(tmp_path / "t.txt"), fill_mask.TASK.columns, mapping={}, options=DataOptions())
+    found = load_rows(str(tmp_path / "t.txt"), fill_mask.TASK.columns, mapping={}, options=DataOptions())
     assert found.columns["input_column"] == ["the dog runs", "a cat sleeps"]
     assert found.source.rows_blank == 2
 

@@ -13,7 +13,7 @@ import pytest
 import calipers
 from calipers import DataOptions
 from calipers.core import SILENT, DataError, InvalidOutput, ModelInfo, Outcomes, RequestError
-from calipers.data import load as load_data
+from calipers.data import load_rows
 from calipers.tasks import find, pair_classification, reranking
 from tests.support.samples import Run, write_jsonl
 
@@ -42,7 +42,7 @@ class InOrder(Lexical):
 def rank(tmp_path: Path, rows: list[dict[str, Any]], model: Any = None, **options: Any) -> Outcomes:
     task = find("text-ranking")
     file = write_jsonl(tmp_path / "rows.jsonl", rows)
-    dataset = load_data(str(file), task.columns, mapping={}, options=DataOptions(shuffle=False))
+    dataset = load_rows(str(file), task.columns, mapping={}, options=DataOptions(shuffle=False))
     task.check(dataset)
     return task.run(model or Lexical(), dataset, reranking.RerankingOptions(**options), SILENT)
 
@@ -143,7 +143,7 @@ def classify(tmp_path: Path, labels: Sequence[Any], model: Any, **options: Any) 
     texts = ["a b c d", "a b c x", "a b x y", "a x y z", "w x y z"]
     rows = [{"sentence1": "a b c d", "sentence2": t, "label": label} for t, label in zip(texts, labels, strict=False)]
     file = write_jsonl(tmp_path / "rows.jsonl", rows)
-    dataset = load_data(str(file), task.columns, mapping={}, options=DataOptions())
+    dataset = load_rows(str(file), task.columns, mapping={}, options=DataOptions())
     task.check(dataset)
     return task.run(model, dataset, pair_classification.PairClassificationOptions(**options), SILENT)
 

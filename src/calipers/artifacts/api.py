@@ -149,7 +149,7 @@ def _rows(source: build.Source, wish: Wishes, calibrated: bool) -> build.Rows:
         found = _load(source, wish)
     else:
         options = DataOptions(samples=_CHECKED)
-        found = data.load(str(data.sample("english")), _PAIR, mapping={}, options=options)
+        found = data.load_rows(str(data.sample("english")), _PAIR, mapping={}, options=options)
     return _tokens(found, source, wish)
 
 
@@ -167,7 +167,7 @@ def _load(source: build.Source, wish: Wishes) -> Dataset:
     if not columns or (source.ability != "score" and not wish.columns and _has_texts(path, options)):
         columns = [_TEXT]
     try:
-        found = data.load(path, columns, mapping=wish.columns, options=options)
+        found = data.load_rows(path, columns, mapping=wish.columns, options=options)
     except CalipersError as error:
         if wish.calibration:
             raise
@@ -178,7 +178,7 @@ def _load(source: build.Source, wish: Wishes) -> Dataset:
 
 def _has_texts(path: str, options: DataOptions) -> bool:
     try:
-        return len(data.load(path, [_TEXT], mapping={}, options=replace(options, samples=1, shuffle=False))) == 1
+        return len(data.load_rows(path, [_TEXT], mapping={}, options=replace(options, samples=1, shuffle=False))) == 1
     except DataError:
         return False
 

@@ -104,7 +104,7 @@ def _wishes(request: Request) -> building.Wishes:
 def _measured_ids(asked: comparing.Protocol) -> frozenset[str]:
     assert asked.dataset is not None
     task = tasks.find(asked.task or api.TASK)
-    return frozenset(data.load(asked.dataset, task.columns, mapping=asked.columns, options=asked.data_options).ids)
+    return frozenset(data.load_rows(asked.dataset, task.columns, mapping=asked.columns, options=asked.data_options).ids)
 
 
 def _build(bench: Bench) -> tuple[build.Manifest | None, int]:

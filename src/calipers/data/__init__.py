@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from calipers.core import Column, DataError, Dataset, DataSource, RequestError, fingerprint
+from calipers.core import Column, DataError, Dataset, DataSource, RequestError, Task
 from calipers.core.options import Options, option
-from calipers.data import hub, readers
-from calipers.data.choose import choose
+from calipers.data import beir, hub, nanobeir, readers, trec
+from calipers.data.choose import choose, make_dataset
 from calipers.data.columns import Record, map_columns, records
 
-__all__ = ["DataOptions", "load", "sample"]
+__all__ = ["DataOptions", "load_dataset", "load_rows", "sample"]
 
 
 @dataclass(frozen=True)
@@ -47,70 +47,97 @@ def sample(name: str) -> Path:
     return Path(__file__).parent / "sample" / f"{name}.jsonl"
 
 
-def load(reference: str, columns: Sequence[Column], *, mapping: Mapping[str, str], options: DataOptions) -> Dataset:
-    """The chosen rows, in the order of the source. Blank texts are left out before rows are chosen.
+def load_dataset(
+    reference: str,
+    task: Task,
+    *,
+    columns: Mapping[str, str] | None = None,
+    options: DataOptions | None = None,
+    task_options: Any = None,
+) -> Dataset:
+    """The data that a task reads: a table of rows; a corpus, queries and judgements; or the sets of NanoBEIR.
 
-    Shuffling decides which rows are taken, not their order: the same rows have the same fingerprint however they
-    were asked for.
+    `reference` is a file, a folder or a hub id, `columns` maps the task's columns to their names in the data, and
+    `task_options` is the task's options record, for the options that decide what is read (`qrels`, `sets`, `rerank_k`).
+
+    >>> from calipers import data, tasks
+    >>> pairs = data.load_dataset(str(data.sample("english")), tasks.find("sentence-similarity"))
+    >>> len(pairs), pairs.ids[0], pairs.columns["score_column"][0]
+    (120, 'en-001', 4.4)
     """
-    named = map_columns(columns, mapping)
-    options = replace(options, split=_split(reference, options.split))
-    with closing(_rows(reference, options)) as rows:
-        found = records(rows, columns, named)
-        chosen = choose(found, options.samples, seed=options.seed if options.shuffle else None)
+    options, task_options = options or DataOptions(), task_options or task.options()
+    if task.data == "rows":
+        rows = load_rows(reference, task.columns, mapping=columns, options=options)
+        qrels = getattr(task_options, "qrels", None)
+        return trec.add_qrels(rows, readers.to_path(qrels)) if qrels else rows
+    if columns or options.streaming:
+        raise RequestError(
+            f"{task.name} reads a corpus, queries and judgements: `columns` and `DataOptions.streaming` do not apply"
+        )
+    choice = {key: getattr(options, key) for key in ("revision", "samples", "seed", "shuffle")}
+    if task.data == "beir":
+        return beir.load(reference, name=options.name, split=options.split, **choice)
+    if options.name or options.split:
+        raise RequestError(
+            f"{task.name} takes its data by `sets`: `DataOptions.name` and `DataOptions.split` do not apply"
+        )
+    return nanobeir.load(reference, task_options.splits, rerank_k=task_options.rerank_k, **choice)
+
+
+def load_rows(
+    reference: str,
+    columns: Sequence[Column],
+    *,
+    mapping: Mapping[str, str] | None = None,
+    options: DataOptions | None = None,
+) -> Dataset:
+    """The chosen rows of a table, in the order of the source. Rows with a blank text are left out before the choice.
+
+    Shuffling decides which rows are taken, not their order: the same rows have the same fingerprint, however they
+    were chosen. `mapping` gives the names of columns (key to name) that are not called as usual.
+    """
+    options = options or DataOptions()
+    names = map_columns(columns, mapping or {})
+    source = DataSource(
+        path=reference,
+        name=options.name,
+        split=_split(reference, options.split),
+        revision=options.revision,
+        requested=options.samples,
+        shuffle=options.shuffle,
+        seed=options.seed,
+        streaming=options.streaming,
+        columns_mapping=names,
+    )
+    with closing(_rows(source)) as rows:
+        chosen = choose(records(rows, columns, names), options.samples, seed=options.seed if options.shuffle else None)
     if not chosen.kept:
         blank = f": all {chosen.seen} rows have a blank text" if chosen.seen else ""
         raise DataError(f"{reference} holds no row to measure{blank}")
-    _refuse_repeated_ids(chosen.kept, named)
-    ids = tuple(record.id for record in chosen.kept)
-    values = {column.key: [record.values[column.key] for record in chosen.kept] for column in columns}
-    return Dataset(
-        ids=ids,
-        columns=values,
-        source=DataSource(
-            path=reference,
-            name=options.name,
-            split=options.split,
-            revision=options.revision,
-            requested=options.samples,
-            shuffle=options.shuffle,
-            seed=options.seed,
-            streaming=options.streaming,
-            columns_mapping=named,
-            rows_read=chosen.seen,
-            rows_blank=chosen.blank,
-        ),
-        fingerprint=fingerprint(ids, values),
-    )
+    _refuse_repeated_ids(chosen.kept)
+    return make_dataset(chosen.kept, replace(source, rows_read=chosen.seen, rows_blank=chosen.blank))
 
 
 def _split(reference: str, split: str | None) -> str | None:
     if hub.is_on_hub(reference):
         return split or "test"
-    return readers.choose_split(Path(os.path.expanduser(reference)), split)
+    return readers.choose_split(readers.to_path(reference), split)
 
 
-def _rows(reference: str, options: DataOptions) -> Generator[readers.Row, None, None]:
-    if hub.is_on_hub(reference):
-        return hub.read(
-            reference.removeprefix("hub:"),
-            name=options.name,
-            split=str(options.split),
-            revision=options.revision,
-            streaming=options.streaming,
-        )
-    if options.name or options.revision:
-        raise RequestError(f"`DataOptions.name` and `revision` are for the hub, and {reference} is a file here")
-    return readers.read(Path(os.path.expanduser(reference)), options.split)
+def _rows(source: DataSource) -> Generator[readers.Row, None, None]:
+    if hub.is_on_hub(source.path):
+        path, split = source.path.removeprefix("hub:"), str(source.split)
+        return hub.read(path, name=source.name, split=split, revision=source.revision, streaming=source.streaming)
+    hub.refuse_options(source.path, source.name, source.revision)
+    return readers.read(readers.to_path(source.path), source.split)
 
 
-def _refuse_repeated_ids(kept: Sequence[Record], named: Mapping[str, str]) -> None:
+def _refuse_repeated_ids(kept: Sequence[Record]) -> None:
     first: dict[str, Record] = {}
     for record in kept:
-        if record.id in first:
+        if first.setdefault(record.id, record) is not record:
             raise DataError(
                 f"{record.where}, column {record.id_column!r}: the id {record.id!r} stands already at "
-                f"{first[record.id].where}; name another column with --column id_column=NAME, "
-                "or number the rows with --column id_column="
+                f"{first[record.id].where}; name another column with `columns` id_column=NAME, "
+                "or number the rows with `columns` id_column="
             )
-        first[record.id] = record

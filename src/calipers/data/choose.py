@@ -1,13 +1,14 @@
-"""Which rows are measured. Streaming or not, the same seed chooses the same rows."""
+"""Which rows are measured, and the Dataset that they make. Streaming or not, a seed chooses the same rows."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from calipers.core import Dataset, DataSource, fingerprint
 from calipers.data.columns import Record
 
 _DRAWS = 4096
@@ -21,7 +22,7 @@ class Chosen:
 
 
 def choose(rows: Iterable[Record], samples: int | None, *, seed: int | None) -> Chosen:
-    """Up to `samples` rows that are not blank, in their order: the first ones, or random ones when there is a seed.
+    """Up to `samples` rows that are not blank, in their order: the first ones, or random ones where there is a seed.
 
     Every row that is not blank draws a number as it passes, and those with the smallest numbers stay. That is a
     uniform sample without replacement that needs neither the length of the source nor more memory than the sample.
@@ -48,3 +49,19 @@ def _lots(seed: int | None) -> Iterator[float]:
     rng = np.random.default_rng(seed)
     while True:
         yield from rng.random(_DRAWS).tolist()
+
+
+def make_dataset(
+    records: Sequence[Record],
+    source: DataSource,
+    *,
+    tables: Mapping[str, Dataset] | None = None,
+    counts: Mapping[str, float] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Dataset:
+    """The records (at least one) as columns, with their fingerprint."""
+    ids = tuple(record.id for record in records)
+    columns = {key: [record.values[key] for record in records] for key in records[0].values}
+    return Dataset(
+        ids, columns, source, fingerprint(ids, columns, tables), tables=tables or {}, counts=counts or {}, notes=notes
+    )

@@ -1,5 +1,5 @@
-"""What a diagnosis reads: a corpus, with or without queries and judgements, from separate files or as BEIR data; and
-beside it pairs that belong together, terms, and groups of queries that mean the same.
+"""The inputs of a diagnosis: a corpus, with or without queries and judgements, from separate files or as BEIR data; and
+further pairs that belong together, terms, groups of queries that mean the same, and how frequent queries are.
 
 - Corpus and queries: jsonl, json, csv, tsv or parquet with `_id` (or `id`), `text` and, if there is one, `title`; or
   plain text, one text per line. Rows without an id are numbered.
@@ -10,9 +10,8 @@ beside it pairs that belong together, terms, and groups of queries that mean the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -20,15 +19,16 @@ from typing import Any
 
 from calipers.core import DataError, Dataset, DataSource, RequestError, fingerprint, name_some
 from calipers.data import beir, columns, readers, trec
-from calipers.data.beir_parts import Parts, Rows
+from calipers.data.beir import BeirFiles
+from calipers.data.texts import Notice, TextRows, file_rows
 
 ESCI = {"E": 3.0, "S": 2.0, "C": 1.0, "I": 0.0}  # exact, substitute, complement, irrelevant
 _POSITIVE = 0.8  # of the highest score: from here on an STS pair counts as one that belongs together
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Two texts each that belong together; `scored` of `read` rows were at or above `above`."""
+class ScoredPairs:
+    """Pairs of texts that belong together: those of `read` rows whose score is at least `above`, if rows have one."""
 
     ids: tuple[str, ...]
     left: tuple[str, ...]
@@ -41,7 +41,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Groups:
+class ParaphraseGroups:
     """Texts that mean the same, group by group; at least two in each."""
 
     ids: tuple[str, ...]
@@ -49,11 +49,11 @@ class Groups:
 
     def pairs(self) -> list[tuple[int, int]]:
         """Every two texts of a group, as places in the flat list of all texts."""
-        found, start = [], 0
+        pairs, start = [], 0
         for group in self.texts:
-            found += [(start + i, start + j) for i, j in combinations(range(len(group)), 2)]
+            pairs += [(start + i, start + j) for i, j in combinations(range(len(group)), 2)]
             start += len(group)
-        return found
+        return pairs
 
 
 # --- corpus, queries, judgements ---------------------------------------------------------------------------------
@@ -66,43 +66,33 @@ def load(
     queries: str | None = None,
     qrels: str | None = None,
     source: DataSource | None = None,
-    notice: beir.Notice | None = None,
+    notice: Notice | None = None,
 ) -> Dataset:
     """Columns `query` and `qrels` (empty mappings where nothing is judged), table `corpus` with the column `text`.
 
-    Without queries the dataset has no rows. `source` says split, samples, seed and shuffle; `notice` is told the
-    columns of every document as it passes.
+    Without queries the dataset has no rows. `source` gives split, samples, seed and shuffle; `notice` gets the id and
+    the columns of every document as it passes.
     """
-    wish = source or DataSource(path="")
+    choice = source or DataSource(path="")
     if dataset is not None:
         if corpus or queries or qrels:
-            raise RequestError(
-                "--dataset has corpus, queries and judgements: --corpus, --queries, --qrels do not apply"
-            )
-        return _whole(dataset, wish, notice)
+            raise RequestError("`dataset` and any of `corpus`, `queries` and `qrels` are mutually exclusive")
+        return _whole(replace(choice, path=dataset), notice)
     if corpus is None:
-        raise RequestError("there is no corpus: give --dataset FOLDER, or --corpus FILE with --queries FILE")
+        raise RequestError("there is no corpus: give `dataset` (a folder), or `corpus` (a file) with `queries`")
     if qrels and not queries:
-        raise RequestError("--qrels judges queries: give --queries FILE as well")
-    documents = partial(_numbered, _path(corpus))
+        raise RequestError("`qrels` judges queries: give `queries` as well")
+    documents = file_rows(readers.to_path(corpus), first_number=0, name=corpus)
     if queries is None:
-        return _without_queries(beir.read_corpus(documents, corpus, notice), corpus)
-    asked = partial(_numbered, _path(queries))
-    parts = Parts(
-        corpus=documents,
-        queries=asked,
-        qrels=partial(_grades, _path(qrels), asked) if qrels else partial(_nothing, asked),
-        split="",
-        corpus_name=corpus,
-        queries_name=queries,
-        qrels_name=qrels or "the judgements",
-    )
-    return beir.gather(parts, _at(wish, corpus), notice)
+        return _without_queries(documents.load(notice), corpus)
+    texts = file_rows(readers.to_path(queries), first_number=0, name=queries)
+    grades = partial(_grades, readers.to_path(qrels), texts) if qrels else partial(_unjudged, texts)
+    return beir.gather(BeirFiles(documents, texts, grades, qrels or "the judgements"), _at(choice, corpus), notice)
 
 
 def has_esci_labels(dataset: str | None, qrels: str | None) -> bool:
     """Whether the judgements are ESCI labels rather than numbers."""
-    file = _path(qrels or dataset or "")
+    file = readers.to_path(qrels or dataset or "")
     return _is_rows(file) and "esci_label" in next(iter(readers.read(file, None)), readers.Row("", {})).values
 
 
@@ -114,23 +104,14 @@ def from_texts(texts: Sequence[str], path: str) -> Dataset:
     return _without_queries(corpus, path)
 
 
-def _whole(reference: str, wish: DataSource, notice: beir.Notice | None) -> Dataset:
-    file = _path(reference)
+def _whole(source: DataSource, notice: Notice | None) -> Dataset:
+    file = readers.to_path(source.path)
     if _is_rows(file):
-        return _esci(file, wish, notice)
-    return beir.load(
-        reference,
-        name=wish.name,
-        split=wish.split,
-        revision=wish.revision,
-        samples=wish.requested,
-        seed=wish.seed,
-        shuffle=wish.shuffle,
-        notice=notice,
-    )
+        return _esci(file, source, notice)
+    return beir.gather(beir.find(source), source, notice)
 
 
-def _esci(file: Path, wish: DataSource, notice: beir.Notice | None) -> Dataset:
+def _esci(file: Path, source: DataSource, notice: Notice | None) -> Dataset:
     """A table of pairs, one row each; a query and a product may stand in several rows and must then be the same."""
     queries: dict[str, str] = {}
     products: dict[str, str] = {}
@@ -138,20 +119,17 @@ def _esci(file: Path, wish: DataSource, notice: beir.Notice | None) -> Dataset:
         missing = [name for name in _ESCI_COLUMNS if name not in row.values]
         if missing:
             raise DataError(f"{row.where}: there is no column {missing[0]!r}: a table of ESCI pairs has {_ESCI_NAMES}")
-        for known, key, name in ((queries, "query_id", "query"), (products, "product_id", "product_title")):
+        for texts, key, name in ((queries, "query_id", "query"), (products, "product_id", "product_title")):
             id, text = columns.read_id(row, key), columns.read_text(row.values[name], row, name)
-            if known.setdefault(id, text) != text:
+            if texts.setdefault(id, text) != text:
                 raise DataError(f"{row.where}: {key} {id!r} has another {name} here than above")
-    parts = Parts(
-        corpus=partial(_products, file),
-        queries=partial(_rows_of, queries, file),
-        qrels=lambda: trec.gather(_labelled(readers.read(file, None))),
-        split="",
-        corpus_name=str(file),
-        queries_name=file.name,
+    files = BeirFiles(
+        corpus=TextRows(partial(_products, file), str(file)),
+        queries=TextRows(partial(_rows_of, queries, file), file.name),
+        qrels=lambda: trec.gather(_labelled(file)),
         qrels_name=file.name,
     )
-    return beir.gather(parts, _at(wish, str(file)), notice)
+    return beir.gather(files, _at(source, str(file)), notice)
 
 
 _ESCI_COLUMNS = ("query_id", "query", "product_id", "product_title", "esci_label")
@@ -173,36 +151,26 @@ def _products(file: Path) -> Iterator[readers.Row]:
             yield readers.Row(row.where, {**others, "_id": id, "text": row.values["product_title"]})
 
 
-def _labelled(rows: Iterator[readers.Row]) -> Iterator[trec.Judged]:
-    for row in rows:
-        told = str(row.values.get("esci_label") or "").strip()
-        if told[:1].upper() not in ESCI:
-            raise DataError(f"{row.where}, column 'esci_label': expected one of {', '.join(ESCI)}, found {told!r}")
-        grade = ESCI[told[:1].upper()]
+def _labelled(file: Path) -> Iterator[trec.Judged]:
+    for row in readers.read(file, None):
+        label = str(row.values.get("esci_label") or "").strip()
+        grade = ESCI.get(label[:1].upper())
+        if grade is None:
+            raise DataError(f"{row.where}, column 'esci_label': expected one of {', '.join(ESCI)}, found {label!r}")
         yield row.where, columns.read_id(row, "query_id"), columns.read_id(row, "product_id"), grade
 
 
-def _grades(file: Path, queries: Rows) -> trec.Judgements:
-    if has_esci_labels(None, str(file)):
-        found = trec.gather(_labelled(readers.read(file, None)))
-    else:
-        found = trec.read_qrels(file)
-    known = [id for id, _ in beir.identified(queries)]
-    if known and not any(id in found for id in known):
-        raise DataError(f"{file} judges none of the {len(known)} queries: are the ids the same?")
-    return found
+def _grades(file: Path, queries: TextRows) -> trec.Judgements:
+    qrels = trec.gather(_labelled(file)) if has_esci_labels(None, str(file)) else trec.read_qrels(file)
+    ids = [id for id, _ in queries.unique()]
+    if ids and not any(id in qrels for id in ids):
+        raise DataError(f"{file} judges none of the {len(ids)} queries: are the ids the same?")
+    return qrels
 
 
-def _nothing(queries: Rows) -> trec.Judgements:
-    """Without judgements every query is asked and none is judged."""
-    return {id: {} for id, _ in beir.identified(queries)}
-
-
-def _numbered(file: Path) -> Iterator[readers.Row]:
-    """Rows with an id: their own, else their number."""
-    for number, row in enumerate(readers.read(file, None)):
-        own = "_id" in row.values or "id" in row.values
-        yield row if own else readers.Row(row.where, {"_id": str(number), **row.values})
+def _unjudged(queries: TextRows) -> trec.Judgements:
+    """Without judgements every query is searched for and none is judged."""
+    return {id: {} for id, _ in queries.unique()}
 
 
 def _without_queries(corpus: Dataset, path: str) -> Dataset:
@@ -211,12 +179,8 @@ def _without_queries(corpus: Dataset, path: str) -> Dataset:
     return Dataset((), empty, DataSource(path), fingerprint((), empty, tables), tables, {"documents": len(corpus)})
 
 
-def _at(wish: DataSource, path: str) -> DataSource:
-    return DataSource(path, requested=wish.requested, shuffle=wish.shuffle, seed=wish.seed)
-
-
-def _path(reference: str) -> Path:
-    return Path(os.path.expanduser(reference))
+def _at(choice: DataSource, path: str) -> DataSource:
+    return DataSource(path, requested=choice.requested, shuffle=choice.shuffle, seed=choice.seed)
 
 
 def _is_rows(file: Path) -> bool:
@@ -226,21 +190,21 @@ def _is_rows(file: Path) -> bool:
 # --- pairs, terms, paraphrases -----------------------------------------------------------------------------------
 
 
-def load_pairs(reference: str, *, above: float | None = None) -> Pairs:
-    """Pairs of texts `sentence1`, `sentence2`. Where rows have a `score`, those from `above` on are positive; that is
-    0.8 of the highest score in the file if it is not said."""
-    found = [_pair(row, number) for number, row in enumerate(readers.read(_path(reference), None))]
-    scored = [score for *_, score in found if score is not None]
-    if above is not None and not scored:
-        raise RequestError(f"--pairs-above is for pairs with a score, and {reference} has none")
-    least = (_POSITIVE * max(scored) if above is None else above) if scored else None
-    kept = [(id, a, b) for id, a, b, score in found if a and b and (least is None or (score or 0.0) >= least)]
+def load_pairs(reference: str, *, above: float | None = None) -> ScoredPairs:
+    """Pairs of texts `sentence1`, `sentence2`. Where rows have a `score`, those with at least `above` are positive; the
+    default is 0.8 of the highest score in the file."""
+    rows = [_pair(row, number) for number, row in enumerate(readers.read(readers.to_path(reference), None))]
+    scores = [score for *_, score in rows if score is not None]
+    if above is not None and not scores:
+        raise RequestError(f"`pairs_above` is for pairs with a score, and {reference} has none")
+    least = (_POSITIVE * max(scores) if above is None else above) if scores else None
+    kept = [(id, a, b) for id, a, b, score in rows if a and b and (least is None or (score or 0.0) >= least)]
     if not kept:
-        raise DataError(f"{reference} has no positive pair: {len(found)} rows, none with a score from {least} on")
+        raise DataError(f"{reference} has no positive pair: {len(rows)} rows, none with a score of at least {least}")
     ids, left, right = zip(*kept, strict=True)
     if len(set(ids)) < len(ids):
         raise DataError(f"{reference} has the same id for several pairs")
-    return Pairs(ids, left, right, len(found), least)
+    return ScoredPairs(ids, left, right, len(rows), least)
 
 
 def _pair(row: readers.Row, number: int) -> tuple[str, str, str, float | None]:
@@ -248,8 +212,8 @@ def _pair(row: readers.Row, number: int) -> tuple[str, str, str, float | None]:
     if names is None:
         raise DataError(f"{row.where}: expected the columns sentence1 and sentence2, found {', '.join(row.values)}")
     left, right = (columns.read_text(row.values[name], row, name).strip() for name in names)
-    given = row.values.get("score")
-    score = None if given in (None, "") else columns.read_number(given, row, "score")
+    value = row.values.get("score")
+    score = None if value in (None, "") else columns.read_number(value, row, "score")
     return str(row.values.get("id", number)), left, right, score
 
 
@@ -258,18 +222,18 @@ _PAIR_COLUMNS = (("sentence1", "sentence2"), ("anchor", "positive"), ("query", "
 
 def load_terms(reference: str) -> tuple[str, ...]:
     """Domain terms: one per line, or the column `term` or `text`; each once."""
-    rows = readers.read(_path(reference), None)
-    found = (row.values.get("term", row.values.get("text")) for row in rows)
-    terms = tuple(dict.fromkeys(str(term).strip() for term in found if term and str(term).strip()))
+    rows = readers.read(readers.to_path(reference), None)
+    values = (row.values.get("term", row.values.get("text")) for row in rows)
+    terms = tuple(dict.fromkeys(str(term).strip() for term in values if term and str(term).strip()))
     if not terms:
         raise DataError(f"{reference} holds no term: expected one per line, or a column 'term'")
     return terms
 
 
-def load_paraphrases(reference: str) -> Groups:
-    """Groups of queries that mean the same: one group per line with tabs between, rows with a list `texts`, or rows
-    with `group` and `text`. A group of one says nothing and is refused."""
-    file = _path(reference)
+def load_paraphrases(reference: str) -> ParaphraseGroups:
+    """Groups of queries that mean the same: one group per line, separated by tabs; rows with a list `texts`; or rows
+    with `group` and `text`. A group of one text is an error."""
+    file = readers.to_path(reference)
     groups: dict[str, list[str]] = {}
     where: dict[str, str] = {}
     for number, row in enumerate(readers.read(file, None)):
@@ -279,10 +243,10 @@ def load_paraphrases(reference: str) -> Groups:
     distinct = {id: tuple(dict.fromkeys(t.strip() for t in texts if t.strip())) for id, texts in groups.items()}
     distinct = {id: texts for id, texts in distinct.items() if texts}
     if lonely := next((id for id, texts in distinct.items() if len(texts) < 2), None):
-        raise DataError(f"{where[lonely]}: the group {lonely!r} has one text only, and paraphrases come in twos")
+        raise DataError(f"{where[lonely]}: the group {lonely!r} has one text only; a group needs at least two")
     if not distinct:
         raise DataError(f"{reference} holds no group of queries that mean the same")
-    return Groups(tuple(distinct), tuple(distinct.values()))
+    return ParaphraseGroups(tuple(distinct), tuple(distinct.values()))
 
 
 def _group(row: readers.Row, number: int, *, tabs: bool) -> tuple[str, list[str]]:
@@ -297,14 +261,18 @@ def _group(row: readers.Row, number: int, *, tabs: bool) -> tuple[str, list[str]
     raise DataError(f"{row.where}: expected a list 'texts', or 'group' and 'text', found {', '.join(map(str, values))}")
 
 
-def tell_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str], where: str) -> list[str]:
+# --- what is missing, and how frequent queries are -----------------------------------------------------------------
+
+
+def note_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str], where: str) -> list[str]:
     """A sentence on judged documents that the corpus lacks. If it lacks all of them, the two do not belong together.
 
-    >>> tell_absent([{"a": 1.0, "b": 0.0}], ["b", "c"], "qrels.tsv")[0][:52]
+    >>> note_absent([{"a": 1.0, "b": 0.0}], ["b", "c"], "qrels.tsv")[0][:52]
     '1 of 2 judged documents are not in the corpus, or ha'
     """
-    judged, there = {document: None for grades in qrels for document in grades}, set(ids)
-    absent = [document for document in judged if document not in there]
+    judged = dict.fromkeys(document for grades in qrels for document in grades)
+    present = set(ids)
+    absent = [document for document in judged if document not in present]
     if judged and len(absent) == len(judged):
         raise DataError(
             f"none of the {len(judged):,} documents that {where} judges is in the corpus: it judges "
@@ -316,3 +284,35 @@ def tell_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str], where:
         f"{len(absent):,} of {len(judged):,} judged documents are not in the corpus, or have no text: no search can "
         f"find them, and they count against every model alike ({name_some(absent)})"
     ]
+
+
+def load_query_counts(
+    *, dataset: str | None, queries: str | None, source: DataSource
+) -> tuple[str, dict[str, float]] | None:
+    """How often each query was asked: the name of the column (`count` or `frequency`), and its number by query id.
+
+    None where there is no such column. A row without a number is left out; a negative number is an error.
+    """
+    name: str | None = None
+    counts: dict[str, float] = {}
+    for id, row in _query_rows(dataset, queries, source):
+        name = name or next((column for column in _COUNT_COLUMNS if column in row.values), None)
+        if name is None:
+            return None
+        if row.values.get(name) in (None, ""):
+            continue
+        counts[id] = columns.read_number(row.values[name], row, name)
+        if counts[id] < 0:
+            raise DataError(f"{row.where}, column {name!r}: a query cannot be asked {counts[id]:g} times")
+    return (name, counts) if name and counts else None
+
+
+_COUNT_COLUMNS = ("count", "frequency")
+
+
+def _query_rows(dataset: str | None, queries: str | None, source: DataSource) -> Iterable[tuple[str, readers.Row]]:
+    if queries:
+        return file_rows(readers.to_path(queries), first_number=0).identified()
+    if dataset is None or readers.to_path(dataset).is_file():  # a table of pairs has no row per query
+        return ()
+    return beir.find(replace(source, path=dataset)).queries.identified()

@@ -14,7 +14,7 @@ from calipers.data.readers import Row
 
 
 def is_on_hub(reference: str) -> bool:
-    """Whether this names a dataset of the hub: `hub:ID`, or an id that is no file or folder here."""
+    """Whether this names a dataset of the hub: `hub:ID`, or an id that is no local file or folder."""
     if reference.startswith("hub:"):
         return True
     if os.path.exists(os.path.expanduser(reference)):
@@ -24,10 +24,18 @@ def is_on_hub(reference: str) -> bool:
     return True
 
 
+def refuse_options(reference: str, name: str | None, revision: str | None) -> None:
+    """A local file or folder has neither configurations nor revisions."""
+    if name or revision:
+        raise RequestError(
+            f"`DataOptions.name` and `DataOptions.revision` are for the hub, and {reference} is a local file or folder"
+        )
+
+
 def read(
     path: str, *, name: str | None, split: str, revision: str | None, streaming: bool = False
 ) -> Generator[Row, None, None]:
-    """Streaming or not, rows come in the order of the source. No code from the hub is run."""
+    """Rows in the order of the source, streaming or not. No code from the hub is run."""
     config = f"{name}, " if name else ""
     with _datasets(path) as datasets:  # streaming rows are read, and fail, while they are iterated
         rows = datasets.load_dataset(path, name=name, split=split, revision=revision, streaming=streaming)
@@ -49,26 +57,20 @@ def splits(path: str, name: str, revision: str | None) -> list[str]:
 
 @contextmanager
 def _datasets(path: str) -> Iterator[Any]:
-    """The package; whatever goes wrong in it becomes one sentence."""
+    """The package. Every error inside becomes a DataError of one sentence."""
+    local = os.path.isdir(path)
     try:
         import datasets
     except ImportError as error:
-        what = f"{path!r} has the layout of the hub, which" if os.path.isdir(path) else _NOT_HERE.format(path)
-        raise RequestError(f"{what} takes: pip install 'calipers[hub]'") from error
+        what = f"{path!r} has the layout of the hub, which" if local else f"{path!r} is not a local file, and the hub"
+        raise RequestError(f"{what} needs a package: pip install 'calipers[hub]'") from error
     datasets.disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line at each retry, before ours
     try:
         yield datasets
     except Exception as error:  # missing, offline, gated, bad split and bad config have no common base class
-        where = "has the layout of the hub and cannot be read" if os.path.isdir(path) else _ELSEWHERE
-        raise DataError(f"{path!r} {where}: {_reason(datasets, error)}") from error
-
-
-_NOT_HERE = "there is no file or folder {!r} here, and the hub"
-_ELSEWHERE = "is no file here and cannot be read from the hub"
-
-
-def _reason(datasets: Any, error: BaseException) -> str:
-    if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
-        error = error.__cause__  # the outer one only says that there was an error
-    return " ".join(str(error).strip().splitlines()[:2]) or type(error).__name__
+        outer = isinstance(error, datasets.exceptions.DatasetGenerationError)  # it only says that there was an error
+        cause = (outer and error.__cause__) or error
+        reason = " ".join(str(cause).strip().splitlines()[:2]) or type(cause).__name__
+        what = "has the layout of the hub and" if local else "is not a local file and"
+        raise DataError(f"{path!r} {what} cannot be read{'' if local else ' from the hub'}: {reason}") from error

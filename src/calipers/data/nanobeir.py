@@ -1,25 +1,24 @@
 """Sets of NanoBEIR's layout to a Dataset: configurations corpus, queries, qrels and bm25, and a split for each set.
 
 From the hub through the `datasets` package, or from a folder: CONFIGURATION/SPLIT.parquet (or …-00000-of-00001.parquet,
-or .jsonl), and whatever else that package can read by the folder's README.md. What is done about awkward data:
+or .jsonl), and whatever else that package can read by the folder's README.md. Awkward data:
 
 - One row for each query that BM25 ranked. A query or document that is named and not there is an error.
-- A judged query that BM25 did not rank does not count, and is told.
+- A judged query that BM25 did not rank does not count, and is reported in a note.
 - Every document of the judgements is relevant: they have no grades.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from calipers.core import DataError, Dataset, DataSource, Document, RequestError, fingerprint, name_some
+from calipers.core import DataError, Dataset, DataSource, Document, RequestError, name_some
 from calipers.data import hub, readers
-from calipers.data.choose import choose
-from calipers.data.columns import Record, read_id, read_text
+from calipers.data.choose import choose, make_dataset
+from calipers.data.columns import Record, read_id
+from calipers.data.texts import read_required_text
 
 _COLUMNS = {
     "corpus": ("_id", "text"),
@@ -31,7 +30,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Ranked:
-    """A query, its relevant documents (id → text, in the order of the judgements), and what BM25 found, best first."""
+    """A query, its relevant documents (id → text, in the order of the judgements), and what BM25 ranked, best first."""
 
     id: str
     query: str
@@ -42,7 +41,7 @@ class Ranked:
 @dataclass(frozen=True)
 class RankedSet:
     rows: Sequence[Ranked]
-    notes: tuple[str, ...]  # what a reader should be warned of
+    notes: tuple[str, ...]  # warnings
 
 
 def load(
@@ -60,37 +59,34 @@ def load(
     Ids are SET/QUERY. `samples` is how many queries of each set, so that no set is left without.
     """
     sets = {name: read_set(reference, split, rerank_k, revision=revision) for name, split in splits.items()}
-    chosen = [
-        choose(_records(name, found.rows), samples, seed=seed if shuffle else None) for name, found in sets.items()
-    ]
-    rows = [record for part in chosen for record in part.kept]
-    ids = tuple(record.id for record in rows)
-    _check_sets(reference, {name: [record.id for record in part.kept] for name, part in zip(sets, chosen, strict=True)})
-    values = {key: [record.values[key] for record in rows] for key in rows[0].values}
-    return Dataset(
-        ids=ids,
-        columns=values,
-        source=DataSource(
-            path=reference,
-            revision=revision,
-            requested=None if samples is None else samples * len(sets),
-            shuffle=shuffle,
-            seed=seed,
-            rows_read=sum(part.seen for part in chosen),
-            rows_blank=sum(part.blank for part in chosen),
-        ),
-        fingerprint=fingerprint(ids, values),
+    chosen = {
+        name: choose(_records(name, ranked.rows), samples, seed=seed if shuffle else None)
+        for name, ranked in sets.items()
+    }
+    for name, rows in chosen.items():
+        _check_set(reference, name, [record.id for record in rows.kept])
+    source = DataSource(
+        path=reference,
+        revision=revision,
+        requested=None if samples is None else samples * len(sets),
+        shuffle=shuffle,
+        seed=seed,
+        rows_read=sum(rows.seen for rows in chosen.values()),
+        rows_blank=sum(rows.blank for rows in chosen.values()),
+    )
+    return make_dataset(
+        [record for rows in chosen.values() for record in rows.kept],
+        source,
         counts={"sets": len(sets)},
-        notes=tuple(note for found in sets.values() for note in found.notes),
+        notes=tuple(note for ranked in sets.values() for note in ranked.notes),
     )
 
 
-def _check_sets(reference: str, ids: Mapping[str, Sequence[str]]) -> None:
-    for name, found in ids.items():
-        if not found:
-            raise DataError(f"{reference} has no query to measure in the set {name}")
-        if twice := [id for id in dict.fromkeys(found) if found.count(id) > 1]:
-            raise DataError(f"{reference} ranks a query twice in bm25 of the set {name}: {name_some(twice)}")
+def _check_set(reference: str, name: str, ids: Sequence[str]) -> None:
+    if not ids:
+        raise DataError(f"{reference} has no query to measure in the set {name}")
+    if repeated := [id for id in dict.fromkeys(ids) if ids.count(id) > 1]:
+        raise DataError(f"{reference} ranks a query twice in bm25 of the set {name}: {name_some(repeated)}")
 
 
 def _records(name: str, rows: Sequence[Ranked]) -> Iterator[Record]:
@@ -102,13 +98,13 @@ def _records(name: str, rows: Sequence[Ranked]) -> Iterator[Record]:
             "negative_column": None,
             "set": name,
         }
-        yield Record(f"{name}/{row.id}", "query-id", row.id, values, blank=not row.query.strip())
+        yield Record(f"{name}/{row.id}", row.id, values, blank=not row.query.strip())
 
 
 def read_set(reference: str, split: str, rerank_k: int, *, revision: str | None = None) -> RankedSet:
     """One set: every query that BM25 ranked, with its first `rerank_k` documents."""
     if rerank_k < 1:
-        raise RequestError(f"--rerank-k must be at least 1, found {rerank_k}")
+        raise RequestError(f"`rerank_k` must be at least 1, found {rerank_k}")
     tables = {config: _rows(reference, config, split, revision) for config in _COLUMNS}
     corpus, queries = (_texts(tables[config]) for config in ("corpus", "queries"))
     positives = _positives(tables["qrels"])
@@ -116,23 +112,23 @@ def read_set(reference: str, split: str, rerank_k: int, *, revision: str | None 
     place = f"{reference}, split {split}"
     _check_ids(place, ranked, corpus, queries, positives)
     rows = [
-        Ranked(query, queries[query], {id: corpus[id] for id in positives[query]}, [corpus[id] for id in found])
-        for query, found in ranked
+        Ranked(query, queries[query], {id: corpus[id] for id in positives[query]}, [corpus[id] for id in documents])
+        for query, documents in ranked
     ]
     answered = {query for query, _ in ranked}
-    forgotten = [id for id in positives if id not in answered]
-    told = f"{place}: bm25 lacks {len(forgotten)} judged queries, which do not count: {name_some(forgotten)}"
-    return RankedSet(rows, (told,) if forgotten else ())
+    missing = [id for id in positives if id not in answered]
+    note = f"{place}: bm25 lacks {len(missing)} judged queries, which do not count: {name_some(missing)}"
+    return RankedSet(rows, (note,) if missing else ())
 
 
 def _texts(rows: Sequence[readers.Row]) -> dict[str, str]:
-    return {read_id(row, "_id"): read_text(row.values["text"], row, "text") for row in rows}
+    return {read_id(row, "_id"): read_required_text(row) for row in rows}
 
 
 def _ids(row: readers.Row, name: str) -> list[str]:
     """A list of ids; a single id is a list of one."""
-    found = row.values[name]
-    items = found if isinstance(found, list) else [found]
+    value = row.values[name]
+    items = value if isinstance(value, list) else [value]
     if any(item is None or item == "" for item in items):
         raise DataError(f"{row.where}, column {name!r}: expected ids, found nothing")
     return [str(item) for item in items]
@@ -140,10 +136,10 @@ def _ids(row: readers.Row, name: str) -> list[str]:
 
 def _positives(rows: Sequence[readers.Row]) -> dict[str, dict[str, None]]:
     """Query id → document ids, each once, in order. A row names one document or a list of them."""
-    found: dict[str, dict[str, None]] = {}
+    positives: dict[str, dict[str, None]] = {}
     for row in rows:
-        found.setdefault(read_id(row, "query-id"), {}).update(dict.fromkeys(_ids(row, "corpus-id")))
-    return found
+        positives.setdefault(read_id(row, "query-id"), {}).update(dict.fromkeys(_ids(row, "corpus-id")))
+    return positives
 
 
 def _check_ids(
@@ -153,7 +149,7 @@ def _check_ids(
     queries: Mapping[str, str],
     positives: Mapping[str, Mapping[str, None]],
 ) -> None:
-    documents = dict.fromkeys(id for _, found in ranked for id in found)
+    documents = dict.fromkeys(id for _, ids in ranked for id in ids)
     documents.update(dict.fromkeys(id for query, _ in ranked for id in positives.get(query, ())))
     missing = {
         "queries of bm25 that are not in queries": [id for id, _ in ranked if id not in queries],
@@ -166,10 +162,10 @@ def _check_ids(
 
 
 def _rows(reference: str, config: str, split: str, revision: str | None) -> list[readers.Row]:
-    folder = Path(os.path.expanduser(reference))
     local = not hub.is_on_hub(reference)
-    if local and revision:
-        raise RequestError(f"--revision is for the hub, and {reference} is a folder here")
+    folder = readers.to_path(reference)
+    if local:
+        hub.refuse_options(reference, None, revision)
     try:
         if local and (folder / config).is_dir():
             rows = list(readers.read(folder / config, split))
@@ -177,15 +173,15 @@ def _rows(reference: str, config: str, split: str, revision: str | None) -> list
             path = str(folder) if local else reference.removeprefix("hub:")
             rows = list(hub.read(path, name=config, split=split, revision=revision))
     except DataError as error:
-        why = str(error).removesuffix(" (--split)")  # the split follows from the set
+        reason = str(error).removesuffix(readers.CHOOSE_SPLIT)  # the split follows from the set
         raise DataError(
-            f"Could not load subset {config!r} split {split!r} from dataset {reference!r}: {why}"
+            f"Could not load subset {config!r} split {split!r} from dataset {reference!r}: {reason}"
         ) from error
     missing = [name for name in _COLUMNS[config] if any(name not in row.values for row in rows)]
     if missing or not rows:
-        found = f"it has {', '.join(map(str, rows[0].values))}" if rows else "it has no rows"
+        present = f"it has {', '.join(map(str, rows[0].values))}" if rows else "it has no rows"
         raise DataError(
             f"Subset {config!r} split {split!r} from dataset {reference!r} is missing required columns: "
-            f"{', '.join(missing or _COLUMNS[config])} ({found})."
+            f"{', '.join(missing or _COLUMNS[config])} ({present})."
         )
     return rows

@@ -1,14 +1,15 @@
-"""Files to rows. Every row knows where it stands, for the error that may come later."""
+"""Files to rows. Every row keeps its place, for the message of an error that may come later."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
+import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO, Any
 
 from calipers.core import DataError
 
+CHOOSE_SPLIT = " (choose one with `split`)"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -25,13 +27,22 @@ class Row:
     values: Mapping[str, Any]
 
 
+def to_path(reference: str) -> Path:
+    return Path(os.path.expanduser(reference))
+
+
 def choose_split(path: Path, split: str | None) -> str | None:
-    """The split that will be read: a folder has one by name, or `test`; a file has none."""
+    """The split that is read from a folder; a file has none."""
     if path.is_dir():
-        return _settle_split(_data_files(path), split)
+        return usual_split(split, _splits(_data_files(path)))
     if split is not None:
-        raise DataError(f"--split is for folders and the hub, and {path} is one file")
+        raise DataError(f"`split` is for folders and the hub, and {path} is one file")
     return None
+
+
+def usual_split(split: str | None, names: Sequence[str]) -> str:
+    """This split, else the only one there is, else test."""
+    return split or (names[0] if len(names) == 1 else "test")
 
 
 def read(path: Path, split: str | None) -> Generator[Row, None, None]:
@@ -56,57 +67,58 @@ def _data_files(folder: Path) -> list[Path]:
     return files
 
 
-def _settle_split(files: list[Path], split: str | None) -> str:
-    splits = _splits(files)
-    return split or (splits[0] if len(splits) == 1 else "test")
-
-
 def _files(folder: Path, split: str | None) -> list[Path]:
-    """The data files of a folder: those whose name begins with the split."""
+    """The data files of a folder whose name begins with the split."""
     files = _data_files(folder)
-    wished = _settle_split(files, split)
-    found = [f for f in files if re.fullmatch(rf"{re.escape(wished)}([-_.]\d.*)?", _stem(f))]
-    if not found:
-        raise DataError(f"the folder {folder} has no split {wished!r}: it has {', '.join(_splits(files))} (--split)")
-    if len({(f.parent, _ending(f)) for f in found}) > 1:
-        names = ", ".join(str(f.relative_to(folder)) for f in found)
-        raise DataError(f"the folder {folder} has the split {wished!r} more than once: {names}; name one of the files")
-    return found
+    splits = _splits(files)
+    split = usual_split(split, splits)
+    chosen = [f for f in files if re.fullmatch(rf"{re.escape(split)}([-_.]\d.*)?", _stem(f))]
+    if not chosen:
+        raise DataError(f"the folder {folder} has no split {split!r}: it has {', '.join(splits)}{CHOOSE_SPLIT}")
+    if len({(f.parent, _ending(f)) for f in chosen}) > 1:
+        names = ", ".join(str(f.relative_to(folder)) for f in chosen)
+        raise DataError(f"the folder {folder} has the split {split!r} more than once: {names}; name one of the files")
+    return chosen
 
 
 def _splits(files: list[Path]) -> list[str]:
     return sorted({re.sub(r"[-_.]\d.*$", "", _stem(f)) for f in files})
 
 
+def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Every line, after its place ("pairs.jsonl, line 7")."""
+    with _open_text(path) as file:
+        for number, line in enumerate(_read_lines(file, path), start=1):
+            yield f"{path.name}, line {number}", line
+
+
 def _jsonl(path: Path) -> Iterator[Row]:
-    with open_text(path) as file:
-        for number, line in enumerate(read_lines(file, path), start=1):
-            if line.strip():
-                where = f"{path.name}, line {number}"
-                yield Row(where, _object(_parse(line.strip(), where), where))
+    for where, line in numbered_lines(path):
+        if line.strip():
+            yield Row(where, _object(_parse(line.strip(), where), where))
 
 
 def _json(path: Path) -> Iterator[Row]:
     """A list of objects, an object of equally long lists, or an object whose one list holds the rows."""
-    with open_text(path) as file:
-        found = _parse("".join(read_lines(file, path)), path.name)
-    if isinstance(found, dict):
-        lists = {key: value for key, value in found.items() if isinstance(value, list)}
+    with _open_text(path) as file:
+        content = _parse("".join(_read_lines(file, path)), path.name)
+    if isinstance(content, dict):
+        lists = {key: value for key, value in content.items() if isinstance(value, list)}
         if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
-            found = next(iter(lists.values()))
-        elif lists and len(lists) == len(found) and len({len(v) for v in lists.values()}) == 1:
-            found = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    if not isinstance(found, list):
-        raise DataError(f"{path.name}: expected a list of objects, found {type(found).__name__}")
-    for number, row in enumerate(found, start=1):
+            content = next(iter(lists.values()))
+        elif lists and len(lists) == len(content) and len({len(v) for v in lists.values()}) == 1:
+            content = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    if not isinstance(content, list):
+        raise DataError(f"{path.name}: expected a list of objects, found {type(content).__name__}")
+    for number, row in enumerate(content, start=1):
         where = f"{path.name}, item {number}"
         yield Row(where, _object(row, where))
 
 
 def _csv(path: Path) -> Iterator[Row]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    with open_text(path) as file:
-        lines = read_lines(file, path)
+    with _open_text(path) as file:
+        lines = _read_lines(file, path)
         first = next(lines, "")
         delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
         rows = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
@@ -127,9 +139,7 @@ def _csv(path: Path) -> Iterator[Row]:
 
 def _text(path: Path) -> Iterator[Row]:
     """One text per line, in a column called text."""
-    with open_text(path) as file:
-        for number, line in enumerate(read_lines(file, path), start=1):
-            yield Row(f"{path.name}, line {number}", {"text": line.rstrip("\r\n")})
+    return (Row(where, {"text": line.rstrip("\r\n")}) for where, line in numbered_lines(path))
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -137,12 +147,9 @@ def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        number = 0
-        for batch in file.iter_batches():
-            for values in batch.to_pylist():
-                number += 1
-                yield Row(f"{path.name}, row {number}", values)
+        batches = pyarrow.parquet.ParquetFile(path).iter_batches()
+        for number, values in enumerate((values for batch in batches for values in batch.to_pylist()), start=1):
+            yield Row(f"{path.name}, row {number}", values)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path.name} cannot be read as parquet: {str(error).splitlines()[0]}") from error
 
@@ -178,8 +185,8 @@ def _stem(path: Path) -> str:
     return path.name[: -len(_ending(path))]
 
 
-def open_text(path: Path) -> IO[str]:
-    """Bytes that are not UTF-8 come through as surrogates, so that `read_lines` can name the line that holds them."""
+def _open_text(path: Path) -> IO[str]:
+    """Bytes that are not UTF-8 come through as surrogates, so that `_read_lines` can name the line that holds them."""
     try:
         if path.suffix.lower() == ".gz":
             return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -188,7 +195,7 @@ def open_text(path: Path) -> IO[str]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def read_lines(file: IO[str], path: Path) -> Iterator[str]:
+def _read_lines(file: IO[str], path: Path) -> Iterator[str]:
     number = 0
     try:
         for line in file:
@@ -213,7 +220,7 @@ def _parse(text: str, where: str) -> Any:
         raise DataError(f"{where}: not valid JSON: {error}") from error
 
 
-def _object(found: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: expected an object with named values, found {type(found).__name__}")
-    return found
+def _object(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: expected an object with named values, found {type(value).__name__}")
+    return value

@@ -1,13 +1,12 @@
 """TREC files: judgements (qrels) and runs, in and out. Every error names the file and the line.
 
-A run is what a search gave: `query Q0 document rank score tag`. As in trec_eval the score decides the order and the
+A run is the results of a search: `query Q0 document rank score tag`. As in trec_eval the score decides the order; the
 rank is not read. Judgements are `query 0 document grade`, or BEIR's `query-id  corpus-id  score` with or without the
 header, or rows of a .jsonl or .parquet with these names.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,32 +22,30 @@ _BEIR = ("query-id", "corpus-id", "score")
 
 
 def read_qrels(path: Path) -> Judgements:
-    """Grades by query and document, in the order of the file. A line that is there twice counts once; two grades for
-    the same pair are an error. A .jsonl or .parquet has rows with BEIR's names."""
-    if path.name.endswith(ROWS):
-        return gather(qrels_of(readers.read(path, None)))
-    return gather(_judged(path))
+    """Grades by query and document, in the order of the file. A .jsonl or .parquet has rows with BEIR's names."""
+    return gather(read_rows(readers.read(path, None)) if path.name.endswith(ROWS) else _read_lines(path))
 
 
 def gather(judged: Iterable[Judged]) -> Judgements:
-    found: Judgements = {}
+    """A pair that is judged twice counts once; two grades for it are an error."""
+    qrels: Judgements = {}
     for where, query, document, grade in judged:
-        if found.setdefault(query, {}).setdefault(document, grade) != grade:
+        first = qrels.setdefault(query, {}).setdefault(document, grade)
+        if first != grade:
             raise DataError(
-                f"{where}: query {query!r} and document {document!r} have the grade {grade:g} here "
-                f"and {found[query][document]:g} above"
+                f"{where}: query {query!r} and document {document!r} have the grade {grade:g} here and {first:g} above"
             )
-    return found
+    return qrels
 
 
-def qrels_of(rows: Iterable[readers.Row]) -> Iterator[Judged]:
+def read_rows(rows: Iterable[readers.Row]) -> Iterator[Judged]:
     """Judgements from rows with BEIR's three names."""
     for row in rows:
         query, document = (columns.read_id(row, name) for name in _BEIR[:2])
         yield row.where, query, document, columns.read_number(row.values.get(_BEIR[2]), row, _BEIR[2])
 
 
-def _judged(path: Path) -> Iterator[Judged]:
+def _read_lines(path: Path) -> Iterator[Judged]:
     order: Sequence[int] | None = None
     for where, cells in _cells(path):
         if order is None:
@@ -57,31 +54,30 @@ def _judged(path: Path) -> Iterator[Judged]:
                 continue
         if len(cells) != max(3, max(order) + 1):
             raise DataError(f"{where}: expected {max(3, max(order) + 1)} fields as before, found {len(cells)}")
-        query, document, written = (cells[i] for i in order)
-        yield where, query, document, _number(written, "a grade", where)
+        query, document, grade = (cells[i] for i in order)
+        yield where, query, document, _number(grade, "grade", where)
 
 
 def add_qrels(dataset: Dataset, path: Path) -> Dataset:
     """The rows with a column `qrels`, {document id: grade}: the judgements of the query that has the row's id.
 
-    A row that the file does not judge has none, and is told; of a whole dataset it is also counted how many judged
-    queries have no row. The fingerprint covers the judgements.
+    A row without judgements is reported in a note. Where all rows were read, judged queries without a row are counted.
+    The fingerprint covers the judgements.
     """
     qrels = read_qrels(path)
     unjudged = [id for id in dataset.ids if id not in qrels]
     if len(unjudged) == len(dataset):
         raise DataError(
             f"{path} judges no query of {dataset.source.path}: it has {name_some(list(qrels), 3) or 'none'}, "
-            f"and the rows {name_some(dataset.ids, 3)} (--column id_column=NAME says which are the ids)"
+            f"and the rows {name_some(dataset.ids, 3)} (name the column of ids with `columns` id_column=NAME)"
         )
     values = {**dataset.columns, "qrels": [qrels.get(id, {}) for id in dataset.ids]}
     notes = dataset.notes
     if unjudged:
         notes += (f"{len(unjudged)} queries have no judgement in {path.name} and no figure: {name_some(unjudged)}",)
-    known = set(dataset.ids)
     counts = {**dataset.counts, "queries_unjudged": len(unjudged)}
     if dataset.source.requested is None:
-        counts["judged_queries_missing"] = sum(id not in known for id in qrels)
+        counts["judged_queries_missing"] = len(qrels.keys() - set(dataset.ids))
     return replace(
         dataset,
         columns=values,
@@ -93,16 +89,16 @@ def add_qrels(dataset: Dataset, path: Path) -> Dataset:
 
 def read_run(path: Path) -> Run:
     """Scores by query and document. A document that a query has twice is an error, as in trec_eval."""
-    found: Run = {}
+    run: Run = {}
     for where, cells in _cells(path):
         if len(cells) != 6:
             raise DataError(f"{where}: expected 6 fields (query Q0 document rank score tag), found {len(cells)}")
         query, document = cells[0], cells[2]
-        scores = found.setdefault(query, {})
+        scores = run.setdefault(query, {})
         if document in scores:
             raise DataError(f"{where}: the document {document!r} stands already in the results of query {query!r}")
-        scores[document] = _number(cells[4], "a score", where)
-    return found
+        scores[document] = _number(cells[4], "score", where)
+    return run
 
 
 def write_run(path: Path, results: Iterable[tuple[str, str, float]], *, tag: str = "calipers") -> None:
@@ -125,9 +121,9 @@ def _ranked(results: Iterable[tuple[str, str, float]]) -> Iterator[tuple[str, st
 
 
 def _word(id: str) -> str:
-    """The fields of a TREC file are separated by white space, so no field may hold any."""
+    """An id as a field: fields are separated by white space, so none may contain any."""
     if not id or any(c.isspace() for c in id):
-        raise RequestError(f"a TREC file cannot hold the id {id!r}: its fields end at white space")
+        raise RequestError(f"a TREC file cannot hold the id {id!r}: its fields are separated by white space")
     return id
 
 
@@ -142,11 +138,10 @@ def _write(path: Path, lines: Iterable[str], words: Sequence[str] = ()) -> None:
 
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
-    with readers.open_text(path) as file:
-        for number, line in enumerate(readers.read_lines(file, path), start=1):
-            if line.strip():
-                cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
-                yield f"{path.name}, line {number}", [cell.strip() for cell in cells]
+    for where, line in readers.numbered_lines(path):
+        if line.strip():
+            cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+            yield where, [cell.strip() for cell in cells]
 
 
 def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
@@ -164,12 +159,11 @@ def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
 
 def _is_number(text: str) -> bool:
     try:
-        return "_" not in text and math.isfinite(float(text))  # Python reads 1_0 as ten
-    except ValueError:
+        _number(text, "", "")
+    except DataError:
         return False
+    return True
 
 
-def _number(text: str, what: str, where: str) -> float:
-    if not _is_number(text):
-        raise DataError(f"{where}: expected {what}, a finite number, found {text!r}")
-    return float(text)
+def _number(text: str, column: str, where: str) -> float:
+    return columns.read_number(text, readers.Row(where, {}), column)

@@ -27,7 +27,7 @@ from calipers.core import (
     ShowsHalo,
     fingerprint,
 )
-from calipers.data import query_counts
+from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layers import Space
 from calipers.diagnosis.layers.entities import mine
@@ -306,7 +306,7 @@ def query_frequency(dataset: Dataset, *, path: str | None, queries: str | None, 
     """By a column of the queries' file, else by how frequent their words are in the corpus; None without queries."""
     if not len(dataset):
         return None
-    told = query_counts.load(dataset=path, queries=queries, source=source)
+    told = corpora.load_query_counts(dataset=path, queries=queries, source=source)
     if told:
         name, counts = told
         return Frequency(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,14 @@ from calipers.core import (
     SILENT,
     DataError,
     Dataset,
-    DataSource,
     Encoder,
     InvalidOutput,
     Progress,
     RequestError,
-    fingerprint,
     name_some,
 )
-from calipers.data import columns, corpora, foreign_queries, odd_queries, readers, trec
+from calipers.data import corpora, odd_queries, trec
+from calipers.data.texts import load_texts
 from calipers.metrics import geometry, neighbours
 from calipers.models import ModelOptions
 from calipers.reliability import Scores, Trust
@@ -91,7 +90,7 @@ def ask(
     wish = wishes or Wishes()
     if any(not question.strip() for question in questions):
         raise RequestError("a query is blank: there is nothing to search for")
-    documents = read_texts(corpus, "corpus")
+    documents = load_texts(corpus, "corpus")
     loaded = Trust.load(wish.load) if wish.load else None
     known = _KnownQueries() if loaded else _read_known(corpus, wish, documents)
     progress.start("Loading the model", 0)
@@ -201,12 +200,12 @@ class _KnownQueries:
 
 def _read_known(corpus: str, wish: Wishes, documents: Dataset) -> _KnownQueries:
     """Queries, judgements and foreign queries, as far as they were asked for."""
-    foreign = read_texts(wish.out_of_domain, "queries") if wish.out_of_domain else None
+    foreign = load_texts(wish.out_of_domain, "queries") if wish.out_of_domain else None
     if wish.calibrate is None:
-        return _KnownQueries(read_texts(wish.queries, "queries") if wish.queries else None, None, foreign)
+        return _KnownQueries(load_texts(wish.queries, "queries") if wish.queries else None, None, foreign)
     beside = Path(os.path.expanduser(corpus))
     place = wish.queries or str(beside if beside.is_dir() else beside.parent)
-    queries = read_texts(place, "queries")
+    queries = load_texts(place, "queries")
     judgements = trec.read_qrels(Path(os.path.expanduser(wish.calibrate)))
     judged = [row for row, id in enumerate(queries.ids) if id in judgements]
     if not judged:
@@ -215,7 +214,7 @@ def _read_known(corpus: str, wish: Wishes, documents: Dataset) -> _KnownQueries:
             f"and the queries {name_some(queries.ids, 3)} (--queries says where they are)"
         )
     taken = queries.take(judged)
-    absent = corpora.tell_absent([judgements[id] for id in taken.ids], documents.ids, wish.calibrate)
+    absent = corpora.note_absent([judgements[id] for id in taken.ids], documents.ids, wish.calibrate)
     return _KnownQueries(taken, judgements, foreign, tuple(absent))
 
 
@@ -256,7 +255,7 @@ def _odd_texts(documents: Dataset, known: _KnownQueries, model: Encoder, wish: W
     found = {"out_of_domain": list(given.columns["text"]) if given else []}
     if model.info.backend != "vectors":
         made = {"gibberish": odd_queries.gibberish(ODD, seed=wish.seed), "vague": odd_queries.vague(texts, ODD)}
-        foreign = found["out_of_domain"] or list(foreign_queries.find(texts, real.columns["text"]).queries)
+        foreign = found["out_of_domain"] or list(odd_queries.foreign(texts, real.columns["text"]).queries)
         found = {**made, "out_of_domain": foreign}
     return {kind: some for kind, some in found.items() if some}
 
@@ -274,43 +273,3 @@ def _refuse_other_model(trust: Trust, model: Encoder, documents: Dataset) -> tup
             f"the trust score was fitted on another corpus, {trust.about.get('corpus')}: its thresholds may not hold",
         )
     return ()
-
-
-# --- texts -------------------------------------------------------------------------------------------------------
-
-
-def read_texts(reference: str, what: str) -> Dataset:
-    """Texts with ids, in the column `text`: WHAT.jsonl of a folder, or a file with the columns text and, if there are
-    any, title and _id or id; one text per line has its line for an id. Blank texts are left out."""
-    place = Path(os.path.expanduser(reference))
-    file = place
-    if place.is_dir():
-        file = next((f for f in (place / f"{what}.jsonl", place / f"{what}.jsonl.gz") if f.is_file()), place)
-        if file is place:
-            raise DataError(f"the folder {place} has no {what}.jsonl")
-    found: dict[str, str] = {}
-    blank = 0
-    for id, where, text in _texts(file):
-        if id in found:
-            raise DataError(f"{where}: the id {id!r} stands already above")
-        if text:
-            found[id] = text
-        blank += not text
-    if not found:
-        raise DataError(f"{file} holds no text")
-    ids, texts = tuple(found), {"text": list(found.values())}
-    return Dataset(
-        ids, texts, DataSource(str(file), rows_read=len(ids) + blank, rows_blank=blank), fingerprint(ids, texts)
-    )
-
-
-def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Id, place and text of each row; a title stands before the text, as BEIR has it."""
-    for number, row in enumerate(readers.read(file, None), start=1):
-        if "text" not in row.values:
-            raise DataError(
-                f"{row.where}: there is no 'text'; found {name_some(list(map(str, row.values))) or 'nothing'}"
-            )
-        name = next((name for name in ("_id", "id") if name in row.values), None)
-        parts = [columns.read_text(row.values.get(key), row, key) for key in ("title", "text")]
-        yield str(number) if name is None else columns.read_id(row, name), row.where, " ".join(parts).strip()

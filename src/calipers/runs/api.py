@@ -16,7 +16,7 @@ from typing import Any
 
 from calipers import data, models, tasks
 from calipers.core import SILENT, Dataset, Model, ModelInfo, Outcomes, Progress, RequestError, Result, Task
-from calipers.data import DataOptions, beir, nanobeir, trec
+from calipers.data import DataOptions, trec
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.record import CONFIDENCE, RESAMPLES, Resampling, make_result, measure
@@ -196,28 +196,11 @@ class _Settled:
 
     def read_rows(self) -> Dataset:
         """Data of the kind that the task reads, checked."""
-        rows = self._read()
+        rows = data.load_dataset(
+            self.path, self.task, columns=self.columns, options=self.data_options, task_options=self.options
+        )
         self.task.check(rows)
         return rows
-
-    def _read(self) -> Dataset:
-        task, options, path = self.task, self.data_options, self.path
-        if task.data == "rows":
-            rows = data.load(path, task.columns, mapping=self.columns, options=options)
-            judgements = getattr(self.options, "qrels", None)
-            return trec.add_qrels(rows, Path(judgements).expanduser()) if judgements else rows
-        if self.columns or options.streaming:
-            raise RequestError(
-                f"{task.name} reads a corpus, queries and judgements: `columns` and `streaming` do not apply"
-            )
-        which = {key: getattr(options, key) for key in ("revision", "samples", "seed", "shuffle")}
-        if task.data == "beir":
-            return beir.load(path, name=options.name, split=options.split, **which)
-        if options.name or options.split:
-            raise RequestError(
-                f"{task.name} takes its data by `sets`: `DataOptions.name` and `DataOptions.split` do not apply"
-            )
-        return nanobeir.load(path, self.options.splits, rerank_k=self.options.rerank_k, **which)
 
     def answer(
         self, rows: Dataset, stored: Result | None, progress: Progress, clock: _Clock

@@ -66,9 +66,9 @@ class Material:
     """What was read."""
 
     dataset: Dataset
-    pairs: corpora.Pairs | None
+    pairs: corpora.ScoredPairs | None
     terms: tuple[str, ...]
-    groups: corpora.Groups | None
+    groups: corpora.ParaphraseGroups | None
     notes: tuple[str, ...]
     esci: bool
     entities: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ def read(inputs: Inputs, *, products: bool = False) -> Material:
 def _absent(dataset: Dataset, inputs: Inputs) -> list[str]:
     """A sentence for judged documents that the corpus lacks, and for judged queries that the queries lack."""
     where = inputs.qrels or inputs.dataset
-    told = corpora.tell_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
+    told = corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
     if queries := int(dataset.counts.get("judged_queries_missing", 0)):
         told.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
     return told
@@ -196,12 +196,14 @@ def embed(encoder: CachedEncoder, material: Material, asking: Asking, progress: 
     return space
 
 
-def _pairs(encoder: CachedEncoder, pairs: corpora.Pairs, progress: Progress) -> space.Pairs:
+def _pairs(encoder: CachedEncoder, pairs: corpora.ScoredPairs, progress: Progress) -> space.Pairs:
     left, right = (encoder.encode(side, progress=progress) for side in (pairs.left, pairs.right))
     return space.Pairs(pairs.ids, left, right)
 
 
-def _groups(encoder: CachedEncoder, groups: corpora.Groups, prompt: str | None, progress: Progress) -> space.Groups:
+def _groups(
+    encoder: CachedEncoder, groups: corpora.ParaphraseGroups, prompt: str | None, progress: Progress
+) -> space.Groups:
     flat = [text for texts in groups.texts for text in texts]
     ids = [f"{id}/{i}" for id, texts in zip(groups.ids, groups.texts, strict=True) for i in range(len(texts))]
     vectors = encoder.encode(flat, prompt=prompt, progress=progress)

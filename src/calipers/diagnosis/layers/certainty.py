@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import Columns, DataError, Encoder, Named, Outcomes, Progress, RequestError, figure_tables
-from calipers.data import foreign_queries, odd_queries
+from calipers.data import odd_queries
 from calipers.diagnosis.layer import Layer
 from calipers.diagnosis.layers.certainty_figures import METRICS, OddTexts, judged_figures, odd_figure, part_figures
 from calipers.metrics import assessment, codecs, geometry, neighbours
@@ -119,7 +119,7 @@ def _odd_texts(model: Encoder | None, space: Space, options: CertaintyOptions) -
     most, texts = options.odd, space.corpus.texts
     foreign = OddTexts(space.foreign[:most], "those that were given")
     if not space.foreign:
-        found = foreign_queries.find(texts, space.queries.texts)
+        found = odd_queries.foreign(texts, space.queries.texts)
         foreign = OddTexts(found.queries[:most], f"bundled ones about {', '.join(found.domains)}")
     return {
         "gibberish": OddTexts(odd_queries.gibberish(most, seed=options.seed)),

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from calipers.data import foreign_queries
+from calipers.data import odd_queries
 
-SHOPPING = foreign_queries._read(("en",))["shopping"]
-LAW = foreign_queries._read(("en",))["law"]
+SHOPPING = odd_queries.bundled(("en",))["shopping"]
+LAW = odd_queries.bundled(("en",))["law"]
 
 
 def test_five_domains_in_two_languages_are_bundled_and_no_query_twice() -> None:
-    both = foreign_queries._read(("en", "ja"))
+    both = odd_queries.bundled(("en", "ja"))
     assert list(both) == ["cooking", "medicine", "law", "software", "shopping"]
     assert {len(queries) for queries in both.values()} == {45}
     assert len({query for queries in both.values() for query in queries}) == 225
 
 
 def test_a_corpus_that_speaks_of_a_domain_is_not_asked_about_it() -> None:
-    found = foreign_queries.find([*SHOPPING, *LAW], ["red mug"])
+    found = odd_queries.foreign([*SHOPPING, *LAW], ["red mug"])
     assert set(found.domains) == {"cooking", "medicine", "software"}
     assert len(found.queries) == 90
 
 
 def test_a_query_whose_words_all_stand_in_one_text_has_an_answer_there() -> None:
-    cooking = foreign_queries._read(("en",))["cooking"]
+    cooking = odd_queries.bundled(("en",))["cooking"]
     held = "Boil soft eggs as LONG as you like; season a cast iron skillet the best way."
     split = ["sourdough", "starter", "rising"]  # no text holds them all
-    found = foreign_queries.find([held, *split, *SHOPPING, *LAW], ["red mug"])
+    found = odd_queries.foreign([held, *split, *SHOPPING, *LAW], ["red mug"])
     assert "cooking" in found.domains
     assert set(cooking) - set(found.queries) == {
         "how long to boil soft eggs",
@@ -34,18 +34,18 @@ def test_a_query_whose_words_all_stand_in_one_text_has_an_answer_there() -> None
 
 
 def test_queries_are_of_the_languages_that_are_asked() -> None:
-    japanese = foreign_queries.find(["赤い マグカップ"], ["赤い マグカップ", "傘"])
+    japanese = odd_queries.foreign(["赤い マグカップ"], ["赤い マグカップ", "傘"])
     assert len(japanese.queries) == 45
-    assert all(foreign_queries._CHARACTERS["ja"].search(query) for query in japanese.queries)
-    assert len(foreign_queries.find(["赤い マグカップ"], ["赤い マグカップ", "red mug"]).queries) == 135
+    assert all(odd_queries._CHARACTERS["ja"].search(query) for query in japanese.queries)
+    assert len(odd_queries.foreign(["赤い マグカップ"], ["赤い マグカップ", "red mug"]).queries) == 135
 
 
 def test_no_model_and_no_order_of_texts_decides() -> None:
     texts = [*SHOPPING, *LAW]
-    assert foreign_queries.find(texts, ["mug"]) == foreign_queries.find(texts[::-1], ["mug"])
+    assert odd_queries.foreign(texts, ["mug"]) == odd_queries.foreign(texts[::-1], ["mug"])
 
 
 def test_a_corpus_is_looked_through_evenly(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(foreign_queries, "_TEXTS", 10)
-    found = foreign_queries.find([text for text in SHOPPING for _ in range(3)], ["mug"])
+    monkeypatch.setattr(odd_queries, "_TEXTS", 10)
+    found = odd_queries.foreign([text for text in SHOPPING for _ in range(3)], ["mug"])
     assert "shopping" not in found.domains
