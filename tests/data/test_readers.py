@@ -163,11 +163,7 @@ def test_a_split_in_two_formats_is_not_read_twice(folder: Path) -> None:
 
 
 def test_what_a_file_or_the_task_does_not_have_is_refused(pairs: Path) -> None:
-<<<<<<< HEAD
     with pytest.raises(RequestError, match=r"`DataOptions\.name` and `revision` are for the hub"):
-=======
-    with pytest.raises(RequestError, match="are for the hub"):
->>>>>>> 9bf8561 (One reader of texts with ids, load_dataset, one BEIR module, and queries that deserve no answer in one place)
         load(pairs, name="en")
     with pytest.raises(RequestError, match="`columns` label=… is not a column of this task: it has input_column_1"):
         load(pairs, columns={"label": "score"})

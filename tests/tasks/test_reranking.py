@@ -164,7 +164,11 @@ def test_queries_without_judgements_are_told_and_left_out(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("qrels", "row", "message"),
     [
-        ("8 0 y 1\n", ROW, r"judges no query of .*it has 8, and the rows 7 \(name the column of ids with `columns` id_column"),
+        (
+            "8 0 y 1\n",
+            ROW,
+            r"judges no query of .*it has 8, and the rows 7 \(name the column of ids with `columns` id_column",
+        ),
         ("", ROW, "judges no query"),
         ("7 0 y 1\n", {**ROW, "documents": ["a", "b"]}, "query '7' of .* has documents without an id"),
         ("7 0 y 1\n", {**ROW, "positive": ["a"]}, "names relevant texts, and --qrels names relevant documents"),

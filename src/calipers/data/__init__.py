@@ -72,15 +72,13 @@ def load_dataset(
         return trec.add_qrels(rows, readers.to_path(qrels)) if qrels else rows
     if columns or options.streaming:
         raise RequestError(
-            f"{task.name} reads a corpus, queries and judgements: `columns` and `DataOptions.streaming` do not apply"
+            f"{task.name} reads a corpus, queries and judgements: `columns` and `streaming` do not apply"
         )
     choice = {key: getattr(options, key) for key in ("revision", "samples", "seed", "shuffle")}
     if task.data == "beir":
         return beir.load(reference, name=options.name, split=options.split, **choice)
     if options.name or options.split:
-        raise RequestError(
-            f"{task.name} takes its data by `sets`: `DataOptions.name` and `DataOptions.split` do not apply"
-        )
+        raise RequestError(f"{task.name} takes its data by `sets`: `DataOptions.name` and `split` do not apply")
     return nanobeir.load(reference, task_options.splits, rerank_k=task_options.rerank_k, **choice)
 
 

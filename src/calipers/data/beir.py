@@ -174,9 +174,7 @@ def _find_qrels(path: str, name: str | None, names: Sequence[str], revision: str
             return path, config
     home = f"{path}-qrels"
     if revision:
-        raise RequestError(
-            f"{path} has no judgements; {home} may have them, but `DataOptions.revision` does not apply to it"
-        )
+        raise RequestError(f"{path} has no judgements; {home} may have them, but `revision` does not apply to it")
     try:
         there = hub.configs(home, None)
     except DataError as error:

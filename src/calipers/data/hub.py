@@ -28,7 +28,7 @@ def refuse_options(reference: str, name: str | None, revision: str | None) -> No
     """A local file or folder has neither configurations nor revisions."""
     if name or revision:
         raise RequestError(
-            f"`DataOptions.name` and `DataOptions.revision` are for the hub, and {reference} is a local file or folder"
+            f"`DataOptions.name` and `revision` are for the hub, and {reference} is a local file or folder"
         )
 
 
