@@ -236,3 +236,20 @@ def test_every_command_task_and_metric_is_documented(calipers: Run) -> None:
 def test_the_samples_are_ours_and_complete() -> None:
     assert len(data.sample("english").read_text(encoding="utf-8").splitlines()) == 120
     assert len(data.sample("japanese").read_text(encoding="utf-8").splitlines()) == 40
+
+
+@pytest.mark.parametrize("words", [("{vectors}",), ("-m", "{vectors}"), ("--model", "{vectors}")])
+def test_the_model_is_the_first_argument_of_eval_or_its_flag(
+    calipers: Run, pairs: Path, vectors: Path, words: tuple[str, ...]
+) -> None:
+    named = [word.format(vectors=vectors) for word in words]
+    run = calipers("eval", *named, "--dataset", pairs, "--resamples", "20", "--json")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["dataset"]["samples"] == 5
+
+
+@pytest.mark.parametrize("words", [(), ("a.npy", "-m", "b.npy")])
+def test_eval_takes_one_model(calipers: Run, pairs: Path, words: tuple[str, ...]) -> None:
+    run = calipers("eval", *words, "--dataset", pairs)
+    assert run.returncode == 2
+    assert "name one model" in run.stderr

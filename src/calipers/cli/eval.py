@@ -10,14 +10,15 @@ from calipers.cli import options
 
 
 @click.command("eval", cls=options.GroupedCommand, short_help="How good is a model? Metrics with intervals.")
+@click.argument("model", required=False)
 @options.option(
     "Model",
     "-m",
     "--model",
-    required=True,
+    "model_flag",
     metavar="MODEL",
-    help="A folder, .onnx file, hub id, .npy/.parquet of vectors, or http address. "
-    "A prefix torch:, onnx:, static: or vectors: forces the backend.",
+    help="The model, instead of the argument: a folder, .onnx file, hub id, .npy or .parquet of vectors, or http "
+    "address. A prefix torch:, onnx:, static: or vectors: selects the backend.",
 )
 @options.option(
     "Task",
@@ -34,20 +35,22 @@ from calipers.cli import options
 @options.option("Output", "--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
 @options.option("Output", "--resamples", type=int, default=10_000, show_default=True, help="Of the bootstrap.")
 @options.OUTPUT_FLAGS
-def eval_(**flags: Any) -> None:
+def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     """How good is a model? Metrics with confidence intervals, and what came out of each example.
 
     \b
     Examples:
-      calipers eval -m sentence-transformers/all-MiniLM-L6-v2
-      calipers eval -m ./model.onnx --model-id intfloat/e5-small-v2 --prompt 'query: '
-      calipers eval -m ./quantised --dataset pairs.csv --column input_column_1=a input_column_2=b score_column=label
-      calipers eval -m google-bert/bert-base-uncased --task fill-mask --samples 100
-      calipers eval -m ./reranker --task reranking --dataset queries.jsonl --relevant-from 2
-      calipers eval -m ./reranker --task nanobeir --sets msmarco,nq,scifact
-      calipers eval -m ./encoder --task retrieval --dataset ./scifact --rerank ./reranker
-      calipers eval -m http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
+      calipers eval sentence-transformers/all-MiniLM-L6-v2
+      calipers eval ./model.onnx --model-id intfloat/e5-small-v2 --prompt 'query: '
+      calipers eval ./quantised --dataset pairs.csv --column input_column_1=a input_column_2=b score_column=label
+      calipers eval google-bert/bert-base-uncased --task fill-mask --samples 100
+      calipers eval ./reranker --task reranking --dataset queries.jsonl --relevant-from 2
+      calipers eval ./reranker --task nanobeir --sets msmarco,nq,scifact
+      calipers eval ./encoder --task retrieval --dataset ./scifact --rerank ./reranker
+      calipers eval http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
     """
+    if (model is None) == (model_flag is None):
+        raise click.UsageError("name one model: calipers eval MODEL, or calipers eval -m MODEL")
     options.check_output(flags["output"], flags["force"])
     mapping = options.column_mapping(flags["columns"])
     from calipers import tasks
@@ -57,7 +60,7 @@ def eval_(**flags: Any) -> None:
     out, err = options.consoles()
     with text.bar(err) as progress:
         result = api.evaluate(
-            flags["model"],
+            model or str(model_flag),
             task=flags["task"],
             task_options=options.task_options(flags),
             dataset=flags["dataset"],
