@@ -102,7 +102,7 @@ def test_without_labels_the_score_is_no_probability() -> None:
 
 def test_without_queries_documents_ask_for_others_than_themselves() -> None:
     trust = Trust.fit(CORPUS)
-    assert "600 documents asked as queries" in trust.thresholds.why
+    assert "600 documents used as queries" in trust.thresholds.why
     own = np.arange(600)
     rows = neighbours.nearest(CORPUS, CORPUS, 10, own=own)[1]
     expected = np.quantile(metrics.parts_in(CORPUS, CORPUS, rows, trust.codec).reliability, 0.25)
@@ -153,7 +153,7 @@ def test_real_queries_are_called_odd_in_five_percent_at_most(trust: Trust) -> No
 def test_what_cannot_be_scored_falls_back(trust: Trust) -> None:
     known = np.zeros((2, 10), bool)
     known[1] = True
-    found = trust.score(QUERIES[:2], neighbours_of(QUERIES[:2]), known=known)
+    found = trust.score(QUERIES[:2], neighbours_of(QUERIES[:2]), present=known)
     assert found.decision[0] == "fall back"
     assert "there is no score" in trust.reason(found, 0)
     assert not found.odd["gibberish"][0]
@@ -178,11 +178,11 @@ def test_the_same_seed_gives_the_same_score() -> None:
     ("wishes", "why"),
     [
         ({"codec": "zip"}, "no codec 'zip'"),
-        ({"k": 1}, "--k must be at least 2"),
-        ({"error": 0.0}, "--error must lie between 0 and 1"),
+        ({"k": 1}, "`k` must be at least 2"),
+        ({"error": 0.0}, "`error` must be between 0 and 1"),
         ({"method": "magic"}, "no map 'magic'"),
         ({"odd": {"vague": np.ones((3, D + 1))}}, r"vectors of vague are \[3, 13\]"),
-        ({"qrels": [{}] * 120}, "labels and qrels exclude each other"),
+        ({"qrels": [{}] * 120}, "`labels` and `qrels` are mutually exclusive"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(wishes: dict[str, Any], why: str) -> None:
@@ -205,8 +205,8 @@ def test_vectors_that_do_not_fit_are_refused(trust: Trust) -> None:
         Trust.fit(CORPUS, odd=ODD)
     with pytest.raises(RequestError, match=r"takes queries \[q, 12\] and their neighbours \[q, k, 12\]"):
         trust.score(QUERIES[:, :5], neighbours_of(QUERIES))
-    with pytest.raises(RequestError, match="'known' has the shape"):
-        trust.score(QUERIES, neighbours_of(QUERIES), known=np.ones((2, 2), bool))
+    with pytest.raises(RequestError, match="`present` has the shape"):
+        trust.score(QUERIES, neighbours_of(QUERIES), present=np.ones((2, 2), bool))
 
 
 # --- the file --------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def changed(path: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]]
         (lambda h, a: a.update({"map/logistic/scale": np.zeros(4)}), "not above 0"),
         (lambda h, a: a.update({"map/isotonic/probability": a["map/isotonic/probability"] + 5}), "outside 0 to 1"),
         (lambda h, a: a.update({"map/isotonic/score": a["map/isotonic/score"] * 0}), "do not rise"),
-        (lambda h, a: a.update({"surprise": np.zeros(2)}), "array 'surprise', of which nothing is known"),
+        (lambda h, a: a.update({"surprise": np.zeros(2)}), "array 'surprise', which is not part of a trust file"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_with_one_sentence(

@@ -13,8 +13,8 @@ from calipers.cli import run
 from calipers.core import DataError, InvalidOutput, RequestError
 from calipers.data.texts import load_texts
 from calipers.models import ModelOptions
-from calipers.reliability import api as trusting
-from calipers.reliability.api import Wishes
+from calipers.reliability import api
+from calipers.reliability.api import TrustOptions
 from calipers.runs import embedding
 from calipers.runs.vector_cache import VectorCache
 from tests.support.samples import Run, write_jsonl
@@ -90,24 +90,24 @@ class Shop:
 
 
 def test_a_calibrated_score_is_kept_and_used_again(shop: Path, tmp_path: Path) -> None:
-    wish = Wishes(calibrate=str(shop / "qrels" / "test.tsv"))
-    made = trusting.ask(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], wish)
+    options = TrustOptions(calibrate=str(shop / "qrels" / "test.tsv"))
+    made = api.trust(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], options=options)
     assert made.trust.calibrated
     assert made.trust.report["calibration"]["queries"] == 40
     assert [d["kind"] for d in made.trust.report["detectors"]] == ["gibberish", "vague", "out_of_domain"]
     made.trust.save(tmp_path / "t")
-    again = trusting.ask(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], Wishes(load=tmp_path / "t"))
+    again = api.trust(Shop(shop), str(shop), ["a lamp no. 2", "nothing 30"], options=TrustOptions(load=tmp_path / "t"))
     assert again.scores.probability.tolist() == made.scores.probability.tolist()
     assert again.scores.decision.tolist() == made.scores.decision.tolist()
     assert again.notes == ()
 
 
 def test_another_model_is_refused_and_another_corpus_is_told(shop: Path, tmp_path: Path) -> None:
-    trusting.ask(Shop(shop), str(shop)).trust.save(tmp_path / "t")
+    api.trust(Shop(shop), str(shop)).trust.save(tmp_path / "t")
     with pytest.raises(RequestError, match="fitted for shop, whose weights differ"):
-        trusting.ask(Shop(shop, "sha256:other"), str(shop), wishes=Wishes(load=tmp_path / "t"))
+        api.trust(Shop(shop, "sha256:other"), str(shop), options=TrustOptions(load=tmp_path / "t"))
     write_jsonl(tmp_path / "corpus.jsonl", [{"_id": str(i), "text": f"wine {5 * i}"} for i in range(20)])
-    found = trusting.ask(Shop(shop), str(tmp_path), ["a wine no. 0"], Wishes(load=tmp_path / "t"))
+    found = api.trust(Shop(shop), str(tmp_path), ["a wine no. 0"], options=TrustOptions(load=tmp_path / "t"))
     assert "another corpus" in found.notes[0]
 
 
@@ -162,11 +162,11 @@ class Silent(Shop):
 
 
 def test_texts_without_a_direction_are_left_out_and_told(shop: Path) -> None:
-    wish = Wishes(calibrate=str(shop / "qrels" / "test.tsv"))
-    found = trusting.ask(Silent(shop), str(shop), ["?", "a wine no. 0"], wish)
-    assert [note.split(",")[0] for note in found.notes] == [
-        "1 of 100 documents have no direction",
-        "1 of 40 queries have no direction",
+    options = TrustOptions(calibrate=str(shop / "qrels" / "test.tsv"))
+    found = api.trust(Silent(shop), str(shop), ["?", "a wine no. 0"], options=options)
+    assert [note.split(":")[0] for note in found.notes] == [
+        "1 of 100 documents are skipped",
+        "1 of 40 queries are skipped",
     ]
     assert "p0" not in found.corpus.ids
     assert found.trust.report["calibration"]["queries"] == 39
@@ -182,7 +182,7 @@ def test_a_model_that_knows_too_little_is_invalid(shop: Path) -> None:
             return super().encode(texts) * np.array([[not text.startswith("wine")] for text in texts])
 
     with pytest.raises(InvalidOutput, match="INVALID: the vectors of 20 of 100 documents are zero"):
-        trusting.ask(Mute(shop), str(shop))
+        api.trust(Mute(shop), str(shop))
 
 
 def test_what_cannot_be_asked_is_one_sentence(
@@ -194,13 +194,13 @@ def test_what_cannot_be_asked_is_one_sentence(
     (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         (("--corpus", shop), "there is nothing to do"),
-        (("--corpus", shop, "--save", tmp_path / "a", "--load", tmp_path / "b", "x"), "exclude each other"),
+        (("--corpus", shop, "--save", tmp_path / "a", "--load", tmp_path / "b", "x"), "mutually exclusive"),
         (("--corpus", tmp_path, "x"), "has no corpus.jsonl"),
         (("--corpus", shop, "--k", "1", "a wine no. 0"), "--k must be at least 2"),
         (("--corpus", shop, "--calibrate", tmp_path / "no.tsv", "x"), "judges no query of"),
         (("--corpus", shop, "--load", tmp_path / "none", "x"), "there is no file"),
         (("--corpus", shop, "--load", tmp_path / "bad.safetensors", "x"), "is no trust file"),
-        (("--corpus", shop, "--load", tmp_path / "none", "--k", "5", "x"), "--k does not apply"),
+        (("--corpus", shop, "--load", tmp_path / "none", "--k", "5", "x"), "--k is not supported for a trust score"),
         (("--corpus", shop, " "), "a query is blank"),
     ]
     for arguments, why in cases:

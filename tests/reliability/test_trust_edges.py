@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from calipers.cli import run
-from calipers.cli.trust import _show_query
 from calipers.core import DataError, InvalidOutput, ModelInfo, RequestError
-from calipers.reliability import Trust
-from calipers.reliability import api as trusting
-from calipers.reliability.api import Wishes
+from calipers.reliability import Trust, api
+from calipers.reliability.api import TrustOptions
+from calipers.reliability.text import _show_query
 from tests.support.samples import write_jsonl
 
 RNG = np.random.default_rng(3)
@@ -59,16 +58,16 @@ def test_one_vector_for_all_documents_is_invalid(folder: Path) -> None:
     with pytest.raises(InvalidOutput, match="all 80 documents are the same"):
         Trust.fit(np.ones((80, 6)))
     with pytest.raises(InvalidOutput, match="the same vector for all 80 documents"):
-        trusting.ask(Constant(), str(folder), ["text d1"])
-    trusting.ask(Model(), str(folder)).trust.save(folder / "t")
+        api.trust(Constant(), str(folder), ["text d1"])
+    api.trust(Model(), str(folder)).trust.save(folder / "t")
     with pytest.raises(InvalidOutput, match="the same vector for all 80 documents"):
-        trusting.ask(Constant(), str(folder), ["text d1"], Wishes(load=folder / "t"))
+        api.trust(Constant(), str(folder), ["text d1"], options=TrustOptions(load=folder / "t"))
 
 
 def test_one_text_in_all_documents_is_the_fault_of_the_data(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "corpus.jsonl", [{"_id": str(i), "text": "same"} for i in range(5)])
     with pytest.raises(DataError, match="holds one text only"):
-        trusting.ask(Model(), str(tmp_path), ["same"])
+        api.trust(Model(), str(tmp_path), ["same"])
 
 
 def test_a_constant_model_ends_with_the_code_of_invalid_output(
@@ -83,12 +82,12 @@ def test_a_constant_model_ends_with_the_code_of_invalid_output(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_question_that_is_not_finite_is_invalid_and_named(folder: Path, value: float) -> None:
-    with pytest.raises(InvalidOutput, match=r"NaN or infinite numbers for 1 of 2 questions \('bad'\)"):
-        trusting.ask(Model(bad=value), str(folder), ["bad", "good"])
+    with pytest.raises(InvalidOutput, match=r"NaN or infinite numbers for 1 of 2 queries \('bad'\)"):
+        api.trust(Model(bad=value), str(folder), ["bad", "good"])
 
 
 def test_a_question_without_a_direction_falls_back(folder: Path) -> None:
-    assert trusting.ask(Model(bad=0.0), str(folder), ["bad"]).scores.decision.tolist() == ["fall back"]
+    assert api.trust(Model(bad=0.0), str(folder), ["bad"]).scores.decision.tolist() == ["fall back"]
 
 
 # --- judgements --------------------------------------------------------------------------------------------------
@@ -126,13 +125,13 @@ def test_judgements_of_another_shape_are_refused(wishes: dict[str, Any], error: 
 
 
 def test_judged_documents_that_the_corpus_lacks_are_told(folder: Path) -> None:
-    wish = Wishes(calibrate=str(folder / "qrels.tsv"))
+    options = TrustOptions(calibrate=str(folder / "qrels.tsv"))
     lines = [f"{id}\te{i}\t1\n" for i, id in enumerate(QUERY_IDS)]
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     with pytest.raises(DataError, match=r"none of the 50 documents that .* judges .*: it judges e0, e1, e2 and 47"):
-        trusting.ask(Model(), str(folder), ["x"], wish)
+        api.trust(Model(), str(folder), ["x"], options=options)
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join([*lines[1:], "q0\td0\t1\n"]))
-    found = trusting.ask(Model(), str(folder), ["x"], wish)
+    found = api.trust(Model(), str(folder), ["x"], options=options)
     told = next(note for note in found.notes if note.startswith("49 of 50 judged documents are not in the corpus"))
     assert told.endswith("(e1, e2, e3, e4, e5 and 44 more)")
 
@@ -141,12 +140,12 @@ def test_judged_documents_that_the_corpus_lacks_are_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(1, "1 query given: fewer than 40 set no thresholds"), (39, "39 queries given:")]
+    ("count", "told"), [(1, "only 1 query: fewer than 40 set no thresholds"), (39, "only 39 queries:")]
 )
 def test_few_queries_leave_the_thresholds_to_documents(count: int, told: str) -> None:
     limits, alone = Trust.fit(CORPUS, query_vectors=QUERIES[:count]).thresholds, Trust.fit(CORPUS).thresholds
     assert (limits.answer, limits.fall_back) == (alone.answer, alone.fall_back)
-    assert "80 documents asked as queries" in limits.why
+    assert "80 documents used as queries" in limits.why
     assert told in limits.why
 
 
@@ -169,10 +168,10 @@ def test_a_detector_that_does_not_decide_only_tells(capsys: pytest.CaptureFixtur
     numbers = dict.fromkeys(("probability", "reliability", "stability", "coherence", "top_score", "margin"), 0.5)
     told = {"query": "x", "decision": "hedge", "reason": "", "odd": {"vague": True, "gibberish": True}, **numbers}
     _show_query(Console(width=120), {**told, "neighbours": []}, {"gibberish"})
-    assert "vague (told only), gibberish" in capsys.readouterr().out
+    assert "vague (reported only), gibberish" in capsys.readouterr().out
 
 
 def test_an_empty_file_is_named_with_what_was_expected(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"")
-    with pytest.raises(DataError, match="t is empty and so is no trust file: expected one that calipers trust --save"):
+    with pytest.raises(DataError, match=r"t is empty and so is no trust file: expected one that `Trust\.save` wrote"):
         Trust.load(tmp_path / "t")

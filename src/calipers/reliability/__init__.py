@@ -4,12 +4,12 @@
 >>> from calipers.reliability import Trust
 >>> corpus = np.random.default_rng(0).normal(size=(300, 16))
 >>> trust = Trust.fit(corpus)
->>> found = trust.score(corpus[:2], corpus[2:22].reshape(2, 10, 16))
->>> found.decision.shape, bool((found.parts.reliability <= 1).all())
+>>> scores = trust.score(corpus[:2], corpus[2:22].reshape(2, 10, 16))
+>>> scores.decision.shape, bool((scores.parts.reliability <= 1).all())
 ((2,), True)
 """
 
-from calipers.reliability.records import DECISIONS, METHODS, Detector, Scores, Thresholds
+from calipers.reliability.records import DECISIONS, METHODS, DecisionThresholds, Detector, TrustScores
 from calipers.reliability.trust import Trust
 
-__all__ = ["DECISIONS", "METHODS", "Detector", "Scores", "Thresholds", "Trust"]
+__all__ = ["DECISIONS", "METHODS", "DecisionThresholds", "Detector", "Trust", "TrustScores"]

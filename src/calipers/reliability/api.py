@@ -1,10 +1,11 @@
-"""trust: a reference to a model, a corpus and questions to a trust score and its decisions."""
+"""`trust`: a model, a corpus and queries to a trust score and its decisions."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from calipers.core import (
     RequestError,
     name_some,
 )
+from calipers.core.choices import CODECS, TRUST_MAPS
+from calipers.core.options import Options, option, parameter
 from calipers.data import corpora, odd_queries, trec
 from calipers.data.texts import load_texts
 from calipers.metrics import geometry, neighbours
 from calipers.models import ModelOptions
-from calipers.reliability import Scores, Trust
-from calipers.reliability.records import Method
+from calipers.reliability import Trust
+from calipers.reliability.records import Method, TrustScores
 from calipers.runs import directions, embedding
 from calipers.runs.vector_cache import VectorCache
 from calipers.tasks import retrieval
@@ -36,131 +39,180 @@ ODD = 200  # odd queries of each kind that detectors are fitted on, at most
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How to fit a trust score, or the file of one that was fitted before."""
+class TrustOptions(Options):
+    """How a trust score is fitted, or the file of a fitted one. None: the default of `Trust.fit`.
 
-    load: Path | None = None
-    queries: str | None = None  # real queries; None: those beside the corpus, where judgements need them
-    calibrate: str | None = None  # judgements
-    out_of_domain: str | None = None  # queries that the corpus has no answer to
-    codec: str | None = None
-    k: int | None = None
-    error: float | None = None
-    method: Method | None = None
-    query_prompt: str | None = None
-    passage_prompt: str | None = None
-    seed: int = 42
-    model_options: ModelOptions = field(default_factory=ModelOptions)
+    >>> TrustOptions(k=20, codec="int4").k
+    20
+    """
+
+    queries: str | None = option(
+        None,
+        "Real queries, a file or folder as above: they define what is usual for R_q. Default: queries.jsonl beside the "
+        "corpus with --calibrate, else documents.",
+        group="Data",
+        metavar="Q",
+    )
+    calibrate: str | None = option(
+        None,
+        "Judgements of these queries (BEIR or TREC): they turn the score into the probability that a relevant result "
+        "is among the first K.",
+        group="Data",
+        metavar="QRELS",
+    )
+    out_of_domain: str | None = option(
+        None,
+        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones.",
+        group="Data",
+        metavar="Q",
+    )
+    codec: str | None = option(None, "How vectors are stored. Default: int8.", group="Score", choices=CODECS)
+    k: int | None = option(None, "How many neighbours. Default: 10.", group="Score", metavar="K")
+    error: float | None = option(
+        None,
+        "Share of failures among the answered queries that is acceptable. Default: 0.1.",
+        group="Score",
+        metavar="E",
+    )
+    method: Method | None = option(
+        None,
+        "From the four features to a probability: a logistic map, or an isotonic one behind it. Default: logistic.",
+        group="Score",
+        flag="--map",
+        choices=TRUST_MAPS,
+    )
+    seed: int = option(42, "Of samples, folds and resamples.", group="Score")
+    query_prompt: str | None = option(None, "Put before every query.", group="Score", metavar="TEXT")
+    passage_prompt: str | None = option(None, "Put before every document.", group="Score", metavar="TEXT")
+    load: Path | None = option(None, "Use a score that was saved.", group="Output", metavar="FILE")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.load is None:
             return
         for name in ("queries", "calibrate", "out_of_domain", "codec", "k", "error", "method"):
             if getattr(self, name) is not None:
-                raise RequestError(f"--{name.replace('_', '-')} does not apply to a trust score that is loaded")
+                raise RequestError(f"{parameter(self, name)} is not supported for a trust score that is loaded")
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """What came out: the trust score, and for each question its score and its neighbours in the corpus."""
+class TrustAnswer:
+    """The trust score, and for each query its scores and its neighbours in the corpus."""
 
     trust: Trust
     model_id: str
     corpus: Dataset
-    questions: tuple[str, ...]
-    scores: Scores
+    queries: tuple[str, ...]
+    scores: TrustScores
     rows: NDArray[np.int64]  # [q, k], -1 for none
     cosines: NDArray[np.float64]  # [q, k]
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        decisions = Counter(self.scores.decision.tolist())
+        return f"TrustAnswer({self.model_id}, {len(self.corpus)} documents, {dict(decisions)})"
 
-def ask(
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `calipers trust --json` prints."""
+        from calipers.reliability.json import document
+
+        return document(self)
+
+
+def trust(
     model: str | Encoder,
     corpus: str,
-    questions: Sequence[str] = (),
-    wishes: Wishes | None = None,
+    queries: Sequence[str] = (),
     *,
+    options: TrustOptions | None = None,
+    model_options: ModelOptions | None = None,
     vectors: VectorCache | None = None,
     progress: Progress = SILENT,
-) -> Answer:
-    """Embed a corpus, fit or load a trust score for it, and score the questions. Files are read before the model is.
+) -> TrustAnswer:
+    """Embed a corpus, fit or load a trust score for it, and score queries. Files are read before the model is loaded.
 
-    Vectors of the corpus and of known queries are kept in `vectors` if it is given; those of the questions are not.
+    Vectors of the corpus and of its real queries are kept in `vectors` if it is given; those of `queries` are not.
+
+    >>> answer = trust("./model", "./scifact", ["vitamin D and bone"])    # doctest: +SKIP
+    >>> answer.scores.decision.tolist()                                   # doctest: +SKIP
+    ['answer']
     """
-    wish = wishes or Wishes()
-    if any(not question.strip() for question in questions):
+    options = options or TrustOptions()
+    if any(not query.strip() for query in queries):
         raise RequestError("a query is blank: there is nothing to search for")
     documents = load_texts(corpus, "corpus")
-    loaded = Trust.load(wish.load) if wish.load else None
-    known = _KnownQueries() if loaded else _read_known(corpus, wish, documents)
+    loaded = Trust.load(options.load) if options.load else None
+    material = _Material() if loaded else _read_material(corpus, options, documents)
     progress.start("Loading the model", 0)
     ids = {text: [id] for id, text in zip(documents.ids, documents.columns["text"], strict=True)}
-    encoder, plain = embedding.open_encoder(model, ids, wish.model_options, vectors)
+    encoder, plain = embedding.open_encoder(model, ids, model_options or ModelOptions(), vectors)
     notes = _refuse_other_model(loaded, encoder, documents) if loaded else ()
-    embed = _Embedder(encoder, wish, progress)
-    documents, searched, lost = _with_direction(documents, embed(documents.columns["text"], query=False), "documents")
-    trust, more = (loaded, ()) if loaded else _fit(embed, documents, searched, known, wish)
-    asked = np.empty((0, searched.shape[1]), np.float32)
-    if questions:
-        asked = _Embedder(plain, wish, progress)(questions)
-        _refuse_not_finite(asked, questions)
-    if asked.shape[1] != trust.codec.dimensions:
+    embed = _Embedder(encoder, options, progress)
+    documents, searched, dropped = _with_direction(
+        documents, embed(documents.columns["text"], query=False), "documents"
+    )
+    fitted, fit_notes = (loaded, ()) if loaded else _fit(embed, documents, searched, material, options)
+    query_vectors = np.empty((0, searched.shape[1]), np.float32)
+    if queries:
+        query_vectors = _Embedder(plain, options, progress)(queries)
+        _refuse_not_finite(query_vectors, queries)
+    if query_vectors.shape[1] != fitted.codec.dimensions:
         raise RequestError(
-            f"{encoder.info.model_id} gives vectors of {asked.shape[1]} dimensions and the trust score is for "
-            f"{trust.codec.dimensions}"
+            f"{encoder.info.model_id} gives vectors of {query_vectors.shape[1]} dimensions and the trust score is for "
+            f"{fitted.codec.dimensions}"
         )
-    cosines, rows = _search(asked, searched, trust.k)
-    scores = trust.score_in(asked, searched, rows)
-    return Answer(
-        trust,
-        encoder.info.model_id,
-        documents,
-        tuple(questions),
-        scores,
-        rows,
-        cosines,
-        (*notes, *lost, *known.notes, *more),
+    cosines, rows = _search(query_vectors, searched, fitted.k)
+    return TrustAnswer(
+        trust=fitted,
+        model_id=encoder.info.model_id,
+        corpus=documents,
+        queries=tuple(queries),
+        scores=fitted.score_in(query_vectors, searched, rows),
+        rows=rows,
+        cosines=cosines,
+        notes=(*notes, *dropped, *material.notes, *fit_notes),
     )
 
 
-def _refuse_not_finite(asked: NDArray[np.float32], questions: Sequence[str]) -> None:
-    """A zero vector passes: it says that the model knows nothing of a question, which then falls back."""
-    dead = [questions[row] for row in np.flatnonzero(~np.isfinite(geometry.norms(asked))).tolist()]
+def _refuse_not_finite(vectors: NDArray[np.float32], queries: Sequence[str]) -> None:
+    """A zero vector passes: the model knows no word of the query, which then falls back."""
+    dead = [queries[row] for row in np.flatnonzero(~np.isfinite(geometry.norms(vectors))).tolist()]
     if dead:
         raise InvalidOutput(
-            f"the model gives NaN or infinite numbers for {len(dead)} of {len(questions)} "
-            f"{'question' if len(questions) == 1 else 'questions'} ({name_some([repr(text) for text in dead])})",
+            f"the model gives NaN or infinite numbers for {len(dead)} of {len(queries)} "
+            f"{'query' if len(queries) == 1 else 'queries'} ({name_some([repr(text) for text in dead])})",
             dead,
         )
 
 
 def _search(
-    asked: NDArray[np.float32], searched: NDArray[np.float32], k: int
+    queries: NDArray[np.float32], searched: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Cosines and rows of the k nearest, [q, k] each; NaN and -1 for a question whose vector is zero."""
-    alive = np.flatnonzero(geometry.norms(asked) > 0)
-    cosines, rows = np.full((len(asked), k), np.nan), np.full((len(asked), k), -1)
+    """Cosines and rows of the k nearest, [q, k] each; NaN and -1 for a query whose vector is zero."""
+    alive = np.flatnonzero(geometry.norms(queries) > 0)
+    cosines, rows = np.full((len(queries), k), np.nan), np.full((len(queries), k), -1)
     if len(alive):
-        distances, found = neighbours.nearest(asked[alive], searched, k)
-        cosines[alive, : found.shape[1]], rows[alive, : found.shape[1]] = 1 - distances**2 / 2, found
+        distances, nearest = neighbours.nearest(queries[alive], searched, k)
+        width = nearest.shape[1]
+        cosines[alive, :width], rows[alive, :width] = 1 - distances**2 / 2, nearest
     return cosines, rows
 
 
 def _with_direction(
     texts: Dataset, vectors: NDArray[np.float32], what: str
 ) -> tuple[Dataset, NDArray[np.float32], tuple[str, ...]]:
-    """The texts that a cosine can speak about, with a note on the others; too many of these are INVALID, and so is one
-    vector for all."""
+    """The texts whose vectors have a direction, with a note on the others; too many of those are INVALID, and so is one
+    vector for all texts."""
     lengths = geometry.norms(vectors)
     directions.refuse_side(what, texts.ids, lengths)
     lost = [texts.ids[i] for i in np.flatnonzero(lengths == 0).tolist()]
     notes: tuple[str, ...] = ()
     if lost:
         kept = np.flatnonzero(lengths > 0)
-        some = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
-        told = f"{len(lost)} of {len(texts)} {what} have no direction, for their vectors are zero, and are left out"
-        notes = (f"{told} ({name_some(lost)})",)
-        texts = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=some)  # of the same file
+        columns_kept = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
+        note = f"{len(lost)} of {len(texts)} {what} are skipped: their vectors are zero and have no direction"
+        notes = (f"{note} ({name_some(lost)})",)
+        texts = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=columns_kept)
         vectors = np.asarray(vectors[kept])
     _refuse_constant(texts, vectors, what)
     return texts, vectors, notes
@@ -181,61 +233,61 @@ def _refuse_constant(texts: Dataset, vectors: NDArray[np.float32], what: str) ->
 @dataclass(frozen=True)
 class _Embedder:
     model: Encoder
-    wish: Wishes
+    options: TrustOptions
     progress: Progress
 
     def __call__(self, texts: Sequence[str], *, query: bool = True) -> NDArray[np.float32]:
-        options = RetrievalOptions(query_prompt=self.wish.query_prompt, passage_prompt=self.wish.passage_prompt)
+        options = RetrievalOptions(query_prompt=self.options.query_prompt, passage_prompt=self.options.passage_prompt)
         prompt = retrieval.prompts(self.model.info, options)[0 if query else 1]
         return self.model.encode(texts, prompt=prompt, progress=self.progress)
 
 
 @dataclass(frozen=True)
-class _KnownQueries:
+class _Material:
     queries: Dataset | None = None
     qrels: Mapping[str, Mapping[str, float]] | None = None
     foreign: Dataset | None = None
     notes: tuple[str, ...] = ()
 
 
-def _read_known(corpus: str, wish: Wishes, documents: Dataset) -> _KnownQueries:
-    """Queries, judgements and foreign queries, as far as they were asked for."""
-    foreign = load_texts(wish.out_of_domain, "queries") if wish.out_of_domain else None
-    if wish.calibrate is None:
-        return _KnownQueries(load_texts(wish.queries, "queries") if wish.queries else None, None, foreign)
+def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> _Material:
+    """The queries, judgements and out-of-domain queries that the options name."""
+    foreign = load_texts(options.out_of_domain, "queries") if options.out_of_domain else None
+    if options.calibrate is None:
+        return _Material(load_texts(options.queries, "queries") if options.queries else None, None, foreign)
     beside = Path(os.path.expanduser(corpus))
-    place = wish.queries or str(beside if beside.is_dir() else beside.parent)
+    place = options.queries or str(beside if beside.is_dir() else beside.parent)
     queries = load_texts(place, "queries")
-    judgements = trec.read_qrels(Path(os.path.expanduser(wish.calibrate)))
+    judgements = trec.read_qrels(Path(os.path.expanduser(options.calibrate)))
     judged = [row for row, id in enumerate(queries.ids) if id in judgements]
     if not judged:
         raise DataError(
-            f"{wish.calibrate} judges no query of {queries.source.path}: it has {name_some(list(judgements), 3)}, "
-            f"and the queries {name_some(queries.ids, 3)} (--queries says where they are)"
+            f"{options.calibrate} judges no query of {queries.source.path}: it has {name_some(list(judgements), 3)}, "
+            f"and the queries {name_some(queries.ids, 3)} (`queries` says where they are)"
         )
     taken = queries.take(judged)
-    absent = corpora.note_absent([judgements[id] for id in taken.ids], documents.ids, wish.calibrate)
-    return _KnownQueries(taken, judgements, foreign, tuple(absent))
+    absent = corpora.note_absent([judgements[id] for id in taken.ids], documents.ids, options.calibrate)
+    return _Material(taken, judgements, foreign, tuple(absent))
 
 
 def _fit(
-    embed: _Embedder, documents: Dataset, vectors: NDArray[np.float32], known: _KnownQueries, wish: Wishes
+    embed: _Embedder, documents: Dataset, vectors: NDArray[np.float32], material: _Material, options: TrustOptions
 ) -> tuple[Trust, tuple[str, ...]]:
     """The trust score, and notes about the queries."""
-    real, queries = known.queries, None
+    real, queries = material.queries, None
     notes: tuple[str, ...] = ()
     if real:
         real, queries, notes = _with_direction(real, embed(real.columns["text"]), "queries")
-    odd = {kind: embed(some) for kind, some in _odd_texts(documents, known, embed.model, wish).items()}
+    odd = {kind: embed(texts) for kind, texts in _odd_texts(documents, material, embed.model, options).items()}
     info = embed.model.info
-    chosen: dict[str, Any] = {key: getattr(wish, key) for key in ("codec", "k", "error", "method")}
+    chosen: dict[str, Any] = {key: getattr(options, key) for key in ("codec", "k", "error", "method")}
     fitted = Trust.fit(
         vectors,
         query_vectors=queries,
-        qrels=[known.qrels[id] for id in real.ids] if real and known.qrels else None,
+        qrels=[material.qrels[id] for id in real.ids] if real and material.qrels else None,
         corpus_ids=documents.ids,
-        odd={kind: some[geometry.norms(some) != 0] for kind, some in odd.items()},
-        seed=wish.seed,
+        odd={kind: rows[geometry.norms(rows) != 0] for kind, rows in odd.items()},
+        seed=options.seed,
         about={
             "model": info.model_id,
             "model_fingerprint": info.fingerprint,
@@ -247,26 +299,29 @@ def _fit(
     return fitted, notes
 
 
-def _odd_texts(documents: Dataset, known: _KnownQueries, model: Encoder, wish: Wishes) -> dict[str, list[str]]:
-    """Queries that deserve no answer, by kind. Vectors that are already computed hold none but what is given."""
-    texts, given, real = documents.columns["text"], known.foreign, known.queries
+def _odd_texts(documents: Dataset, material: _Material, model: Encoder, options: TrustOptions) -> dict[str, list[str]]:
+    """Queries that deserve no answer, by kind. Precomputed vectors have only those that are named."""
+    texts, real = documents.columns["text"], material.queries
     if real is None:
         return {}
-    found = {"out_of_domain": list(given.columns["text"]) if given else []}
+    odd = {"out_of_domain": list(material.foreign.columns["text"]) if material.foreign else []}
     if model.info.backend != "vectors":
-        made = {"gibberish": odd_queries.gibberish(ODD, seed=wish.seed), "vague": odd_queries.vague(texts, ODD)}
-        foreign = found["out_of_domain"] or list(odd_queries.foreign(texts, real.columns["text"]).queries)
-        found = {**made, "out_of_domain": foreign}
-    return {kind: some for kind, some in found.items() if some}
+        foreign = odd["out_of_domain"] or list(odd_queries.foreign(texts, real.columns["text"]).queries)
+        odd = {
+            "gibberish": odd_queries.gibberish(ODD, seed=options.seed),
+            "vague": odd_queries.vague(texts, ODD),
+            "out_of_domain": foreign,
+        }
+    return {kind: queries for kind, queries in odd.items() if queries}
 
 
 def _refuse_other_model(trust: Trust, model: Encoder, documents: Dataset) -> tuple[str, ...]:
-    """A trust score knows one model; of another corpus it is told that the shares may differ."""
+    """A trust score belongs to one model. Another corpus is a note: the shares may differ."""
     made = trust.about.get("model_fingerprint")
     if made and made != model.info.fingerprint:
         raise RequestError(
             f"the trust score was fitted for {trust.about.get('model', 'another model')}, whose weights differ from "
-            f"those of {model.info.model_id}: fit it again with --save"
+            f"those of {model.info.model_id}: fit it again"
         )
     if trust.about.get("corpus_fingerprint", documents.fingerprint) != documents.fingerprint:
         return (

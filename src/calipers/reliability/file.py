@@ -19,7 +19,8 @@ from calipers.core import DataError, RequestError
 from calipers.metrics.calibration import Isotonic, Logistic, Map
 from calipers.metrics.codecs import CODECS, Codec
 from calipers.metrics.trust import FEATURES
-from calipers.reliability.records import METHODS, Detector, Method, Thresholds
+from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Method
+from calipers.rendering.document import strict
 
 SCHEMA = "calipers/trust-file/2"  # in 1 the isotonic map read R_q
 _F = len(FEATURES)
@@ -34,7 +35,7 @@ def write(
     *,
     codec: Codec,
     k: int,
-    thresholds: Thresholds,
+    thresholds: DecisionThresholds,
     method: Method,
     maps: Mapping[str, Map],
     detectors: Mapping[str, Detector],
@@ -55,7 +56,7 @@ def write(
         "report": report,
         "about": about,
     }
-    metadata = {"calipers": json.dumps(_strict(header), allow_nan=False)}
+    metadata = {"calipers": json.dumps(strict(header), allow_nan=False)}
     content = save(_tensors(codec, maps, detectors), metadata=metadata)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -72,7 +73,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         return _fields(header, tensors)
     except _Unfit as error:
-        raise DataError(f"{path} is no trust file that fits: {error}; make it again with --save") from error
+        raise DataError(f"{path} is no trust file that fits: {error}; save it again") from error
 
 
 class _Unfit(Exception):
@@ -80,30 +81,30 @@ class _Unfit(Exception):
 
 
 def _tensors(codec: Codec, maps: Mapping[str, Map], detectors: Mapping[str, Detector]) -> Tensors:
-    found = {f"codec/{name}": table for name, table in codec.tables.items()}
+    arrays = {f"codec/{name}": table for name, table in codec.tables.items()}
     fitted: dict[str, Map] = {f"map/{name}": map for name, map in maps.items()}
     fitted |= {f"detector/{kind}": detector.map for kind, detector in detectors.items()}
     for prefix, one in fitted.items():
-        found |= {f"{prefix}/{name}": np.atleast_1d(np.asarray(value)) for name, value in vars(one).items()}
-    return {name: np.ascontiguousarray(value) for name, value in found.items()}
+        arrays |= {f"{prefix}/{name}": np.atleast_1d(np.asarray(value)) for name, value in vars(one).items()}
+    return {name: np.ascontiguousarray(value) for name, value in arrays.items()}
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise RequestError(f"there is no file {path}: calipers trust --save makes one")
+        raise RequestError(f"there is no file {path}: `Trust.save` makes one")
     if not path.stat().st_size:
-        raise DataError(f"{path} is empty and so is no trust file: expected one that calipers trust --save made")
+        raise DataError(f"{path} is empty and so is no trust file: expected one that `Trust.save` wrote")
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get("calipers")
             if text is None:
-                raise DataError(f"{path} is no trust file: its header does not come from calipers trust --save")
+                raise DataError(f"{path} is no trust file: its header does not come from `Trust.save`")
             return _object(json.loads(text), "the header"), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RecursionError, TypeError, _Unfit) as error:
         why = str(error).splitlines()[0]
-        raise DataError(f"{path} is no trust file, as calipers trust --save makes it: {why}") from error
+        raise DataError(f"{path} is no trust file: {why}") from error
 
 
 def _fields(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -113,10 +114,10 @@ def _fields(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     wanted = _object(header.get("detectors", {}), "'detectors'")
     codec = _codec(header, tensors)
     maps = _maps(header, tensors)
-    detectors = {kind: _detector(kind, _object(told, "a detector"), tensors) for kind, told in wanted.items()}
+    detectors = {kind: _detector(kind, _object(entry, "a detector"), tensors) for kind, entry in wanted.items()}
     expected = _tensors(codec, maps, detectors)
     if others := sorted(set(tensors) - set(expected)):
-        raise _Unfit(f"it holds the array {others[0]!r}, of which nothing is known")
+        raise _Unfit(f"it holds the array {others[0]!r}, which is not part of a trust file")
     limits = _thresholds(_object(header.get("thresholds"), "'thresholds'"), bool(maps))
     return {
         "codec": codec,
@@ -166,72 +167,61 @@ def _maps(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Map]:
     return {"logistic": _logistic("map/logistic", tensors), "isotonic": Isotonic(score, probability)}
 
 
-def _detector(kind: str, told: Mapping[str, Any], tensors: Tensors) -> Detector:
-    if not isinstance(told.get("acts"), bool):
-        raise _Unfit(f"expected yes or no for 'acts' of {kind!r}, found {told.get('acts')!r}")
-    return Detector(_logistic(f"detector/{kind}", tensors), _number(told, "threshold"), told["acts"])
+def _detector(kind: str, entry: Mapping[str, Any], tensors: Tensors) -> Detector:
+    if not isinstance(entry.get("acts"), bool):
+        raise _Unfit(f"expected yes or no for 'acts' of {kind!r}, found {entry.get('acts')!r}")
+    return Detector(_logistic(f"detector/{kind}", tensors), _number(entry, "threshold"), entry["acts"])
 
 
 def _logistic(prefix: str, tensors: Tensors) -> Logistic:
-    found = {key: _array(tensors, f"{prefix}/{key}", shape) for key, shape in _LOGISTIC.items()}
-    if (found["scale"] <= 0).any():
+    arrays = {key: _array(tensors, f"{prefix}/{key}", shape) for key, shape in _LOGISTIC.items()}
+    if (arrays["scale"] <= 0).any():
         raise _Unfit(f"a scale of {prefix} is not above 0")
-    return Logistic(found["mean"], found["scale"], found["weights"], float(found["intercept"][0]))
+    return Logistic(arrays["mean"], arrays["scale"], arrays["weights"], float(arrays["intercept"][0]))
 
 
-def _thresholds(told: Mapping[str, Any], calibrated: bool) -> Thresholds:
-    on = _one_of(told, "on", ("probability", "reliability"))
+def _thresholds(entry: Mapping[str, Any], calibrated: bool) -> DecisionThresholds:
+    on = _one_of(entry, "on", ("probability", "reliability"))
     if (on == "probability") != calibrated:
         raise _Unfit(f"its thresholds are on the {on} and it has {'' if calibrated else 'no '}maps")
-    answer = None if told.get("answer") is None else _number(told, "answer")
-    return Thresholds(on, answer, _number(told, "fall_back"), str(told.get("why", "")))
+    answer = None if entry.get("answer") is None else _number(entry, "answer")
+    return DecisionThresholds(on, answer, _number(entry, "fall_back"), str(entry.get("why", "")))
 
 
 def _array(tensors: Tensors, name: str, shape: tuple[int | None, ...], kind: type = np.float64) -> NDArray[Any]:
-    found = tensors.get(name)
+    array = tensors.get(name)
     wanted = f"[{', '.join('n' if size is None else str(size) for size in shape)}]"
-    if found is None:
+    if array is None:
         raise _Unfit(f"expected the array {name} {wanted}, found none")
-    fits = found.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, found.shape, strict=True))
-    if not fits or found.dtype != kind:
-        raise _Unfit(f"expected {name} as {np.dtype(kind)} {wanted}, found {found.dtype} {list(found.shape)}")
-    if not np.isfinite(found).all():
+    fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
+    if not fits or array.dtype != kind:
+        raise _Unfit(f"expected {name} as {np.dtype(kind)} {wanted}, found {array.dtype} {list(array.shape)}")
+    if not np.isfinite(array).all():
         raise _Unfit(f"{name} holds NaN or infinite numbers")
-    return found
+    return array
 
 
-def _one_of(told: Mapping[str, Any], key: str, known: tuple[Any, ...]) -> Any:
-    if told.get(key) not in known:
-        raise _Unfit(f"expected {key!r} to be {' or '.join(known)}, found {told.get(key)!r}")
-    return told[key]
+def _one_of(header: Mapping[str, Any], key: str, choices: tuple[Any, ...]) -> Any:
+    if header.get(key) not in choices:
+        raise _Unfit(f"expected {key!r} to be {' or '.join(choices)}, found {header.get(key)!r}")
+    return header[key]
 
 
-def _integer(told: Mapping[str, Any], key: str, least: int) -> int:
-    found = told.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or found < least:
-        raise _Unfit(f"expected {key!r} to be a whole number from {least} on, found {found!r}")
-    return found
+def _integer(header: Mapping[str, Any], key: str, least: int) -> int:
+    value = header.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _Unfit(f"expected {key!r} to be a whole number from {least} on, found {value!r}")
+    return value
 
 
-def _number(told: Mapping[str, Any], key: str) -> float:
-    found = told.get(key)
-    if not isinstance(found, (int, float)) or isinstance(found, bool) or not math.isfinite(found):
-        raise _Unfit(f"expected {key!r} to be a finite number, found {found!r}")
-    return float(found)
+def _number(header: Mapping[str, Any], key: str) -> float:
+    value = header.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise _Unfit(f"expected {key!r} to be a finite number, found {value!r}")
+    return float(value)
 
 
-def _object(found: Any, what: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise _Unfit(f"expected {what} to be an object, found {type(found).__name__}")
-    return found
-
-
-def _strict(value: Any) -> Any:
-    """NaN, which JSON does not have, becomes null; arrays are no part of a header."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _strict(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(inner) for inner in value]
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Unfit(f"expected {what} to be an object, found {type(value).__name__}")
     return value

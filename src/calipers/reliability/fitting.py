@@ -16,7 +16,7 @@ from calipers.metrics.assessment import Assessment, Detection
 from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
 from calipers.metrics.trust import Parts
-from calipers.reliability.records import METHODS, Detector, Floats, Method, Thresholds
+from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Floats, Method
 
 _EVEN = 0.5  # below it a relevant result is less likely than not
 _BACKGROUND = 1000  # documents that stand in for queries where there are none
@@ -30,8 +30,8 @@ _SHAPE = "qrels are a mapping, document id → grade, for each query in order, o
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """A corpus, and queries with their neighbours in it, int64[q, k], and their parts."""
+class Neighbourhood:
+    """A corpus, queries with their neighbours in it, int64[q, k], and the parts of their scores."""
 
     corpus: NDArray[Any]
     queries: NDArray[Any] | None
@@ -46,12 +46,14 @@ class Known:
         return metrics.parts_in(queries, self.corpus, rows, self.codec)
 
 
-def look_around(corpus: NDArray[Any], queries: NDArray[Any] | None, codec: Codec, *, k: int, seed: int) -> Known:
-    """Finds the neighbours. Where there are no queries, a sample of the documents asks, each for others than itself."""
+def look_around(
+    corpus: NDArray[Any], queries: NDArray[Any] | None, codec: Codec, *, k: int, seed: int
+) -> Neighbourhood:
+    """Find the neighbours. Without queries, a sample of the documents stands in, each without itself."""
     own = None if queries is not None else np.sort(geometry.sample(len(corpus), _BACKGROUND, seed=seed))
     asking = corpus[own] if queries is None else queries
     rows = neighbours.nearest(asking, corpus, k, own=own)[1]
-    return Known(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
+    return Neighbourhood(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
 
 
 def check(
@@ -67,9 +69,9 @@ def check(
     if codec not in codecs.CODECS:
         raise RequestError(f"there is no codec {codec!r}: expected {', '.join(codecs.CODECS)}")
     if k < 2:
-        raise RequestError(f"--k must be at least 2, found {k}: one neighbour has nothing to agree with")
+        raise RequestError(f"`k` must be at least 2, found {k}: one neighbour has nothing to agree with")
     if not 0 < error < 1:
-        raise RequestError(f"--error must lie between 0 and 1, found {error:g}")
+        raise RequestError(f"`error` must be between 0 and 1, found {error:g}")
     if method not in METHODS:
         raise RequestError(f"there is no map {method!r}: expected {' or '.join(METHODS)}")
     if corpus.ndim != 2 or len(corpus) < LEAST:
@@ -79,7 +81,7 @@ def check(
         _refuse_dead(what, vectors, corpus.shape[1])
     if not np.ptp(corpus, axis=0).any():
         raise InvalidOutput(
-            f"the vectors of all {len(corpus)} documents are the same, so that none is nearer than another",
+            f"the vectors of all {len(corpus)} documents are the same, so none is nearer than another",
             [str(row) for row in range(len(corpus))],
         )
 
@@ -98,7 +100,7 @@ def _refuse_dead(what: str, vectors: NDArray[Any], dimensions: int) -> None:
 
 
 def labels_of(
-    known: Known,
+    near: Neighbourhood,
     labels: NDArray[Any] | None,
     qrels: Qrels | None,
     ids: Sequence[str] | None,
@@ -108,38 +110,38 @@ def labels_of(
     if labels is None and qrels is None:
         return None
     if labels is not None and qrels is not None:
-        raise RequestError("labels and qrels exclude each other: give one of them")
-    count = 0 if known.queries is None else len(known.queries)
+        raise RequestError("`labels` and `qrels` are mutually exclusive: set one of them")
+    count = 0 if near.queries is None else len(near.queries)
     grades = None if qrels is None else _in_order(qrels, query_ids, count)
-    told = len(labels) if labels is not None else len(grades or ())
-    if told != count:
-        raise DataError(f"{count} queries have {told} labels or judgements: expected one each")
+    judgements = len(labels) if labels is not None else len(grades or ())
+    if judgements != count:
+        raise DataError(f"{count} queries have {judgements} labels or judgements: expected one each")
     if labels is not None or grades is None:
         return _zero_or_one(np.asarray(labels, np.float64))
-    if ids is None or len(ids) != len(known.corpus):
-        raise DataError(f"judgements need an id for each of {len(known.corpus)} documents, found {len(ids or ())}")
+    if ids is None or len(ids) != len(near.corpus):
+        raise DataError(f"judgements need an id for each of {len(near.corpus)} documents, found {len(ids or ())}")
     _refuse_strangers(grades, ids)
-    return metrics.success(known.rows, grades, ids)
+    return metrics.success(near.rows, grades, ids)
 
 
 def _in_order(qrels: Qrels, query_ids: Sequence[str] | None, count: int) -> list[Mapping[str, float]]:
     """A mapping for each query; an empty one, which nobody judged, for a query that a mapping by id does not hold."""
-    found: list[Any] = [] if isinstance(qrels, Mapping) else list(qrels)
+    rows: list[Any] = [] if isinstance(qrels, Mapping) else list(qrels)
     if isinstance(qrels, Mapping):
         if query_ids is None:
             raise RequestError("qrels by query id say nothing about the order of the vectors: give query_ids= as well")
         if len(query_ids) != count:
             raise DataError(f"{count} queries have {len(query_ids)} query_ids: expected one each")
-        found = [qrels.get(id, {}) for id in query_ids]
-        if count and not any(found):
+        rows = [qrels.get(id, {}) for id in query_ids]
+        if count and not any(rows):
             raise DataError(
                 f"qrels judge none of the queries: they have {name_some(list(map(str, qrels)), 3) or 'none'}, "
                 f"and query_ids {name_some(list(map(str, query_ids)), 3)}"
             )
-    strange = next((grades for grades in found if not isinstance(grades, Mapping)), None)
+    strange = next((grades for grades in rows if not isinstance(grades, Mapping)), None)
     if strange is not None:
         raise RequestError(f"{_SHAPE}; found {type(strange).__name__} instead of document id → grade")
-    return found
+    return rows
 
 
 def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) -> None:
@@ -158,71 +160,71 @@ def _zero_or_one(labels: Floats) -> Floats:
     return labels
 
 
-def judge(known: Known, labels: Floats | None, folds: int) -> Assessment | None:
-    return None if labels is None else assessment.assess(known.parts, labels, folds=folds, seed=known.seed)
+def assess(near: Neighbourhood, labels: Floats | None, folds: int) -> Assessment | None:
+    return None if labels is None else assessment.assess(near.parts, labels, folds=folds, seed=near.seed)
 
 
-def maps(known: Known, labels: Floats | None, judged: Assessment | None) -> dict[str, Map]:
+def maps(near: Neighbourhood, labels: Floats | None, assessed: Assessment | None) -> dict[str, Map]:
     """Fitted on all judged queries; none where they do not allow it."""
-    if labels is None or judged is None or judged.reason:
+    if labels is None or assessed is None or assessed.reason:
         return {}
-    rows = np.flatnonzero(known.parts.known & np.isfinite(labels))
-    fitted = calibration.fit_stacked(known.parts.take(rows).features, labels[rows], seed=known.seed)
+    rows = np.flatnonzero(near.parts.known & np.isfinite(labels))
+    fitted = calibration.fit_stacked(near.parts.take(rows).features, labels[rows], seed=near.seed)
     return {"logistic": fitted.logistic, "isotonic": fitted.isotonic}
 
 
-def thresholds(known: Known, judged: Assessment | None, method: Method, error: float) -> Thresholds:
-    """By a wished error rate where there are judgements; by what is usual on this corpus where there are none."""
-    if judged is None or judged.reason:
-        return _usual(known, judged.reason if judged else None)
-    risk = judged.risks[method]
+def thresholds(near: Neighbourhood, assessed: Assessment | None, method: Method, error: float) -> DecisionThresholds:
+    """By the requested error rate where there are judgements; by what is usual on this corpus where there are none."""
+    if assessed is None or assessed.reason:
+        return _usual(near, assessed.reason if assessed else None)
+    risk = assessed.risks[method]
     answer = risk.at(error)
     if answer is None:
         why = f"no threshold keeps the failures among at least {risk.least(error)} answered queries at {error:.0%}"
-        return Thresholds("probability", None, _EVEN, f"{why}; below {_EVEN} a failure is likelier than not")
+        return DecisionThresholds("probability", None, _EVEN, f"{why}; below {_EVEN} a failure is likelier than not")
     why = (
-        f"of {judged.count} judged queries (out of fold) {risk.covered(answer):.0%} are answered, with at most "
+        f"of {assessed.count} judged queries (out of fold) {risk.covered(answer):.0%} are answered, with at most "
         f"{error:.0%} failures; below {_EVEN} a failure is likelier than not"
     )
-    return Thresholds("probability", answer, min(_EVEN, answer), why)
+    return DecisionThresholds("probability", answer, min(_EVEN, answer), why)
 
 
-def _usual(known: Known, reason: str | None) -> Thresholds:
-    usable = known.parts.reliability[known.parts.known]
-    if known.queries is not None and len(usable) < LEAST_QUERIES:
-        given = "1 query" if len(usable) == 1 else f"{len(usable)} queries"
-        few = f"{given} given: fewer than {LEAST_QUERIES} set no thresholds"
-        alone = look_around(known.corpus, None, known.codec, k=known.k, seed=known.seed)
+def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
+    usable = near.parts.reliability[near.parts.known]
+    if near.queries is not None and len(usable) < LEAST_QUERIES:
+        count = "1 query" if len(usable) == 1 else f"{len(usable)} queries"
+        few = f"only {count}: fewer than {LEAST_QUERIES} set no thresholds"
+        alone = look_around(near.corpus, None, near.codec, k=near.k, seed=near.seed)
         return _usual(alone, f"{reason}; {few}" if reason else few)
     low, high = np.quantile(usable, [_FALL_BACK, _ANSWER])
-    who = f"{len(usable)} documents asked as queries" if known.queries is None else f"{len(usable)} queries"
+    who = f"{len(usable)} documents used as queries" if near.queries is None else f"{len(usable)} queries"
     why = (
         f"not calibrated: R_q is no probability; {1 - _ANSWER:.0%} of {who} are answered and {_FALL_BACK:.1%} fall back"
     )
-    return Thresholds("reliability", float(high), float(low), f"{why} ({reason})" if reason else why)
+    return DecisionThresholds("reliability", float(high), float(low), f"{why} ({reason})" if reason else why)
 
 
-def detect(known: Known, odd: Mapping[str, NDArray[Any]], folds: int) -> list[Detection]:
-    if odd and known.queries is None:
-        raise RequestError("odd queries are told from real ones: give the vectors of real queries as well")
+def detect(near: Neighbourhood, odd: Mapping[str, NDArray[Any]], folds: int) -> list[Detection]:
+    if odd and near.queries is None:
+        raise RequestError("odd queries are separated from real ones: `query_vectors` is missing")
     return [
-        assessment.detect(kind, known.parts_of(vectors), known.parts, folds=folds, seed=known.seed)
+        assessment.detect(kind, near.parts_of(vectors), near.parts, folds=folds, seed=near.seed)
         for kind, vectors in odd.items()
     ]
 
 
-def detectors(found: Sequence[Detection]) -> dict[str, Detector]:
-    return {d.kind: Detector(d.map, d.threshold, acts(d)) for d in found if d.map}
+def detectors(detections: Sequence[Detection]) -> dict[str, Detector]:
+    return {d.kind: Detector(d.map, d.threshold, acts(d)) for d in detections if d.map}
 
 
-def acts(found: Detection) -> bool:
+def acts(detection: Detection) -> bool:
     """Whether a detector may decide: the whole interval of its AUROC is above 0.8."""
-    return found.auroc.interval is not None and found.auroc.interval[0] > _ACTS
+    return detection.auroc.interval is not None and detection.auroc.interval[0] > _ACTS
 
 
-def report(judged: Assessment | None, found: Sequence[Detection]) -> dict[str, Any]:
+def report(assessed: Assessment | None, detections: Sequence[Detection]) -> dict[str, Any]:
     return {
-        "calibration": assessment.summary(judged) if judged else None,
+        "calibration": assessment.summary(assessed) if assessed else None,
         "detectors": [
             {
                 "kind": d.kind,
@@ -234,6 +236,6 @@ def report(judged: Assessment | None, found: Sequence[Detection]) -> dict[str, A
                 "acts": acts(d),
                 "reason": d.reason,
             }
-            for d in found
+            for d in detections
         ],
     }

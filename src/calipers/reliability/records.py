@@ -1,4 +1,4 @@
-"""What a trust score is made of, and what it says."""
+"""The parts of a trust score, and what it reports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Bools = NDArray[np.bool_]
 Method = Literal["logistic", "isotonic"]
 METHODS: tuple[Method, ...] = ("logistic", "isotonic")
 DECISIONS = ("fall back", "hedge", "answer")
-AT_MOST_HEDGE = ("vague",)  # kinds of odd queries that a question back may help; the others fall back
+AT_MOST_HEDGE = ("vague",)  # kinds of odd queries where asking the user back may help; the others fall back
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class DecisionThresholds:
     """`answer` where the score is at or above it (None: never), `fall back` below `fall_back`, else `hedge`.
 
     `on` says which score: a probability once calibrated, R_q itself before.
@@ -39,7 +39,7 @@ class Thresholds:
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """Calls a query odd from `threshold` on. `acts`: whether it is good enough to decide anything."""
+    """Calls a query odd from `threshold` on. `acts`: whether it is good enough to take part in the decision."""
 
     map: Logistic
     threshold: float
@@ -47,7 +47,7 @@ class Detector:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class TrustScores:
     """One entry per query. `probability` is NaN where nothing was calibrated; `odd` is bool[q] by kind."""
 
     parts: Parts

@@ -1,4 +1,4 @@
-"""Trust: fitted once on a corpus, kept in one file, asked for every query."""
+"""Trust: fitted once on a corpus, kept in one file, used for every query."""
 
 from __future__ import annotations
 
@@ -18,22 +18,30 @@ from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
 from calipers.metrics.trust import Parts
 from calipers.reliability import file, fitting
-from calipers.reliability.records import AT_MOST_HEDGE, DECISIONS, Bools, Detector, Floats, Method, Scores, Thresholds
+from calipers.reliability.records import (
+    AT_MOST_HEDGE,
+    DECISIONS,
+    Bools,
+    DecisionThresholds,
+    Detector,
+    Floats,
+    Method,
+    TrustScores,
+)
 
 _DECISIONS = np.array(DECISIONS)
 
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """A codec, maps to a probability, detectors and thresholds. With the method "isotonic" that map reads what the
-    logistic one says.
+    """A codec, maps to a probability, detectors and thresholds. The isotonic map takes the logistic map's output.
 
     `report` holds what the calibration found, in numbers and sentences; `about` where it came from.
     """
 
     codec: Codec
     k: int
-    thresholds: Thresholds
+    thresholds: DecisionThresholds
     method: Method = "logistic"
     maps: Mapping[str, Map] = field(default_factory=dict)
     detectors: Mapping[str, Detector] = field(default_factory=dict)
@@ -61,27 +69,27 @@ class Trust:
     ) -> Trust:
         """From vectors float[n, d] of a corpus; to calibrate, from those of queries with `labels` or `qrels` as well.
 
-        `labels` float[q]: 1 where a relevant result is among the k nearest documents, 0 where none is, NaN where nobody
-        knows. `qrels`, with `corpus_ids`: for each query in order a mapping, document id → grade (from 1 on relevant),
-        or, with `query_ids`, query id → such a mapping, as BEIR has it; a query that it does not hold is not judged.
+        `labels` float[q]: 1 where a relevant result is among the k nearest documents, 0 where none is, NaN where
+        nobody knows. `qrels`, with `corpus_ids`: for each query in order a mapping, document id → grade (relevant from
+        1 on), or, with `query_ids`, query id → such a mapping, as BEIR has it; a query without an entry is not judged.
         Fewer than 40 queries set no thresholds on R_q: documents do then. Vectors that are all the same are INVALID.
         `error` is the share of failures that may be among what is answered. `odd` are vectors of queries that deserve
         no answer, by kind ("gibberish", "out_of_domain", "vague", …): each kind gets a detector against the queries.
         """
         fitting.check(corpus_vectors, query_vectors, odd or {}, codec=codec, k=k, error=error, method=method)
         fitted = codecs.fit(codec, corpus_vectors, seed=seed)
-        known = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed)
-        right = fitting.labels_of(known, labels, qrels, corpus_ids, query_ids)
-        judged = fitting.judge(known, right, folds)
-        found = fitting.detect(known, odd or {}, folds)
+        neighbourhood = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed)
+        labels = fitting.labels_of(neighbourhood, labels, qrels, corpus_ids, query_ids)
+        assessment = fitting.assess(neighbourhood, labels, folds)
+        detections = fitting.detect(neighbourhood, odd or {}, folds)
         return cls(
             codec=fitted,
             k=k,
-            thresholds=fitting.thresholds(known, judged, method, error),
+            thresholds=fitting.thresholds(neighbourhood, assessment, method, error),
             method=method,
-            maps=fitting.maps(known, right, judged),
-            detectors=fitting.detectors(found),
-            report=fitting.report(judged, found),
+            maps=fitting.maps(neighbourhood, labels, assessment),
+            detectors=fitting.detectors(detections),
+            report=fitting.report(assessment, detections),
             about=dict(about or {}),
         )
 
@@ -90,29 +98,27 @@ class Trust:
         return bool(self.maps)
 
     def score(
-        self, query_vectors: NDArray[Any], neighbour_vectors: NDArray[Any], *, known: Bools | None = None
-    ) -> Scores:
+        self, query_vectors: NDArray[Any], neighbour_vectors: NDArray[Any], *, present: Bools | None = None
+    ) -> TrustScores:
         """From float[q, d] and float[q, k, d]: the nearest documents of each query, in any order.
 
-        `known` bool[q, k] is False where a query has fewer. What cannot be scored (NaN, a zero vector) falls back.
+        `present` bool[q, k] is False where a query has fewer. What cannot be scored (NaN, a zero vector) falls back.
         """
-        d, asked, given = self.codec.dimensions, query_vectors.shape, neighbour_vectors.shape
-        if len(asked) != 2 or len(given) != 3 or asked[1] != d or given[::2] != asked:
+        d, queries, others = self.codec.dimensions, query_vectors.shape, neighbour_vectors.shape
+        if len(queries) != 2 or len(others) != 3 or queries[1] != d or others[::2] != queries:
             raise RequestError(
                 f"this trust score takes queries [q, {d}] and their neighbours [q, k, {d}], "
-                f"found {list(asked)} and {list(given)}"
+                f"found {list(queries)} and {list(others)}"
             )
-        if known is not None and known.shape != given[:2]:
-            raise RequestError(
-                f"'known' has the shape {list(known.shape)}: expected {list(given[:2])}, as the neighbours"
-            )
-        return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, known=known))
+        if present is not None and present.shape != others[:2]:
+            raise RequestError(f"`present` has the shape {list(present.shape)}: expected {list(others[:2])}")
+        return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, known=present))
 
-    def score_in(self, query_vectors: NDArray[Any], corpus: NDArray[Any], rows: NDArray[np.int64]) -> Scores:
+    def score_in(self, query_vectors: NDArray[Any], corpus: NDArray[Any], rows: NDArray[np.int64]) -> TrustScores:
         """The same where the neighbours are rows of a corpus, int64[q, k], -1 for none."""
         return self.judge(metrics.parts_in(query_vectors, corpus, rows, self.codec))
 
-    def judge(self, parts: Parts) -> Scores:
+    def judge(self, parts: Parts) -> TrustScores:
         """From parts to probability, oddities and decision."""
         features = parts.features if self.maps or self.detectors else np.empty((0, 0))
         probability = np.full(len(parts), np.nan)
@@ -121,7 +127,7 @@ class Trust:
             if self.method == "isotonic":
                 probability = self.maps["isotonic"](probability)
         odd = {kind: detector.map(features) >= detector.threshold for kind, detector in self.detectors.items()}
-        return Scores(parts, probability, odd, self._decide(parts, probability, odd))
+        return TrustScores(parts, probability, odd, self._decide(parts, probability, odd))
 
     def _decide(self, parts: Parts, probability: Floats, odd: Mapping[str, Bools]) -> NDArray[np.str_]:
         score = probability if self.thresholds.on == "probability" else parts.reliability
@@ -133,16 +139,16 @@ class Trust:
                 level = np.where(called, np.minimum(level, int(kind in AT_MOST_HEDGE)), level)
         return _DECISIONS[level]
 
-    def reason(self, scores: Scores, row: int) -> str:
+    def reason(self, scores: TrustScores, row: int) -> str:
         """Why this query got its decision, in words."""
         calibrated = self.thresholds.on == "probability"
         value = float((scores.probability if calibrated else scores.parts.reliability)[row])
         if not math.isfinite(value):
             return "there is no score: it has fewer than two neighbours, or a vector without a direction"
         name = "the probability of a relevant result" if calibrated else "R_q"
-        told = f"{name} is {value:.3f} ({self.thresholds})"
+        sentence = f"{name} is {value:.3f} ({self.thresholds})"
         called = [kind for kind, flags in scores.odd.items() if flags[row] and self.detectors[kind].acts]
-        return f"it looks {' and '.join(called).replace('_', ' ')}; {told}" if called else told
+        return f"it looks {' and '.join(called).replace('_', ' ')}; {sentence}" if called else sentence
 
     def save(self, path: Path | str) -> None:
         """One safetensors file with a JSON header; moved in place when it is whole."""

@@ -69,14 +69,15 @@ def examples(result: Result, most: int) -> list[dict[str, Any]]:
 
 def to_json(content: Any) -> str:
     """Strict JSON: NaN and infinities, which JSON does not have, become null."""
-    return json.dumps(_strict(content), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """The value as JSON allows it: numbers that are not finite become None, keys become texts."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _strict(inner) for key, inner in value.items()}
+        return {str(key): strict(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(inner) for inner in value]
+        return [strict(inner) for inner in value]
     return value

@@ -1,0 +1,133 @@
+"""What `calipers trust` shows on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from calipers.core import printable
+from calipers.reliability import json
+from calipers.reliability.api import TrustAnswer
+from calipers.rendering import numbers, tables
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 90  # characters of a neighbour's text
+_ROWS = 8  # of the risk–coverage curve
+_PARTS = {"stability": "stability", "coherence": "coherence", "top_score": "top cosine", "margin": "margin"}
+
+
+def show_answer(console: Console, answer: TrustAnswer, *, fitted: bool) -> None:
+    """The score and every query. What a calibration found is shown once, when it is `fitted`."""
+    trust = answer.trust
+    facts = [
+        ("Model", answer.model_id),
+        ("Corpus", f"{answer.corpus.source.path}, {len(answer.corpus):,} documents"),
+        ("Codec", f"{trust.codec.name}, K = {trust.k}"),
+        ("Score", f"a probability by the {trust.method} map" if trust.calibrated else "R_q, which is no probability"),
+        ("Decision", f"on the {trust.thresholds.on}: {trust.thresholds}"),
+        ("", trust.thresholds.why),
+    ]
+    tables.show_facts(console, "trust", facts)
+    if fitted:
+        _show_calibration(console, trust.report.get("calibration") or {}, trust.method)
+        _show_detectors(console, trust.report.get("detectors") or ())
+    deciding = {kind for kind, detector in trust.detectors.items() if detector.acts}
+    for row in range(len(answer.queries)):
+        _show_query(console, json.query(answer, row), deciding)
+    for note in answer.notes:
+        tables.warn(console, printable(note))
+
+
+def _show_calibration(console: Console, calibration: Mapping[str, Any], method: str) -> None:
+    tables.show_records(console, [_quality(score) for score in calibration.get("scores", ())])
+    for sentence in calibration.get("sentences", ()):
+        tables.say(console, printable(sentence))
+    tables.show_records(console, [_point(p) for p in calibration.get("reliability_curve", {}).get(method) or ()])
+    risks = calibration.get("risk_coverage", {}).get(method) or ()
+    tables.show_records(console, [_risk(risk) for risk in (risks[3::4] if len(risks) > _ROWS else risks)])
+
+
+def _quality(score: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "score": score["about"],
+        **{key: _with_interval(score[key]) for key in ("auroc", "brier", "ece")},
+        "ece of chance alone": _with_interval({"value": score["honest_ece"], "interval": None}),
+    }
+
+
+def _point(point: Mapping[str, Any]) -> dict[str, str]:
+    """One point of the reliability curve."""
+    return {
+        "probability stated": f"{point['probability']:.3f}",
+        "share that succeed": _with_interval({"value": point["share"], "interval": point["interval"]}),
+        "queries": str(point["count"]),
+    }
+
+
+def _risk(risk: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "queries answered": f"{risk['coverage']:.0%}",
+        "failures among them": f"{risk['risk']:.1%}",
+        "probability from": f"{risk['threshold']:.3f}",
+    }
+
+
+def _show_detectors(console: Console, detectors: Sequence[Mapping[str, Any]]) -> None:
+    tables.show_records(console, [_detector(detector) for detector in detectors if not detector["reason"]])
+    for detector in detectors:
+        if detector["reason"]:
+            kind, reason = (str(detector[key]).replace("_", " ") for key in ("kind", "reason"))
+            tables.say(console, printable(f"No detector of {kind} queries: {reason}."))
+
+
+def _detector(detector: Mapping[str, Any]) -> dict[str, str]:
+    share = detector["found"]
+    return {
+        "odd queries": detector["kind"].replace("_", " "),
+        "auroc": _with_interval(detector["auroc"]),
+        "by R_q alone": _with_interval(detector["by_reliability"]),
+        "by the top cosine alone": _with_interval(detector["by_top_score"]),
+        "found at 5 % false alarms": "none" if share is None or share != share else f"{share:.0%}",
+        "decides": "yes" if detector["acts"] else "no",
+    }
+
+
+def _with_interval(figure: Mapping[str, Any]) -> str:
+    value, ends = figure["value"], figure["interval"]
+    if value is None or value != value:
+        return "none"
+    return f"{value:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
+
+
+def _show_query(console: Console, query: Mapping[str, Any], deciding: Collection[str]) -> None:
+    """`deciding`: the kinds of odd queries whose detector takes part in the decision."""
+    facts = [
+        ("Decision", f"{query['decision']}: {query['reason']}"),
+        *([("Probability", f"{query['probability']:.3f}")] if query["probability"] == query["probability"] else []),
+        ("Reliability", _number(query["reliability"])),
+        ("Parts", ", ".join(f"{name} {_number(query[key])}" for key, name in _PARTS.items())),
+    ]
+    looks = [
+        f"{kind.replace('_', ' ')}{'' if kind in deciding else ' (reported only)'}"
+        for kind, odd in query["odd"].items()
+        if odd
+    ]
+    if looks:
+        facts.append(("Looks", ", ".join(looks)))
+    tables.show_facts(console, printable(query["query"]), facts)
+    neighbours = [
+        {
+            "": str(neighbour["rank"]),
+            "cosine": neighbour["cosine"],
+            "id": printable(neighbour["id"]),
+            "text": numbers.shorten(printable(neighbour["text"]), _SHOWN),
+        }
+        for neighbour in query["neighbours"]
+    ]
+    tables.show_records(console, neighbours)  # none where the query's vector is zero
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value == value else "none"
