@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,8 @@ from calipers.data.texts import load_texts
 from calipers.metrics import geometry, neighbours
 from calipers.models import ModelOptions
 from calipers.reliability import Trust
-from calipers.reliability.records import Method, TrustScores
+from calipers.reliability.answer import TrustAnswer
+from calipers.reliability.records import Method
 from calipers.runs import directions, embedding
 from calipers.runs.vector_cache import VectorCache
 from calipers.tasks import retrieval
@@ -93,30 +93,6 @@ class TrustOptions(Options):
         for name in ("queries", "calibrate", "out_of_domain", "codec", "k", "error", "method"):
             if getattr(self, name) is not None:
                 raise RequestError(f"{parameter(self, name)} is not supported for a trust score that is loaded")
-
-
-@dataclass(frozen=True, eq=False)
-class TrustAnswer:
-    """The trust score, and for each query its scores and its neighbours in the corpus."""
-
-    trust: Trust
-    model_id: str
-    corpus: Dataset
-    queries: tuple[str, ...]
-    scores: TrustScores
-    rows: NDArray[np.int64]  # [q, k], -1 for none
-    cosines: NDArray[np.float64]  # [q, k]
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        decisions = Counter(self.scores.decision.tolist())
-        return f"TrustAnswer({self.model_id}, {len(self.corpus)} documents, {dict(decisions)})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `calipers trust --json` prints."""
-        from calipers.reliability.json import document
-
-        return document(self)
 
 
 def trust(

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import printable
-from calipers.reliability import json
-from calipers.reliability.api import TrustAnswer
+from calipers.reliability.answer import TrustAnswer
 from calipers.rendering import numbers, tables
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def show_answer(console: Console, answer: TrustAnswer, *, fitted: bool) -> None:
         _show_detectors(console, trust.report.get("detectors") or ())
     deciding = {kind for kind, detector in trust.detectors.items() if detector.acts}
     for row in range(len(answer.queries)):
-        _show_query(console, json.query(answer, row), deciding)
+        _show_query(console, answer.query(row), deciding)
     for note in answer.notes:
         tables.warn(console, printable(note))
 
