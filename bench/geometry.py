@@ -28,7 +28,7 @@ from calipers.core import SILENT, read_figures
 from calipers.diagnosis.layers import Space, Texts, geometry, geometry_parts
 from calipers.diagnosis.layers.geometry_parts import GeometryOptions, Part
 from calipers.metrics import geometry as figures_of
-from calipers.metrics import neighbours
+from calipers.metrics import neighbours, search
 from calipers.metrics.geometry import Estimate
 from calipers.models.options import available_cores
 
@@ -81,7 +81,7 @@ def search_share(vectors: np.ndarray, asking: int) -> dict[str, float]:
     rounds = []
     for _ in range(3):
         before = sgemm_rate()
-        seconds, memory, _ = timed(lambda: neighbours.nearest_own(vectors, rows, 10))
+        seconds, memory, _ = timed(lambda: search.nearest_own(vectors, rows, 10))
         rate = (before + sgemm_rate()) / 2
         share = 2 * asking * len(vectors) * vectors.shape[1] / seconds / 1e9 / rate
         show("neighbour search", seconds, memory, f"{asking} ask, {share:.0%} of sgemm ({rate:.0f} GFLOP/s)")
@@ -96,7 +96,7 @@ def others(vectors: np.ndarray, asking: int = 1000, pairs: int = 4000) -> dict[s
     rows = np.sort(figures_of.sample(len(vectors), asking, seed=0))
     whole = np.array(vectors[: min(len(vectors), 100_000)])  # scikit-learn wants its data in memory
     queries = vectors[rows]
-    ours, _, mine = timed(lambda: neighbours.nearest(queries, whole, 10))
+    ours, _, mine = timed(lambda: search.nearest(queries, whole, 10))
     index = NearestNeighbors(n_neighbors=10, algorithm="brute").fit(whole)
     theirs, memory, (distances, _) = timed(lambda: index.kneighbors(queries))
     assert np.allclose(distances[:, 1:], mine[0][:, 1:], atol=1e-3), "scikit-learn finds other distances"

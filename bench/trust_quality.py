@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from calipers import models
 from calipers.core import Dataset
 from calipers.data import beir, odd_queries
-from calipers.metrics import assessment, calibration, codecs, neighbours
+from calipers.metrics import assessment, calibration, codecs, search
 from calipers.metrics import trust as metrics
-from calipers.metrics.assessment import Assessment, Detection, Measured
-from calipers.metrics.trust import Parts
+from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate
+from calipers.metrics.trust import TrustParts
 from calipers.models import ModelOptions
 
 ODD = 200
@@ -71,7 +71,7 @@ def report(
     corpus = rows.tables["corpus"]
     vectors = embed(f"{place}_corpus", corpus.columns["text"])
     queries = embed(f"{place}_queries", rows.columns["query"])
-    nearest = neighbours.nearest(queries, vectors, asked.k)[1]
+    nearest = search.nearest(queries, vectors, asked.k)[1]
     labels = metrics.success(nearest, rows.columns["qrels"], corpus.ids)
     codec = codecs.fit(asked.codec, vectors)
     parts = metrics.parts_in(queries, vectors, nearest, codec)
@@ -102,8 +102,8 @@ def qualities(found: Assessment) -> Iterator[str]:
         yield f"{sentence}  "
 
 
-def weights(parts: Parts, labels: NDArray[np.float64]) -> str:
-    rows = np.flatnonzero(parts.known & np.isfinite(labels))
+def weights(parts: TrustParts, labels: NDArray[np.float64]) -> str:
+    rows = np.flatnonzero(parts.complete & np.isfinite(labels))
     fitted = calibration.fit_logistic(parts.features[rows], labels[rows])
     each = (
         f"{name.replace('_', ' ')} {weight:+.2f}" for name, weight in zip(metrics.FEATURES, fitted.weights, strict=True)
@@ -128,7 +128,7 @@ def detections(
     data: dict[str, Dataset],
     embed: Embedder,
     vectors: NDArray[np.float32],
-    real: Parts,
+    real: TrustParts,
     codec: codecs.Codec,
     k: int,
 ) -> Iterator[str]:
@@ -146,7 +146,7 @@ def detections(
         other = kind.rpartition(": ")[2]
         key = f"{other}_queries" if other in data else kind if kind == "gibberish" else f"{place}_{kind.split()[0]}"
         asking = embed(key, some)
-        parts = metrics.parts_in(asking, vectors, neighbours.nearest(asking, vectors, k)[1], codec)
+        parts = metrics.parts_in(asking, vectors, search.nearest(asking, vectors, k)[1], codec)
         yield row(assessment.detect(kind, parts, real))
 
 
@@ -171,7 +171,7 @@ def stabilities(
         yield f"| {name} | {codec.bits:g} | {g.mean():.5f} | {g.min():.5f} | {both[0]:.3f} | {both[1]:.3f} |"
 
 
-def told(found: Measured) -> str:
+def told(found: IntervalEstimate) -> str:
     ends = f" ({found.interval[0]:.3f} to {found.interval[1]:.3f})" if found.interval else ""
     return f"{found.value:.3f}{ends}"
 

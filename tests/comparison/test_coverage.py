@@ -15,8 +15,7 @@ from calipers.comparison.records import Comparison
 from calipers.core import Metric, Outcomes, Thresholds
 from calipers.metrics import classification, ranking
 from calipers.metrics.correlation import spearman_statistic
-from calipers.metrics.likelihood import perplexity_statistic
-from calipers.metrics.means import mean_statistic
+from calipers.metrics.means import mean_statistic, perplexity_statistic
 from tests.comparison.test_verdict import result
 
 EXPERIMENTS, EXAMPLES, RESAMPLES = 1000, 250, 1000

@@ -28,7 +28,7 @@ from calipers.diagnosis import layers
 from calipers.diagnosis.layers import Space, Texts
 from calipers.diagnosis.layers.certainty import CertaintyOptions
 from calipers.metrics import assessment
-from calipers.metrics.trust import Parts
+from calipers.metrics.trust import TrustParts
 from calipers.models import ModelOptions
 
 RNG = np.random.default_rng(2)
@@ -156,9 +156,9 @@ def test_a_real_model_tells_odd_queries_from_real_ones(
 # --- R_q against the top cosine --------------------------------------------------------------------------------
 
 
-def made(reliability: np.ndarray, top: np.ndarray) -> Parts:
+def made(reliability: np.ndarray, top: np.ndarray) -> TrustParts:
     noise = np.random.default_rng(5).random(len(top))
-    return Parts(stability=noise, coherence=noise[::-1], reliability=reliability, top_score=top, margin=noise)
+    return TrustParts(stability=noise, coherence=noise[::-1], reliability=reliability, top_score=top, margin=noise)
 
 
 @pytest.mark.parametrize(

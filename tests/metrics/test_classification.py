@@ -50,6 +50,11 @@ def theirs() -> Any:
 # Scores against 0/1 labels
 
 
+def mcc_at(scores: Any, labels: Any, threshold: float) -> float:
+    """At a threshold that was chosen beforehand; NaN without one."""
+    return math.nan if math.isnan(threshold) else c.mcc(np.asarray(scores) >= threshold, labels)
+
+
 def test_best_cuts_by_hand() -> None:
     # Down the scores, tp / taken: 1/1, then the tie of two 1/3, then 2/4 and 2/5. Correct of five: 3 above all scores,
     # then 4, 2, 3, 2. F1: 2/3, 2/5, 4/6, 4/7, and the first of the two equal ones is taken.
@@ -58,7 +63,7 @@ def test_best_cuts_by_hand() -> None:
     assert c.best_f1(scores, labels) == (pytest.approx(2 / 3), 8.0, 1.0, 0.5)
     assert c.average_precision(scores, labels) == pytest.approx(1 / 2 * 1 + 1 / 2 * 2 / 4)
     # At 4: tp 2, fp 2, fn 0, tn 1: (2 · 1 - 2 · 0) / sqrt(4 · 2 · 3 · 1)
-    assert c.mcc_at(scores, labels, 4) == pytest.approx(2 / math.sqrt(24))
+    assert mcc_at(scores, labels, 4) == pytest.approx(2 / math.sqrt(24))
 
 
 @given(rows_01.filter(bool), st.sampled_from([np.float64, np.float32]))
@@ -94,15 +99,11 @@ def test_the_threshold_gives_the_figures_that_come_with_it(rows: Pairs) -> None:
     if labels.any():
         close(found.f1, sk.f1_score(labels, scores >= found.threshold))
         wanted = quiet(sk.matthews_corrcoef, labels, scores >= found.threshold)
-        close(c.mcc_at(scores, labels, found.threshold), wanted)
+        close(mcc_at(scores, labels, found.threshold), wanted)
 
 
 def at_best_f1(scores: np.ndarray, labels: np.ndarray) -> float:
-    return c.mcc_at(scores, labels, c.best_f1(scores, labels).threshold)
-
-
-def at_best_accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    return c.mcc_at(scores, labels, c.best_accuracy(scores, labels).threshold)
+    return mcc_at(scores, labels, c.best_f1(scores, labels).threshold)
 
 
 BINARY: list[tuple[Any, Callable[[np.ndarray, np.ndarray], float]]] = [
@@ -111,9 +112,8 @@ BINARY: list[tuple[Any, Callable[[np.ndarray, np.ndarray], float]]] = [
     (c.precision_at_best_f1_statistic, lambda s, y: c.best_f1(s, y).precision),
     (c.recall_at_best_f1_statistic, lambda s, y: c.best_f1(s, y).recall),
     (c.mcc_at_best_f1_statistic, at_best_f1),
-    (c.mcc_at_best_accuracy_statistic, at_best_accuracy),
     (c.average_precision_statistic, c.average_precision),
-    (lambda s, y: c.mcc_at_statistic(s, y, 0.1), lambda s, y: c.mcc_at(s, y, 0.1)),
+    (lambda s, y: c.mcc_statistic(s >= 0.1, y), lambda s, y: mcc_at(s, y, 0.1)),
 ]
 CLASSES: list[tuple[Any, Callable[[np.ndarray, np.ndarray], float]]] = [
     (c.accuracy_statistic, c.accuracy),
@@ -161,9 +161,8 @@ def test_every_edge_has_its_answer(
     close(c.best_f1(scores, labels), f1)
     close(c.average_precision(scores, labels), precision)
     assert c.best_accuracy(scores, labels).threshold == accuracy[1] or not scores
-    # One class among the labels leaves nothing to correlate with; without a threshold there is nothing to say.
-    assert c.mcc_at(scores, labels, 1.5) == 0 or not scores
-    assert math.isnan(c.mcc_at(scores, labels, math.nan))
+    # One class among the labels leaves nothing to correlate with.
+    assert mcc_at(scores, labels, 1.5) == 0 or not scores
 
 
 def test_the_order_of_tied_rows_changes_nothing() -> None:

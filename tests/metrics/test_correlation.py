@@ -15,10 +15,10 @@ from scipy import stats
 
 from calipers.metrics.bootstrap import distribution, draw, percentile_interval
 from calipers.metrics.correlation import (
-    _running_sum,
     kendall_statistic,
     pearson,
     pearson_statistic,
+    running_sum,
     spearman,
     spearman_statistic,
 )
@@ -79,7 +79,7 @@ def test_any_rising_scale_of_gold_gives_the_same_spearman() -> None:
 @given(st.integers(1, 100), st.integers(1, 4))
 def test_the_running_sum_is_cumsum(rows: int, columns: int) -> None:
     values = np.random.default_rng(rows).integers(0, 9, size=(rows, columns)).astype(float)
-    np.testing.assert_array_equal(_running_sum(values), np.cumsum(values, axis=0))
+    np.testing.assert_array_equal(running_sum(values), np.cumsum(values, axis=0))
 
 
 def test_every_resample_draws_as_many_examples_as_there_are() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.metrics import lexical
-from calipers.metrics.correlation import spearman
+from calipers.metrics.bootstrap import grouped
+from calipers.metrics.correlation import partial_spearman, partial_spearman_statistic, spearman
 from calipers.metrics.lexical import bigrams, containment, jaccard
-from calipers.metrics.partial import grouped, partial_spearman, partial_spearman_statistic
 
 
 def plain_set(text: str) -> set[str]:
@@ -121,7 +121,7 @@ class TestPartial:
         x, y, g = rng.normal(size=(3, 60))
         group = np.sort(rng.integers(0, 7, 60))
         counts = rng.integers(1, 4, size=(7, 5))
-        monkeypatch.setattr("calipers.metrics.partial._CELLS", 100)
+        monkeypatch.setattr("calipers.metrics.bootstrap._CHUNK_CELLS", 100)
         found = grouped(partial_spearman_statistic(x, y, g), group)(counts)
         for column, value in enumerate(found):
             rows = np.repeat(np.arange(60), counts[group, column])

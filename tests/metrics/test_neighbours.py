@@ -1,16 +1,13 @@
-"""Exact neighbours, intrinsic dimension and hubness against brute force, scikit-dimension and scipy."""
+"""Copies, intrinsic dimension and hubness against brute force, scikit-dimension and scipy."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist, squareform
 
-from calipers.metrics import geometry, hubness, neighbours
+from calipers.metrics import geometry, neighbours, search
 
 N = 500
 
@@ -19,12 +16,6 @@ N = 500
 def cloud() -> NDArray[np.float32]:
     rng = np.random.default_rng(0)
     return (rng.standard_normal((N, 48)) + 0.3).astype(np.float32)
-
-
-def all_distances(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    table = squareform(pdist(geometry.unit(vectors).astype(np.float64)))
-    np.fill_diagonal(table, np.inf)
-    return table
 
 
 def everyone(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -36,36 +27,6 @@ def plane(n: int, d: int, seed: int = 0) -> NDArray[np.float32]:
     rng = np.random.default_rng(seed)
     axes = np.linalg.qr(rng.standard_normal((384, d + 1)))[0].T
     return ((rng.random((n, d)) - 0.5) @ axes[:d] + axes[d]).astype(np.float32)
-
-
-@pytest.mark.parametrize("window", [64, 32_768])
-def test_neighbours_are_those_of_brute_force(
-    cloud: NDArray[np.float32], window: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(neighbours, "_WINDOW", window)
-    monkeypatch.setattr(neighbours, "_ASKING", 100)
-    table = all_distances(cloud)
-    order = np.argsort(table, axis=1)[:, :10]
-    distances, found = neighbours.nearest_own(cloud, np.arange(N), 10)
-    np.testing.assert_array_equal(found, order)
-    np.testing.assert_allclose(distances, np.take_along_axis(table, order, axis=1), atol=1e-12)
-
-
-def test_neighbours_come_from_a_mapped_file_and_from_those_allowed(cloud: NDArray[np.float32], tmp_path: Path) -> None:
-    np.save(tmp_path / "v.npy", cloud)
-    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
-    allowed = np.arange(N) % 3 == 0
-    found = neighbours.nearest(mapped[:20], mapped, 5, own=np.arange(20), allowed=allowed)[1]
-    table = all_distances(cloud)[:20]
-    table[:, ~allowed] = np.inf
-    np.testing.assert_array_equal(found, np.argsort(table, axis=1)[:, :5])
-
-
-def test_missing_neighbours_are_said_to_be_missing() -> None:
-    distances, found = neighbours.nearest_own(np.eye(3), np.arange(3), 5)
-    assert (found[:, 2:] == -1).all()
-    assert np.isinf(distances[:, 2:]).all()
-    assert neighbours.nearest(np.eye(3)[:0], np.eye(3), 2)[1].shape == (0, 2)
 
 
 def test_equal_rows_are_copies_and_nearly_equal_ones_are_not(cloud: NDArray[np.float32]) -> None:
@@ -149,35 +110,35 @@ def test_the_scale_curve_of_a_plane_is_flat() -> None:
 
 def test_hubness_is_that_of_scipy_and_of_the_definition(cloud: NDArray[np.float32]) -> None:
     queries = np.random.default_rng(1).standard_normal((80, 48))
-    found = neighbours.nearest(queries, cloud, 10)[1]
-    counts = hubness.retrieval_counts(found, N)
+    found = search.nearest(queries, cloud, 10)[1]
+    counts = neighbours.retrieval_counts(found, N)
     assert counts.sum() == 800
-    assert hubness.skewness(counts) == pytest.approx(scipy.stats.skew(counts), abs=1e-12)
-    assert hubness.gini(counts) == pytest.approx(np.abs(counts[:, None] - counts).sum() / (2 * N * counts.sum()))
-    assert hubness.never_retrieved(counts) == (counts == 0).sum() / N
+    assert neighbours.skewness(counts) == pytest.approx(scipy.stats.skew(counts), abs=1e-12)
+    assert neighbours.gini(counts) == pytest.approx(np.abs(counts[:, None] - counts).sum() / (2 * N * counts.sum()))
+    assert neighbours.never_retrieved(counts) == (counts == 0).sum() / N
 
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_influence_of_a_query_is_what_is_lost_without_it(cloud: NDArray[np.float32], missing: bool) -> None:
     queries = np.random.default_rng(1).standard_normal((40, 48))
-    found = neighbours.nearest(queries, cloud, 6)[1]
+    found = search.nearest(queries, cloud, 6)[1]
     if missing:
         found[3, 2:] = -1
-    figures = (hubness.skewness, hubness.gini, hubness.never_retrieved)
-    for estimate, figure in zip(hubness.hubness(found, N), figures, strict=True):
-        without = np.array([figure(hubness.retrieval_counts(np.delete(found, q, axis=0), N)) for q in range(40)])
+    figures = (neighbours.skewness, neighbours.gini, neighbours.never_retrieved)
+    for estimate, figure in zip(neighbours.hubness(found, N), figures, strict=True):
+        without = np.array([figure(neighbours.retrieval_counts(np.delete(found, q, axis=0), N)) for q in range(40)])
         np.testing.assert_allclose(estimate.influence, 39 * (without.mean() - without), atol=1e-9)
-        assert estimate.value == figure(hubness.retrieval_counts(found, N))
+        assert estimate.value == figure(neighbours.retrieval_counts(found, N))
 
 
 def test_equal_counts_have_no_skewness_and_none_no_gini() -> None:
-    assert np.isnan(hubness.skewness(np.ones(5)))
-    assert hubness.gini(np.ones(5)) == 0
-    assert np.isnan(hubness.gini(np.zeros(5)))
+    assert np.isnan(neighbours.skewness(np.ones(5)))
+    assert neighbours.gini(np.ones(5)) == 0
+    assert np.isnan(neighbours.gini(np.zeros(5)))
 
 
 def test_a_random_search_has_the_skewness_of_chance() -> None:
     rng = np.random.default_rng(0)
     found = np.array([rng.choice(2000, 10, replace=False) for _ in range(400)])
-    counts = hubness.retrieval_counts(found, 2000)
-    assert hubness.skewness(counts) == pytest.approx(hubness.chance_skewness(400, 10, 2000), abs=0.15)
+    counts = neighbours.retrieval_counts(found, 2000)
+    assert neighbours.skewness(counts) == pytest.approx(neighbours.chance_skewness(400, 10, 2000), abs=0.15)

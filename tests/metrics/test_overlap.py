@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from calipers.metrics import indexes, neighbours, overlap
+from calipers.metrics import indexes, overlap, search
 
 NAN = np.nan
 
@@ -86,7 +86,7 @@ def test_an_accessory_above_every_product() -> None:
 def test_stored_vectors_find_about_the_same(codec: str) -> None:
     rng = np.random.default_rng(0)
     vectors, queries = rng.normal(size=(600, 32)), rng.normal(size=(40, 32))
-    exact = neighbours.nearest(queries, vectors, 10)[1]
+    exact = search.nearest(queries, vectors, 10)[1]
     found = overlap.jaccard(exact, indexes.nearest_stored(queries, vectors, 10, codec=codec)).mean()
     assert found > {"fp16": 0.99, "int8": 0.85, "binary": 0.15, "pq": 0.25}[codec]
 
@@ -97,7 +97,7 @@ def test_an_index_finds_most_and_the_same_every_time(index: str) -> None:
     centres = rng.normal(size=(20, 16))
     vectors = centres[rng.integers(0, 20, 2000)] + 0.2 * rng.normal(size=(2000, 16))
     queries = vectors[:50] + 0.05 * rng.normal(size=(50, 16))
-    exact = neighbours.nearest(queries, vectors, 10)[1]
+    exact = search.nearest(queries, vectors, 10)[1]
     found = indexes.nearest_indexed(queries, vectors, 10, index=index)
     assert overlap.jaccard(exact, found).mean() > 0.9
     assert np.array_equal(found, indexes.nearest_indexed(queries, vectors, 10, index=index))

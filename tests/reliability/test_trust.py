@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 import calipers
 from calipers.core import CalipersError, DataError, InvalidOutput, RequestError
-from calipers.metrics import assessment, neighbours
+from calipers.metrics import assessment, search
 from calipers.metrics import trust as metrics
 from calipers.reliability import METHODS, Trust
 
@@ -40,7 +40,7 @@ def trust() -> Trust:
 
 
 def neighbours_of(queries: np.ndarray, k: int = 10) -> np.ndarray:
-    return CORPUS[neighbours.nearest(queries, CORPUS, k)[1]]
+    return CORPUS[search.nearest(queries, CORPUS, k)[1]]
 
 
 def test_a_calibrated_score_is_a_probability_that_tells_near_from_far(trust: Trust) -> None:
@@ -71,7 +71,7 @@ def test_an_error_rate_that_cannot_be_reached_answers_nothing() -> None:
 
 def test_judgements_are_the_same_as_the_labels_that_they_give(trust: Trust) -> None:
     ids = [f"d{i}" for i in range(len(CORPUS))]
-    rows = neighbours.nearest(QUERIES, CORPUS, 10)[1]
+    rows = search.nearest(QUERIES, CORPUS, 10)[1]
     qrels = [{ids[row[-1]]: 1.0} if right else {"gone": 1.0} for row, right in zip(rows, LABELS, strict=True)]
     found = Trust.fit(CORPUS, query_vectors=QUERIES, qrels=qrels, corpus_ids=ids)
     assert found.thresholds == fitted().thresholds
@@ -104,7 +104,7 @@ def test_without_queries_documents_ask_for_others_than_themselves() -> None:
     trust = Trust.fit(CORPUS)
     assert "600 documents used as queries" in trust.thresholds.why
     own = np.arange(600)
-    rows = neighbours.nearest(CORPUS, CORPUS, 10, own=own)[1]
+    rows = search.nearest(CORPUS, CORPUS, 10, own=own)[1]
     expected = np.quantile(metrics.parts_in(CORPUS, CORPUS, rows, trust.codec).reliability, 0.25)
     assert trust.thresholds.answer == pytest.approx(expected)
 

@@ -236,11 +236,11 @@ def test_the_area_is_lower_for_a_better_order() -> None:
 
 def test_the_interval_of_an_ece_holds_its_value() -> None:
     from calipers.metrics import assessment
-    from calipers.metrics.trust import Parts
+    from calipers.metrics.trust import TrustParts
 
     rng = np.random.default_rng(0)
     x = rng.random((5, 100))
-    found = assessment.assess(Parts(*x), (rng.random(100) < x[0]).astype(float), resamples=300)
+    found = assessment.assess(TrustParts(*x), (rng.random(100) < x[0]).astype(float), resamples=300)
     for quality in found.qualities:
         low, high = quality.ece.interval or (9, 9)
         assert 0 <= low <= quality.ece.value <= high

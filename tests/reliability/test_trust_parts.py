@@ -87,7 +87,7 @@ def test_fewer_neighbours_than_k(there: int) -> None:
     known = np.zeros((1, 10), bool)
     known[0, :there] = True
     neighbours = np.where(known[:, :, None], CORPUS[ROWS[:1]], np.nan)  # what is not there may hold anything
-    found = parts(QUERIES[:1], neighbours, CODEC, known=known)
+    found = parts(QUERIES[:1], neighbours, CODEC, present=known)
     if there > 1:
         expected = loop(QUERIES[0], CORPUS[ROWS[0, :there]])
         got = [found.stability[0], found.coherence[0], found.reliability[0], found.top_score[0], found.margin[0]]
@@ -95,7 +95,7 @@ def test_fewer_neighbours_than_k(there: int) -> None:
     else:
         assert np.isnan([found.coherence[0], found.reliability[0], found.margin[0]]).all()
         assert np.isnan(found.top_score[0]) == (there == 0)
-        assert not found.known[0]
+        assert not found.complete[0]
 
 
 def test_missing_rows_are_minus_one() -> None:

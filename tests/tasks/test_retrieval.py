@@ -16,7 +16,6 @@ from calipers.data import trec
 from calipers.models import ModelOptions, Source, bm25
 from calipers.tasks import retrieval
 from calipers.tasks.retrieval import GivenRun, RetrievalOptions, TwoStage
-from calipers.tasks.search import exact_search
 
 Named = Callable[[str], Path]
 INFO = ModelInfo("test", "test", None, "cpu", "sha256:0")
@@ -52,31 +51,6 @@ def run(model: Any, dataset: Dataset, **options: Any) -> Outcomes:
 
 
 ROWS = make({"1": "red wine", "2": "tea"}, {"1": {"a": 2, "c": 1, "gone": 1}, "2": {"a": 0}})
-
-
-# --- search ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("window", [37, 400, 999, 5000])
-@pytest.mark.parametrize("k", [1, 10, 150])
-def test_search_equals_a_stable_sort_and_ignores_windows(window: int, k: int) -> None:
-    """Half of the documents are copies of a few others, so ties fall on the cut."""
-    rng = np.random.default_rng(0)
-    documents = rng.normal(size=(999, 12)).astype(np.float32)
-    documents[500:] = documents[rng.integers(0, 20, 499)]
-    queries = rng.normal(size=(30, 12)).astype(np.float32)
-    products = (queries.astype(np.float64)[:, None] * documents.astype(np.float64)[None]).sum(axis=2)
-    wanted = np.argsort(-products, axis=1, kind="stable")[:, :k]
-    scores, found = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
-    np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(scores, np.take_along_axis(products, wanted, axis=1))
-
-
-def test_search_of_little_gives_what_there_is() -> None:
-    found = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)[1]
-    assert found.tolist() == [[0, 1], [0, 1]]
-    assert exact_search(np.ones((2, 3), np.float32), [], 5)[1].shape == (2, 0)
-    assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5)[1].shape == (0, 2)
 
 
 # --- outcomes and metrics --------------------------------------------------------------------------------------

@@ -7,22 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Vectors = NDArray[np.floating[Any]]
+from calipers.metrics.arrays import Floats, Ints, slices
+from calipers.metrics.geometry import unit_like
+
+Embeddings = NDArray[np.floating[Any]]
 
 _CELLS = 1 << 22  # similarities in hand at a time
 
 
-def cosine_drift(a: Vectors, b: Vectors) -> Floats:
+def cosine_drift(a: Embeddings, b: Embeddings) -> Floats:
     """1 − cosine of each text's two vectors, float64[n]; 0 is no drift, 2 the opposite. The widths must be equal.
 
     >>> cosine_drift(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([[0.0, 3.0], [1.0, 0.0]]))
     array([1., 0.])
     """
-    return np.asarray(0.5 * np.square(_unit(a) - _unit(b)).sum(axis=1))
+    return np.asarray(0.5 * np.square(_unit64(a) - _unit64(b)).sum(axis=1))
 
 
-def neighbour_overlap(a: Vectors, b: Vectors, k: int) -> Floats:
+def neighbour_overlap(a: Embeddings, b: Embeddings, k: int) -> Floats:
     """Share of a text's k nearest others, by cosine, that both spaces have, float64[n]; needs more than k + 1 texts.
 
     Memory: the similarities of a block of texts to all.
@@ -30,17 +32,16 @@ def neighbour_overlap(a: Vectors, b: Vectors, k: int) -> Floats:
     n = len(a)
     if n < k + 2:
         raise ValueError(f"expected at least {k + 2} texts for {k} neighbours that could differ, found {n}")
-    a, b = (_unit(v).astype(np.float32) for v in (a, b))
+    a, b = (_unit64(v).astype(np.float32) for v in (a, b))
     shared = np.empty(n)
-    step = max(1, _CELLS // n)
-    for start in range(0, n, step):
-        rows = np.arange(start, min(start + step, n))
+    for part in slices(n, _CELLS // n):
+        rows = np.arange(n)[part]
         near_a, near_b = (_nearest(v, rows, k) for v in (a, b))
         shared[rows] = (near_a[:, :, None] == near_b[:, None, :]).any(axis=2).mean(axis=1)
     return shared
 
 
-def cka(a: Vectors, b: Vectors) -> Floats:
+def cka(a: Embeddings, b: Embeddings) -> Floats:
     """Contributions of each text to the linear CKA of two spaces, float64[n]: their mean is the CKA, 1 where one space
     is a rotation of the other.
 
@@ -49,20 +50,20 @@ def cka(a: Vectors, b: Vectors) -> Floats:
     """
     a, b = (np.asarray(v, np.float64) - np.mean(v, axis=0, dtype=np.float64) for v in (a, b))
     ab, aa, bb = a.T @ b, a.T @ a, b.T @ b
-    cross, own_a, own_b = (np.square(m).sum() for m in (ab, aa, bb))
-    if not (own_a > 0 and own_b > 0):
+    cross, square_a, square_b = (np.square(m).sum() for m in (ab, aa, bb))
+    if not (square_a > 0 and square_b > 0):
         return np.full(len(a), np.nan)
-    value = cross / np.sqrt(own_a * own_b)
+    value = cross / np.sqrt(square_a * square_b)
     if cross == 0:
         return np.zeros(len(a))
     grow_ab, grow_aa, grow_bb = (
         np.einsum("ij,ij->i", left @ m, right) / total
-        for left, m, right, total in ((a, ab, b, cross), (a, aa, a, own_a), (b, bb, b, own_b))
+        for left, m, right, total in ((a, ab, b, cross), (a, aa, a, square_a), (b, bb, b, square_b))
     )
     return np.asarray(value + len(a) * value * (2 * grow_ab - grow_aa - grow_bb))
 
 
-def divergence(baseline: Vectors, candidate: Vectors) -> Floats:
+def divergence(baseline: Embeddings, candidate: Embeddings) -> Floats:
     """KL divergence of candidate from baseline, in nats, of log-probabilities float[n, v]; 0 where they are equal.
 
     >>> divergence(np.log([[0.5, 0.5]]), np.log([[0.5, 0.5]]))
@@ -74,12 +75,11 @@ def divergence(baseline: Vectors, candidate: Vectors) -> Floats:
     return np.asarray(np.maximum(terms.sum(axis=1, dtype=np.float64), 0.0))
 
 
-def _unit(vectors: Vectors) -> Floats:
-    vectors = np.asarray(vectors, np.float64)
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+def _unit64(vectors: Embeddings) -> Floats:
+    return unit_like(np.asarray(vectors, np.float64))
 
 
-def _nearest(vectors: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+def _nearest(vectors: Embeddings, rows: Ints, k: int) -> Ints:
     similarity = vectors[rows] @ vectors.T
     similarity[np.arange(len(rows)), rows] = -np.inf
     return np.argpartition(-similarity, k, axis=1)[:, :k]

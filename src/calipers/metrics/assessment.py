@@ -11,24 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.metrics import bootstrap, calibration, probabilities
+from calipers.metrics.arrays import Floats, Ints, Statistic, once
 from calipers.metrics.calibration import FOLDS
-from calipers.metrics.probabilities import CurvePoint, RiskCoverage, Statistic
-from calipers.metrics.trust import Parts
+from calipers.metrics.probabilities import CurvePoint, RiskCoverage
+from calipers.metrics.trust import TrustParts
 
-Floats = NDArray[np.float64]
 RESAMPLES = 2000
 FALSE_ALARMS = 0.05  # share of real queries that a detector may call odd
 
 
 @dataclass(frozen=True)
-class Measured:
+class IntervalEstimate:
     """A number with its interval; NaN and None where it is not defined."""
 
-    value: float
-    interval: tuple[float, float] | None
+    value: float = np.nan
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class Quality:
 
     name: str
     about: str
-    auroc: Measured
-    brier: Measured
-    ece: Measured
+    auroc: IntervalEstimate
+    brier: IntervalEstimate
+    ece: IntervalEstimate
     honest: float
 
 
@@ -54,8 +53,8 @@ class Assessment:
     count: int
     base_rate: float
     qualities: tuple[Quality, ...]
-    gain: Measured  # AUROC of R_q less that of the top cosine, on the same resamples
-    calibrated_gain: Measured  # the same for the logistic map
+    gain: IntervalEstimate  # AUROC of R_q less that of the top cosine, on the same resamples
+    calibrated_gain: IntervalEstimate  # the same for the logistic map
     probabilities: Mapping[str, Floats]
     curves: Mapping[str, tuple[CurvePoint, ...]]
     risks: Mapping[str, RiskCoverage]
@@ -65,12 +64,12 @@ class Assessment:
     def sentences(self) -> tuple[str, ...]:
         """What R_q, and then the calibrated score, adds to the top cosine on these queries."""
         if self.reason:
-            return (f"Nothing can be said about R_q against the top cosine: {self.reason}.",)
+            return (f"R_q cannot be compared with the top cosine: {self.reason}.",)
         return _against("R_q", self.gain), _against("The calibrated score", self.calibrated_gain)
 
 
 def assess(
-    parts: Parts,
+    parts: TrustParts,
     labels: Floats,
     *,
     folds: int = FOLDS,
@@ -79,20 +78,20 @@ def assess(
     confidence: float = 0.95,
 ) -> Assessment:
     """`labels` float64[q]: 1 where a relevant result is among the K, 0 where not, NaN where nobody judged."""
-    rows = np.flatnonzero(parts.known & np.isfinite(labels))
-    some, right = parts.take(rows), labels[rows]
-    unknown = Measured(np.nan, None)
+    rows = np.flatnonzero(parts.complete & np.isfinite(labels))
+    judged, right = parts.take(rows), labels[rows]
+    unknown = IntervalEstimate()
     base = float(right.mean()) if len(rows) else np.nan
     if reason := calibration.why_not(right, folds):
         return Assessment(len(rows), base, (), unknown, unknown, {}, {}, {}, reason)
     fold = calibration.folds(right, folds, seed=seed)
-    mapped = _mapped(some, right, fold)
-    columns = _columns(some, right, fold, mapped)
+    mapped = _mapped(judged, right, fold)
+    columns = _columns(judged, right, fold, mapped)
     terms = _Terms(resamples, confidence, seed)
     qualities, drawn = _qualities(columns, right, terms)
     spread = {name: np.full(len(parts), np.nan) for name in mapped}
-    for name, found in mapped.items():
-        spread[name][rows] = found
+    for name, values in mapped.items():
+        spread[name][rows] = values
     return Assessment(
         count=len(rows),
         base_rate=base,
@@ -110,12 +109,17 @@ def assess(
 
 @dataclass(frozen=True)
 class _Terms:
+    """How intervals are made."""
+
     resamples: int
     confidence: float
     seed: int
 
+    def estimate(self, value: float, drawn: Floats) -> IntervalEstimate:
+        return IntervalEstimate(value, bootstrap.percentile_interval(drawn, confidence=self.confidence))
 
-def _mapped(parts: Parts, labels: Floats, fold: NDArray[np.int64]) -> dict[str, Floats]:
+
+def _mapped(parts: TrustParts, labels: Floats, fold: Ints) -> dict[str, Floats]:
     return {
         "logistic": calibration.out_of_fold(calibration.fit_logistic, parts.features, labels, fold),
         "isotonic": calibration.out_of_fold(calibration.fit_stacked, parts.features, labels, fold),
@@ -123,10 +127,10 @@ def _mapped(parts: Parts, labels: Floats, fold: NDArray[np.int64]) -> dict[str, 
 
 
 def _columns(
-    parts: Parts, labels: Floats, fold: NDArray[np.int64], mapped: Mapping[str, Floats]
+    parts: TrustParts, labels: Floats, fold: Ints, mapped: Mapping[str, Floats]
 ) -> list[tuple[str, str, Floats, Floats]]:
     """Name, what it is, the score that orders, the same as a probability."""
-    own, top = (
+    reliability, top = (
         calibration.out_of_fold(calibration.fit_isotonic, score, labels, fold)
         for score in (parts.reliability, parts.top_score)
     )
@@ -134,7 +138,7 @@ def _columns(
     return [
         ("reliability", "R_q as it is", parts.reliability, np.clip(parts.reliability, 0, 1)),
         ("top_score", "the top cosine as it is", parts.top_score, np.clip(parts.top_score, 0, 1)),
-        ("reliability_isotonic", "R_q through an isotonic map", own, own),
+        ("reliability_isotonic", "R_q through an isotonic map", reliability, reliability),
         ("top_score_isotonic", "the top cosine through an isotonic map", top, top),
         ("logistic", "all four features through a logistic map", mapped["logistic"], mapped["logistic"]),
         ("isotonic", "the same, then an isotonic map", mapped["isotonic"], mapped["isotonic"]),
@@ -154,18 +158,14 @@ def _qualities(
             probabilities.ece_statistic(p, labels),
         ]
     drawn = bootstrap.distribution(statistics, len(labels), resamples=terms.resamples, seed=terms.seed)
-    once = np.ones((len(labels), 1))
-    values = [float(statistic(once)[0]) for statistic in statistics]
+    values = [once(statistic, len(labels)) for statistic in statistics]
     drawn[2::3] = _shifted(drawn[2::3], np.array(values[2::3]))
-    found = [
-        Measured(value, bootstrap.percentile_interval(row, confidence=terms.confidence))
-        for value, row in zip(values, drawn, strict=True)
-    ]
+    estimates = [terms.estimate(value, row) for value, row in zip(values, drawn, strict=True)]
     qualities = tuple(
-        Quality(
-            name, about, found[3 * i], found[3 * i + 1], found[3 * i + 2], probabilities.honest_ece(p, seed=terms.seed)
+        Quality(name, about, auroc, brier, ece, probabilities.honest_ece(p, seed=terms.seed))
+        for (name, about, _, p), auroc, brier, ece in zip(
+            columns, estimates[::3], estimates[1::3], estimates[2::3], strict=True
         )
-        for i, (name, about, _, p) in enumerate(columns)
     )
     return qualities, {name: drawn[3 * i] for i, (name, *_) in enumerate(columns)}
 
@@ -178,23 +178,19 @@ def _shifted(drawn: Floats, values: Floats) -> Floats:
     return np.asarray(np.maximum(drawn - (drawn.mean(axis=1) - values)[:, None], 0.0))
 
 
-def _gain(qualities: tuple[Quality, ...], drawn: Mapping[str, Floats], name: str, terms: _Terms) -> Measured:
+def _gain(qualities: tuple[Quality, ...], drawn: Mapping[str, Floats], name: str, terms: _Terms) -> IntervalEstimate:
     """How much higher the AUROC of a score is than that of the top cosine."""
     values = {quality.name: quality.auroc.value for quality in qualities}
-    ends = bootstrap.percentile_interval(drawn[name] - drawn["top_score"], confidence=terms.confidence)
-    return Measured(values[name] - values["top_score"], ends)
+    return terms.estimate(values[name] - values["top_score"], drawn[name] - drawn["top_score"])
 
 
-def _against(who: str, gain: Measured) -> str:
+def _against(who: str, gain: IntervalEstimate) -> str:
     if gain.interval is None:
-        return f"{who} cannot be set against the top cosine: too many resamples hold one kind of query only."
+        return f"{who} cannot be compared with the top cosine: too many resamples hold one kind of query only."
     low, high = gain.interval
-    told = f"(AUROC {gain.value:+.3f}, interval {low:+.3f} to {high:+.3f})"
-    if low > 0:
-        return f"{who} is better than the top cosine alone on this data {told}."
-    if high < 0:
-        return f"{who} is worse than the top cosine alone on this data {told}."
-    return f"{who} is no better than the top cosine alone on this data {told}."
+    which = "better" if low > 0 else "worse" if high < 0 else "no better"
+    numbers = f"(AUROC {gain.value:+.3f}, interval {low:+.3f} to {high:+.3f})"
+    return f"{who} is {which} than the top cosine alone on this data {numbers}."
 
 
 # --- odd queries -------------------------------------------------------------------------------------------------
@@ -209,9 +205,9 @@ class Detection:
     kind: str
     count: int
     real: int
-    auroc: Measured
-    by_reliability: Measured
-    by_top_score: Measured
+    auroc: IntervalEstimate
+    by_reliability: IntervalEstimate
+    by_top_score: IntervalEstimate
     threshold: float
     found: float  # share of the odd ones at or above the threshold
     map: calibration.Logistic | None
@@ -220,8 +216,8 @@ class Detection:
 
 def detect(
     kind: str,
-    odd: Parts,
-    real: Parts,
+    odd: TrustParts,
+    real: TrustParts,
     *,
     folds: int = FOLDS,
     seed: int = 42,
@@ -229,9 +225,9 @@ def detect(
     confidence: float = 0.95,
 ) -> Detection:
     """A detector of odd queries. Queries without all parts are left out."""
-    odd, real = odd.take(np.flatnonzero(odd.known)), real.take(np.flatnonzero(real.known))
+    odd, real = odd.take(np.flatnonzero(odd.complete)), real.take(np.flatnonzero(real.complete))
     labels = np.concatenate([np.ones(len(odd)), np.zeros(len(real))])
-    unknown = Measured(np.nan, None)
+    unknown = IntervalEstimate()
     if min(len(odd), len(real)) < folds:
         real_ones = f"{len(real)} real {'query' if len(real) == 1 else 'queries'}"
         reason = f"{len(odd)} {kind} and {real_ones}: {folds} folds need at least {folds} of either kind"
@@ -267,20 +263,19 @@ def false_alarm_threshold(real: Floats, share: float = FALSE_ALARMS) -> float:
     return float(np.nextafter(np.sort(real)[len(real) - 1 - allowed], np.inf))
 
 
-def _auroc(scores: Floats, labels: Floats, terms: _Terms) -> Measured:
+def _auroc(scores: Floats, labels: Floats, terms: _Terms) -> IntervalEstimate:
     statistic = probabilities.auroc_statistic(scores, labels)
     drawn = bootstrap.distribution([statistic], len(labels), resamples=terms.resamples, seed=terms.seed)
-    value = float(statistic(np.ones((len(labels), 1)))[0])
-    return Measured(value, bootstrap.percentile_interval(drawn[0], confidence=terms.confidence))
+    return terms.estimate(once(statistic, len(labels)), drawn[0])
 
 
-def summary(found: Assessment) -> dict[str, Any]:
+def summary(assessment: Assessment) -> dict[str, Any]:
     """Numbers and sentences only, for JSON."""
     return {
-        "queries": found.count,
-        "base_rate": found.base_rate,
-        "reason": found.reason,
-        "sentences": list(found.sentences),
+        "queries": assessment.count,
+        "base_rate": assessment.base_rate,
+        "reason": assessment.reason,
+        "sentences": list(assessment.sentences),
         "scores": [
             {
                 "name": quality.name,
@@ -288,10 +283,10 @@ def summary(found: Assessment) -> dict[str, Any]:
                 **{key: vars(getattr(quality, key)) for key in ("auroc", "brier", "ece")},
                 "honest_ece": quality.honest,
             }
-            for quality in found.qualities
+            for quality in assessment.qualities
         ],
-        "reliability_curve": {name: [vars(point) for point in points] for name, points in found.curves.items()},
-        "risk_coverage": {name: _few(curve) for name, curve in found.risks.items()},
+        "reliability_curve": {name: [vars(point) for point in points] for name, points in assessment.curves.items()},
+        "risk_coverage": {name: _few(curve) for name, curve in assessment.risks.items()},
     }
 
 

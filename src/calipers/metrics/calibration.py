@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from calipers.metrics.arrays import Floats, Ints
 
 FOLDS = 5
 _ITERATIONS = 100
@@ -109,8 +108,8 @@ def fit_logistic(features: Floats, labels: Floats, *, ridge: float = 1.0) -> Log
     scale = np.where(flat, 1.0, scale)
     inputs = np.column_stack([np.where(flat, 0.0, (features - mean) / scale), np.ones(len(labels))])
     penalty = np.append(np.full(features.shape[1], ridge), 0.0)
-    found = _newton(inputs, np.asarray(labels, np.float64), penalty)
-    return Logistic(mean, scale, np.where(flat, 0.0, found[:-1]), float(found[-1]))
+    weights = _newton(inputs, np.asarray(labels, np.float64), penalty)
+    return Logistic(mean, scale, np.where(flat, 0.0, weights[:-1]), float(weights[-1]))
 
 
 def fit_stacked(features: Floats, labels: Floats, *, seed: int = 42) -> Stacked:
@@ -164,13 +163,13 @@ def folds(labels: NDArray[Any], count: int = FOLDS, *, seed: int = 42) -> Ints:
     Folds of different shares would give even a constant score an AUROC below 0.5 over all folds.
     """
     rng = np.random.default_rng(seed)
-    found = np.empty(len(labels), np.int64)
+    fold = np.empty(len(labels), np.int64)
     dealt = 0
     for label in (0, 1):
         rows = rng.permutation(np.flatnonzero(np.asarray(labels) == label))
-        found[rows] = (np.arange(len(rows)) + dealt) % count
+        fold[rows] = (np.arange(len(rows)) + dealt) % count
         dealt += len(rows)
-    return found
+    return fold
 
 
 def why_not(labels: NDArray[Any], count: int = FOLDS) -> str | None:
@@ -187,8 +186,8 @@ def why_not(labels: NDArray[Any], count: int = FOLDS) -> str | None:
 
 def out_of_fold(fit: Callable[[Floats, Floats], Map | Stacked], inputs: Floats, labels: Floats, fold: Ints) -> Floats:
     """The probability of each example by a map that was fitted on the other folds, float64[n]."""
-    found = np.empty(len(labels))
+    probabilities = np.empty(len(labels))
     for number in np.unique(fold):
         held = fold == number
-        found[held] = fit(inputs[~held], labels[~held])(inputs[held])
-    return found
+        probabilities[held] = fit(inputs[~held], labels[~held])(inputs[held])
+    return probabilities

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calipers.metrics.correlation import Counts, Floats, Places, Statistic, _once, _refuse, _running_sum
+from calipers.metrics.arrays import Bools, Counts, Floats, Ints, Statistic, once, refuse_rows
+from calipers.metrics.correlation import running_sum
 
 _FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
 
@@ -49,8 +50,8 @@ def best_accuracy(scores: ArrayLike, labels: ArrayLike) -> BestAccuracy:
     >>> best_accuracy([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0])
     BestAccuracy(accuracy=0.75, threshold=0.75)
     """
-    found, threshold = _plain_cut(_most_accurate, scores, labels)
-    return BestAccuracy(float(_accuracy(found)[0]), threshold)
+    tally, threshold = _plain_cut(_most_accurate, scores, labels)
+    return BestAccuracy(float(_accuracy(tally)[0]), threshold)
 
 
 def best_f1(scores: ArrayLike, labels: ArrayLike) -> BestF1:
@@ -61,18 +62,14 @@ def best_f1(scores: ArrayLike, labels: ArrayLike) -> BestF1:
     >>> best_f1([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0])
     BestF1(f1=0.8, threshold=0.35, precision=0.6666666666666666, recall=1.0)
     """
-    found, threshold = _plain_cut(_highest_f1, scores, labels)
-    f1, precision, recall = (float(value(found)[0, 0]) for value in (_f1, _precision, _recall))
+    tally, threshold = _plain_cut(_highest_f1, scores, labels)
+    f1, precision, recall = (float(value(tally)[0, 0]) for value in (_f1, _precision, _recall))
     return BestF1(f1, threshold if f1 > 0 else np.nan, precision, recall)
 
 
 def best_accuracy_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
     """Memory, here and in every statistic of a best cut: half a dozen arrays of the shape of `counts`, in float64."""
     return _statistic_at(_most_accurate, _accuracy, scores, labels)
-
-
-def mcc_at_best_accuracy_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_at(_most_accurate, _mcc, scores, labels)
 
 
 def best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
@@ -92,23 +89,6 @@ def mcc_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
     return _statistic_at(_highest_f1, lambda t: np.where(t.positives[0] > 0, _mcc(t), np.nan), scores, labels)
 
 
-def mcc_at(scores: ArrayLike, labels: ArrayLike, threshold: float) -> float:
-    """Matthews correlation where a score at or above `threshold` is called positive; NaN of no rows or no threshold.
-
-    >>> mcc_at([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0], 0.55)
-    0.0
-    """
-    return _once(mcc_at_statistic(scores, labels, threshold), np.size(labels))
-
-
-def mcc_at_statistic(scores: ArrayLike, labels: ArrayLike, threshold: float) -> Statistic:
-    """The threshold stays as it is in every resample: one that was chosen beforehand, on other data."""
-    values, positive = _scores_and_labels(scores, labels)
-    if np.isnan(threshold):  # as best_f1 has it without positives
-        return lambda counts: np.full(counts.shape[1], np.nan)
-    return mcc_statistic(values >= threshold, positive)
-
-
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
     """Σ (gain in recall) · precision, down the scores; whole groups of equal scores count as one step.
 
@@ -117,7 +97,7 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
     >>> round(average_precision([0.9, 0.6, 0.5, 0.2], [1, 0, 1, 0]), 6)
     0.833333
     """
-    return _once(average_precision_statistic(scores, labels), np.size(labels))
+    return once(average_precision_statistic(scores, labels), np.size(labels))
 
 
 def average_precision_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
@@ -138,7 +118,7 @@ def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
     >>> accuracy([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]], [0, 1])
     0.5
     """
-    return _once(accuracy_statistic(predictions, labels), np.size(labels))
+    return once(accuracy_statistic(predictions, labels), np.size(labels))
 
 
 def f1_macro(predictions: ArrayLike, labels: ArrayLike) -> float:
@@ -147,7 +127,7 @@ def f1_macro(predictions: ArrayLike, labels: ArrayLike) -> float:
     >>> f1_macro([0, 2, 2], [0, 1, 2])  # 1, 0 and 2/3
     0.5555555555555555
     """
-    return _once(f1_macro_statistic(predictions, labels), np.size(labels))
+    return once(f1_macro_statistic(predictions, labels), np.size(labels))
 
 
 def f1_weighted(predictions: ArrayLike, labels: ArrayLike) -> float:
@@ -156,7 +136,7 @@ def f1_weighted(predictions: ArrayLike, labels: ArrayLike) -> float:
     >>> f1_weighted([0, 0, 0, 1], [0, 0, 0, 2])
     0.75
     """
-    return _once(f1_weighted_statistic(predictions, labels), np.size(labels))
+    return once(f1_weighted_statistic(predictions, labels), np.size(labels))
 
 
 def mcc(predictions: ArrayLike, labels: ArrayLike) -> float:
@@ -165,7 +145,7 @@ def mcc(predictions: ArrayLike, labels: ArrayLike) -> float:
     >>> mcc([0, 1, 2, 2], [0, 1, 2, 2])
     1.0
     """
-    return _once(mcc_statistic(predictions, labels), np.size(labels))
+    return once(mcc_statistic(predictions, labels), np.size(labels))
 
 
 def accuracy_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
@@ -204,20 +184,20 @@ def permutation_gain(predictions: ArrayLike, labels: ArrayLike, classes: int) ->
     """
     predicted, actual = _two_columns(predictions, labels)
     outside = (np.minimum(predicted, actual) < 0) | (np.maximum(predicted, actual) >= classes)
-    _refuse(outside, f"a prediction or a label is outside 0 … {classes - 1}")
+    refuse_rows(outside, f"a prediction or a label is outside 0 … {classes - 1}")
     cells = np.bincount(predicted * classes + actual, minlength=classes**2).reshape(classes, classes)
     best = _best_of_all(cells) if classes <= _FEW_CLASSES else _best_by_swaps(cells)
     right = cells[np.arange(classes), best].sum()
     return Relabelling(tuple(best.tolist()), float(right / len(actual)) if len(actual) else np.nan)
 
 
-def _best_of_all(cells: Places) -> Places:
+def _best_of_all(cells: Ints) -> Ints:
     """The given order is the first of the permutations, and argmax takes the first of equals."""
     orders = np.array(list(permutations(range(len(cells)))))
     return np.asarray(orders[cells[np.arange(len(cells)), orders].sum(axis=1).argmax()])
 
 
-def _best_by_swaps(cells: Places) -> Places:
+def _best_by_swaps(cells: Ints) -> Ints:
     """O(classes²) a swap, and each gains a row at least."""
     order = np.arange(len(cells))
     while True:
@@ -253,21 +233,21 @@ Search = Callable[[_Tally], NDArray[np.intp]]  # which cut to take in each resam
 
 
 class _Cuts(NamedTuple):
-    """Places to cut, cut 0 being above all scores. Only those below a group with a positive are kept: to go down by
+    """Ints to cut, cut 0 being above all scores. Only those below a group with a positive are kept: to go down by
     negatives alone makes accuracy and F1 worse, and adds nothing to average precision."""
 
     scores: NDArray[np.floating[Any]]  # from high to low
-    order: Places  # rows by score, from high to low
-    positives: Places  # those of them that are positive
-    ends: Places  # the last place of each group with a positive
-    reached: Places  # positives above each cut
+    order: Ints  # rows by score, from high to low
+    positives: Ints  # those of them that are positive
+    ends: Ints  # the last place of each group with a positive
+    reached: Ints  # positives above each cut
 
     def tally(self, counts: Counts) -> _Tally:
         weights = counts.astype(np.float64)
         hits = np.zeros((len(self.positives) + 1, weights.shape[1]))
-        hits[1:] = _running_sum(weights[self.positives])
+        hits[1:] = running_sum(weights[self.positives])
         taken = np.zeros((len(self.reached), weights.shape[1]))
-        taken[1:] = _running_sum(weights[self.order])[self.ends]
+        taken[1:] = running_sum(weights[self.order])[self.ends]
         return _Tally(hits[self.reached], taken, hits[-1], weights.sum(axis=0))
 
     def threshold(self, cut: int) -> float:
@@ -288,8 +268,8 @@ def _cuts(scores: ArrayLike, labels: ArrayLike) -> _Cuts:
     values, positive = values[order], positive[order]
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)[: len(values)])
     reached = np.append(0, np.cumsum(positive)[ends])
-    found = np.diff(reached) > 0
-    return _Cuts(values, order, order[positive], ends[found], np.append(0, reached[1:][found]))
+    has_positive = np.diff(reached) > 0
+    return _Cuts(values, order, order[positive], ends[has_positive], np.append(0, reached[1:][has_positive]))
 
 
 def _most_accurate(tally: _Tally) -> NDArray[np.intp]:
@@ -353,14 +333,14 @@ def _statistic_of_classes(value: Value, predictions: ArrayLike, labels: ArrayLik
     by_label, by_prediction, by_hit = (_sum_by(c, len(classes)) for c in (label, prediction, label[right]))
 
     def statistic(counts: Counts) -> Floats:
-        found = by_cell(counts)
-        actual = by_label(found)
-        return value(_Tally(by_hit(found[right]), by_prediction(found), actual, actual.sum(axis=0)))
+        cells = by_cell(counts)
+        actual = by_label(cells)
+        return value(_Tally(by_hit(cells[right]), by_prediction(cells), actual, actual.sum(axis=0)))
 
     return statistic
 
 
-def _sum_by(codes: Places, groups: int) -> Callable[[NDArray[Any]], Floats]:
+def _sum_by(codes: Ints, groups: int) -> Callable[[NDArray[Any]], Floats]:
     """Rows [n, r] to their sums by code, [groups, r]; a group without rows is 0."""
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
@@ -373,27 +353,29 @@ def _sum_by(codes: Places, groups: int) -> Callable[[NDArray[Any]], Floats]:
     return sums
 
 
-def _scores_and_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floating[Any]], NDArray[np.bool_]]:
+def _scores_and_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floating[Any]], Bools]:
     """Scores keep their own type of float: a midpoint and the next number above depend on it."""
     values, gold = np.asarray(scores), np.asarray(labels)
     if values.ndim != 1 or values.shape != gold.shape:
         raise ValueError(f"expected one score and one label a row, found shapes {values.shape} and {gold.shape}")
     values = values if np.issubdtype(values.dtype, np.floating) else values.astype(np.float64)
-    _refuse(~np.isfinite(values), "scores are not finite")
-    _refuse((gold != 0) & (gold != 1), "labels are neither 0 nor 1")
+    refuse_rows(~np.isfinite(values), "scores are not finite")
+    refuse_rows((gold != 0) & (gold != 1), "labels are neither 0 nor 1")
     return values, np.asarray(gold == 1)
 
 
-def _two_columns(predictions: ArrayLike, labels: ArrayLike) -> tuple[Places, Places]:
+def _two_columns(predictions: ArrayLike, labels: ArrayLike) -> tuple[Ints, Ints]:
     """Both as class numbers, int64[n]."""
-    given, gold = np.asarray(predictions), np.asarray(labels)
-    if given.ndim not in (1, 2) or gold.ndim != 1 or len(given) != len(gold):
-        raise ValueError(f"expected a class or logits, and a label a row; found shapes {given.shape} and {gold.shape}")
-    if given.ndim == 2 and given.shape[1] < 2:
-        raise ValueError(f"expected logits of two or more classes, found shape {given.shape}")
-    if given.ndim == 2:
-        _refuse(np.isnan(given).any(axis=1), "logits are NaN")
-        given = given.argmax(axis=1)
-    for name, column in (("predictions", given), ("labels", gold)):
-        _refuse(~(np.isfinite(column) & (column == np.floor(column))), f"{name} are no whole numbers")
-    return given.astype(np.int64), gold.astype(np.int64)
+    predicted, gold = np.asarray(predictions), np.asarray(labels)
+    if predicted.ndim not in (1, 2) or gold.ndim != 1 or len(predicted) != len(gold):
+        raise ValueError(
+            f"expected a class or logits, and a label a row; found shapes {predicted.shape} and {gold.shape}"
+        )
+    if predicted.ndim == 2 and predicted.shape[1] < 2:
+        raise ValueError(f"expected logits of two or more classes, found shape {predicted.shape}")
+    if predicted.ndim == 2:
+        refuse_rows(np.isnan(predicted).any(axis=1), "logits are NaN")
+        predicted = predicted.argmax(axis=1)
+    for name, column in (("predictions", predicted), ("labels", gold)):
+        refuse_rows(~(np.isfinite(column) & (column == np.floor(column))), f"{name} are no whole numbers")
+    return predicted.astype(np.int64), gold.astype(np.int64)

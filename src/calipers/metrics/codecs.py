@@ -1,9 +1,9 @@
 """Codecs: how an index stores vectors in fewer bits, and how much of a vector's direction is left after it.
 
-Vectors are float[n, d] and are scaled to length 1 first, as an index for cosines has them. What a codec knows was found
-on the vectors of a corpus (at most 20,000 of them, a seeded sample):
+Vectors are float[n, d] and are scaled to length 1 first, as an index for cosines has them. A codec is fitted on the
+vectors of a corpus (at most 20,000 of them, a seeded sample):
 
-- fp16: half precision; nothing to find.
+- fp16: half precision; nothing is fitted.
 - int8: each dimension has 256 even levels between the 0.1 and the 99.9 percentile of the corpus; beyond is clipped.
 - int4: 16 levels between the 1 and the 99 percentile; two dimensions share a byte.
 - binary: the sign of each dimension, eight to a byte; it decodes to the mean of the corpus on that side of 0.
@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Vectors = NDArray[np.float32]
+from calipers.metrics.arrays import Floats, Vectors, slices
+from calipers.metrics.geometry import unit_or_zero
+
 Codes = NDArray[Any]
 Tables = Mapping[str, NDArray[Any]]
 
@@ -37,7 +38,7 @@ _CELLS = 1 << 21  # numbers of an intermediate array: 8 MB in float32
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """A way of storing vectors of `dimensions` numbers; `tables` is what was found on the corpus."""
+    """A way of storing vectors of `dimensions` numbers; `tables` is what was fitted on the corpus."""
 
     name: str
     dimensions: int
@@ -45,7 +46,7 @@ class Codec:
 
     def encode(self, vectors: NDArray[Any]) -> Codes:
         """One row for each vector: float16[n, d] or uint8[n, m] with m = d, ⌈d/2⌉, ⌈d/8⌉ or the number of parts."""
-        return CODECS[self.name].encode(_unit(vectors), self.tables)
+        return CODECS[self.name].encode(unit_or_zero(vectors), self.tables)
 
     def decode(self, codes: Codes) -> Vectors:
         """float32[n, d]; not of length 1."""
@@ -59,7 +60,9 @@ class Codec:
 
 
 @dataclass(frozen=True)
-class Kind:
+class CodecMethod:
+    """How a codec of one name is fitted, encodes and decodes."""
+
     about: str
     fit: Callable[[Vectors, int], dict[str, NDArray[Any]]]
     encode: Callable[[Vectors, Tables], Codes]
@@ -71,11 +74,11 @@ def fit(name: str, vectors: NDArray[Any], *, seed: int = 42) -> Codec:
     if name not in CODECS:
         raise ValueError(f"there is no codec {name!r}: expected {', '.join(CODECS)}")
     rows = np.random.default_rng(seed).permutation(len(vectors))[:_CALIBRATED]
-    some = _unit(vectors[np.sort(rows)])
-    some = some[some.any(axis=1)]
-    if not len(some):
+    drawn = unit_or_zero(vectors[np.sort(rows)])
+    drawn = drawn[drawn.any(axis=1)]
+    if not len(drawn):
         raise ValueError("a codec needs at least one vector that has a direction")
-    return Codec(name, vectors.shape[1], CODECS[name].fit(some, seed))
+    return Codec(name, vectors.shape[1], CODECS[name].fit(drawn, seed))
 
 
 def stability(vectors: NDArray[Any], codec: Codec) -> Floats:
@@ -85,32 +88,19 @@ def stability(vectors: NDArray[Any], codec: Codec) -> Floats:
     >>> stability(np.array([[3.0, 4.0], [0.0, 0.0]]), half).round(6)
     array([ 1., nan])
     """
-    found = np.empty(len(vectors))
-    step = max(1, _CELLS // max(1, vectors.shape[1]))
-    for start in range(0, len(vectors), step):
-        part = _unit(vectors[start : start + step])
-        decoded = codec.decode(CODECS[codec.name].encode(part, codec.tables))
-        found[start : start + step] = cosines(part, decoded)
-    return found
+    stabilities = np.empty(len(vectors))
+    for part in slices(len(vectors), _CELLS // max(1, vectors.shape[1])):
+        rows = unit_or_zero(vectors[part])
+        stabilities[part] = cosines(rows, codec.decode(CODECS[codec.name].encode(rows, codec.tables)))
+    return stabilities
 
 
 def cosines(left: NDArray[Any], right: NDArray[Any]) -> Floats:
     """Of each row with its counterpart, in float64; NaN where a side has no direction."""
     a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
     lengths = np.vecdot(a, a) * np.vecdot(b, b)
-    found = np.vecdot(a, b) / np.sqrt(np.where(lengths > 0, lengths, np.nan))
-    return np.asarray(np.minimum(np.maximum(found, -1.0), 1.0))
-
-
-def _unit(vectors: NDArray[Any]) -> Vectors:
-    """Rows of length 1, float32; zero where a row has no direction."""
-    rows = np.asarray(vectors, dtype=np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        lengths = np.sqrt(np.vecdot(rows, rows))
-        alive = (lengths > 0) & (lengths < np.inf)
-        if alive.all():
-            return np.asarray(rows / lengths[:, None])
-        return np.where(alive[:, None], rows / np.where(alive, lengths, 1)[:, None], np.float32(0))
+    ratios = np.vecdot(a, b) / np.sqrt(np.where(lengths > 0, lengths, np.nan))
+    return np.asarray(np.minimum(np.maximum(ratios, -1.0), 1.0))
 
 
 # --- the codecs --------------------------------------------------------------------------------------------------
@@ -199,12 +189,11 @@ def _encode_centroids(vectors: Vectors, tables: Tables) -> Codes:
     half = np.einsum("pkd,pkd->pk", centroids, centroids)[:, None] / np.float32(2)
     turned = np.ascontiguousarray(centroids.transpose(0, 2, 1))
     codes = np.empty((len(vectors), parts), np.uint8)
-    step = max(1, _CELLS // (parts * centroids.shape[1]))
-    for start in range(0, len(vectors), step):
-        rows = vectors[start : start + step].reshape(-1, parts, width)
+    for part in slices(len(vectors), _CELLS // (parts * centroids.shape[1])):
+        rows = vectors[part].reshape(-1, parts, width)
         near = np.ascontiguousarray(rows.transpose(1, 0, 2)) @ turned
         near -= half
-        codes[start : start + step] = near.argmax(axis=2).T
+        codes[part] = near.argmax(axis=2).T
     return codes
 
 
@@ -213,27 +202,27 @@ def _decode_centroids(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
     return np.asarray(centroids[np.arange(len(centroids)), codes].reshape(len(codes), -1))
 
 
-CODECS: dict[str, Kind] = {
-    "fp16": Kind(
+CODECS: dict[str, CodecMethod] = {
+    "fp16": CodecMethod(
         "half precision",
         lambda vectors, seed: {},
         lambda vectors, tables: vectors.astype(np.float16),
         lambda codes, tables, d: codes.astype(np.float32),
     ),
-    "int8": Kind(
+    "int8": CodecMethod(
         "256 levels in each dimension",
         _fit_range("int8"),
         lambda vectors, tables: _levels(vectors, tables, 255),
         lambda codes, tables, d: _values(codes, tables),
     ),
-    "int4": Kind("16 levels in each dimension", _fit_range("int4"), _encode_int4, _decode_int4),
-    "binary": Kind(
+    "int4": CodecMethod("16 levels in each dimension", _fit_range("int4"), _encode_int4, _decode_int4),
+    "binary": CodecMethod(
         "the sign of each dimension",
         _fit_sides,
         lambda vectors, tables: np.packbits(vectors > 0, axis=1),
         _decode_sides,
     ),
-    "pq": Kind(
+    "pq": CodecMethod(
         "the nearest of 256 centroids for every 8 dimensions", _fit_centroids, _encode_centroids, _decode_centroids
     ),
 }

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
-Counts = NDArray[np.number[Any]]
-Statistic = Callable[[Counts], Floats]
+from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
 _EXACT_IN_FLOAT32 = 4096  # examples: their squared number is 2²⁴
+_EXPLAINED = 1e-9  # of 1 − r²: less than this of a column is left when others are taken out
 
 
 def pearson(x: Floats, y: Floats) -> float:
@@ -30,7 +27,7 @@ def pearson(x: Floats, y: Floats) -> float:
     >>> round(pearson([1, 2, 3, 4], [1, 2, 3, 5]), 6)
     0.982708
     """
-    return _once(pearson_statistic(x, y), len(x))
+    return once(pearson_statistic(x, y), len(x))
 
 
 def spearman(x: Floats, y: Floats) -> float:
@@ -41,7 +38,7 @@ def spearman(x: Floats, y: Floats) -> float:
     >>> spearman([1, 2, 2], [7, 7, 7])
     nan
     """
-    return _once(spearman_statistic(x, y), len(x))
+    return once(spearman_statistic(x, y), len(x))
 
 
 def kendall(x: Floats, y: Floats) -> float:
@@ -56,7 +53,7 @@ def kendall(x: Floats, y: Floats) -> float:
     >>> kendall([1, 2], [5, 5])
     nan
     """
-    return _once(kendall_statistic(x, y), len(x))
+    return once(kendall_statistic(x, y), len(x))
 
 
 def pearson_statistic(x: Floats, y: Floats) -> Statistic:
@@ -93,9 +90,9 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
         return np.add.reduceat(_take(rows, by_few, "moved"), starts, axis=0).astype(np.float64)
 
     def statistic(counts: Counts) -> Floats:
-        given = _scratch("given", counts.shape, kind)
-        given[:] = counts
-        weights = _take(given, order, "weights")
+        converted = _scratch("converted", counts.shape, kind)
+        converted[:] = counts
+        weights = _take(converted, order, "weights")
         sizes = group_sums(weights)
         n = sizes.sum(axis=0)
         ranks, spread_many = share_ties(weights, n)
@@ -133,14 +130,49 @@ def kendall_statistic(x: Floats, y: Floats) -> Statistic:
     return statistic
 
 
-def _dense_ranks(values: Floats, name: str) -> Places:
+def partial_spearman(x: Floats, y: Floats, *others: Floats) -> float:
+    """The correlation of what is left of the ranks of x and y when those of `others` are taken out by regression.
+
+    NaN where a column is constant, or where the others explain all of x or y, so that nothing is left.
+
+    >>> x, y, other = np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4]), np.array([1.0, 2, 4, 3])
+    >>> round(partial_spearman(x, y, other), 6)  # (0.8 − 0.8 · 0.4) / √(0.36 · 0.84)
+    0.872872
+    """
+    return once(partial_spearman_statistic(x, y, *others), len(x))
+
+
+def partial_spearman_statistic(x: Floats, y: Floats, *others: Floats) -> Statistic:
+    """One column is taken out after the other: r_xy·g = (r_xy − r_xg r_yg) / √((1 − r_xg²)(1 − r_yg²)), beginning
+    with Spearman's r of every two columns; that is the correlation of the residuals."""
+    columns = [x, y, *others]
+    both = [(i, j) for j in range(len(columns)) for i in range(j)]
+    spearman = {(i, j): spearman_statistic(columns[i], columns[j]) for i, j in both}
+
+    def statistic(counts: Counts) -> Floats:
+        r = {pair: correlation(counts) for pair, correlation in spearman.items()}
+        for last in range(len(columns) - 1, 1, -1):
+            r = {(i, j): _without(r[i, j], r[i, last], r[j, last]) for i, j in r if j < last}
+        return r[0, 1]
+
+    return statistic
+
+
+def _without(xy: Floats, xg: Floats, yg: Floats) -> Floats:
+    left_x, left_y = 1.0 - xg**2, 1.0 - yg**2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = (xy - xg * yg) / np.sqrt(left_x * left_y)
+    return np.where((left_x > _EXPLAINED) & (left_y > _EXPLAINED), np.clip(r, -1.0, 1.0), np.nan)
+
+
+def _dense_ranks(values: Floats, name: str) -> Ints:
     """0 for the smallest value, 1 for the next one, …; equal values share a rank."""
     values = np.asarray(values, dtype=np.float64)
-    _refuse(np.isnan(values), f"{name} is NaN")
+    refuse_rows(np.isnan(values), f"{name} is NaN")
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def _tie_squares(codes: Places) -> Callable[[Floats], Floats]:
+def _tie_squares(codes: Ints) -> Callable[[Floats], Floats]:
     """Σ t² over the groups of equal codes, t the examples that a group has in the resample."""
     order = np.argsort(codes, kind="stable")
     last_of_tie = np.flatnonzero(np.diff(codes[order], append=-1))
@@ -148,13 +180,13 @@ def _tie_squares(codes: Places) -> Callable[[Floats], Floats]:
     def squares(weights: Floats) -> Floats:
         tied = weights
         if len(last_of_tie) < len(order):
-            tied = np.diff(_running_sum(weights[order])[last_of_tie], axis=0, prepend=0.0)
+            tied = np.diff(running_sum(weights[order])[last_of_tie], axis=0, prepend=0.0)
         return np.asarray(np.einsum("ij,ij->j", tied, tied))
 
     return squares
 
 
-def _inversion_levels(ranks: Places) -> list[tuple[Places, Places, Places, Places]]:
+def _inversion_levels(ranks: Ints) -> list[tuple[Ints, Ints, Ints, Ints]]:
     """Where the pairs with a larger rank before a smaller one are, one level per bit of the ranks.
 
     Two different ranks part at one bit, and are an inversion if the row with the 1 comes before the row with the 0.
@@ -176,16 +208,16 @@ def _inversion_levels(ranks: Places) -> list[tuple[Places, Places, Places, Place
     return levels
 
 
-def _first_places(key: Places) -> Places:
+def _first_places(key: Ints) -> Ints:
     """For each row, where the rows with its key begin once all are sorted by key."""
     sizes = np.bincount(key)
     return np.asarray((np.cumsum(sizes) - sizes)[key])
 
 
-def _inversions(weights: Floats, ones: Places, zeros: Places, before_group: Places, before: Places) -> Floats:
+def _inversions(weights: Floats, ones: Ints, zeros: Ints, before_group: Ints, before: Ints) -> Floats:
     """Inversions of one level in every resample: each 0 with the 1s before it among those that share its bits above."""
     up_to = np.zeros((len(ones) + 1, weights.shape[1]))
-    up_to[1:] = _running_sum(weights[ones])
+    up_to[1:] = running_sum(weights[ones])
     ones_beside = up_to[before]
     ones_beside -= up_to[before_group]
     return np.asarray(np.einsum("ij,ij->j", weights[zeros], ones_beside))
@@ -217,7 +249,7 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Fl
     return share
 
 
-def _tie_starts(ordered: Floats) -> Places:
+def _tie_starts(ordered: Floats) -> Ints:
     """Where each group of equal values begins."""
     return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
 
@@ -249,12 +281,12 @@ def _scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
     return buffer[:size].view(kind).reshape(shape)
 
 
-def _take(rows: Floats, places: Places, name: str) -> Floats:
+def _take(rows: Floats, places: Ints, name: str) -> Floats:
     """rows[places], in scratch."""
     return np.take(rows, places, axis=0, out=_scratch(name, (len(places), rows.shape[1]), rows.dtype), mode="clip")
 
 
-def _running_sum(rows: Floats) -> Floats:
+def running_sum(rows: Floats) -> Floats:
     """np.cumsum(rows, axis=0), four times faster: whole rows are added at once, inside blocks and then across them."""
     return _run_up(rows, "sums").copy()
 
@@ -284,15 +316,3 @@ def _ratio(covariance: Floats, vx: Floats, vy: Floats, *, floor: float) -> Float
     with np.errstate(invalid="ignore", divide="ignore"):
         r = covariance / np.sqrt(vx * vy)
     return np.where((vx > floor) & (vy > floor), np.clip(r, -1.0, 1.0), np.nan)
-
-
-def _refuse(bad: NDArray[np.bool_], what: str) -> None:
-    """A ValueError that names the first rows that are bad, if any are."""
-    if bad.any():
-        rows = np.flatnonzero(bad)
-        more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
-        raise ValueError(f"{what} in rows {rows[:10].tolist()}{more}, counted from 0")
-
-
-def _once(statistic: Statistic, examples: int) -> float:
-    return float(statistic(np.ones((examples, 1), dtype=np.int64))[0])

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Vectors = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from calipers.metrics.arrays import Floats, Ints, Vectors, slices
+
+F = TypeVar("F", np.float32, np.float64)
 
 _WINDOW = 8192  # rows in hand at a time: 12 MB of float32 at 384 dimensions
-_BLOCK = 2048  # rows of one side of a block of pairs: 16 MB of products
+_BLOCK = 2048  # rows that are scaled at a time, or of one side of a block of pairs: 16 MB of products
 _NO_VARIANCE = 1e-9  # of the largest; what float32 rounding leaves in a direction that is not used is below 1e-12
 
 
@@ -53,6 +53,11 @@ class Estimate:
         centred = self.influence - self.influence.mean() if len(self.influence) else self.influence
         return np.asarray(self.value + centred * np.sqrt(len(self.rows) / max(1, self.count)))
 
+    @classmethod
+    def unknown(cls, count: int, rows: Ints, *, exact: bool = True) -> Estimate:
+        """NaN, with no influence of any of the rows."""
+        return cls(np.nan, count, rows, np.zeros(len(rows)), exact)
+
     def only(self, rows: Ints) -> Estimate:
         """The same figure, with the influence of these examples alone."""
         kept = np.isin(self.rows, rows)
@@ -70,9 +75,9 @@ def mean_estimate(values: Floats) -> Estimate:
     2.0
     """
     rows = np.flatnonzero(np.isfinite(values))
-    known = values[rows]
-    mean = float(known.mean()) if len(known) else np.nan
-    return Estimate(mean, len(known), rows, known - mean)
+    finite = values[rows]
+    mean = float(finite.mean()) if len(finite) else np.nan
+    return Estimate(mean, len(finite), rows, finite - mean)
 
 
 def ratio_estimate(part: Floats, whole: Floats) -> Estimate:
@@ -83,38 +88,61 @@ def ratio_estimate(part: Floats, whole: Floats) -> Estimate:
     """
     rows = np.flatnonzero(whole > 0)
     if not len(rows):
-        return Estimate(np.nan, 0, rows, np.empty(0))
+        return Estimate.unknown(0, rows)
     ratio = float(part[rows].sum() / whole[rows].sum())
     return Estimate(ratio, len(rows), rows, (part[rows] - ratio * whole[rows]) / whole[rows].mean())
 
 
 # --- rows --------------------------------------------------------------------------------------------------------
+#
+# Unit vectors are made in three ways that add squares in different orders, and so differ in the last bit: `unit` for
+# searches and figures of a space, `unit_or_zero` for codecs, `unit_like` for models and the scores of pairs.
 
 
 def unit(rows: NDArray[Any], out: Vectors | None = None) -> Vectors:
     """Rows of length 1, float32, a new array or the first rows of `out`; a row of zeros becomes NaN."""
-    found = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
-    for start in range(0, len(rows), _BLOCK):
-        part = np.asarray(rows[start : start + _BLOCK], dtype=np.float32)
+    scaled = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
+    for block in slices(len(rows), _BLOCK):
+        part = np.asarray(rows[block], dtype=np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", part, part))
-        np.divide(part, lengths[:, None], out=found[start : start + len(part)])
-    return found
+        np.divide(part, lengths[:, None], out=scaled[block])
+    return scaled
 
 
-def windows(vectors: NDArray[Any], rows: int = _WINDOW) -> Iterator[tuple[int, Vectors]]:
-    """The first row of each window, and its unit vectors."""
-    for start in range(0, len(vectors), rows):
-        yield start, unit(vectors[start : start + rows])
+def unit_or_zero(vectors: NDArray[Any]) -> Vectors:
+    """Rows of length 1, float32; zero where a row has no direction (zero, NaN, infinite)."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.sqrt(np.vecdot(rows, rows))
+        alive = (lengths > 0) & (lengths < np.inf)
+        if alive.all():
+            return np.asarray(rows / lengths[:, None])
+        return np.where(alive[:, None], rows / np.where(alive, lengths, 1)[:, None], np.float32(0))
+
+
+def unit_like(vectors: NDArray[F]) -> NDArray[F]:
+    """Rows of length 1 in their own type of float. A row of zeros stays zero: a caller must see that it is dead.
+
+    >>> unit_like(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), dtype=vectors.dtype)
+
+
+def windows(vectors: NDArray[Any], rows: int = _WINDOW) -> Iterator[Vectors]:
+    """All rows as unit vectors, `rows` of them at a time."""
+    return (unit(vectors[window]) for window in slices(len(vectors), rows))
 
 
 def norms(vectors: NDArray[Any]) -> Floats:
     """The length of each row, float64[n]: 0 or non-finite for one that has no direction."""
-    found = np.empty(len(vectors))
+    lengths = np.empty(len(vectors))
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(vectors), _WINDOW):
-            part = np.asarray(vectors[start : start + _WINDOW], dtype=np.float32)
-            found[start : start + len(part)] = np.linalg.norm(part, axis=1)
-    return found
+        for window in slices(len(vectors), _WINDOW):
+            lengths[window] = np.linalg.norm(np.asarray(vectors[window], dtype=np.float32), axis=1)
+    return lengths
 
 
 def sample(population: int, size: int, *, seed: int) -> Ints:
@@ -136,8 +164,7 @@ def alignment(left: NDArray[Any], right: NDArray[Any], *, alpha: float = 2.0) ->
     2.0
     """
     distances = np.empty(len(left))
-    for start in range(0, len(left), _WINDOW):
-        part = slice(start, start + _WINDOW)
+    for part in slices(len(left), _WINDOW):
         gap = unit(left[part]).astype(np.float64) - unit(right[part])
         distances[part] = np.einsum("ij,ij->i", gap, gap)
     return mean_estimate(distances ** (alpha / 2))
@@ -156,23 +183,23 @@ def uniformity(vectors: NDArray[Any], *, t: float = 2.0, rows: Ints | None = Non
     chosen = np.arange(len(vectors)) if rows is None else rows
     count = len(chosen)
     if count < 2:
-        return Estimate(np.nan, count, chosen, np.zeros(count), rows is None)
-    sums, shift = _kernel_sums(vectors, rows, count, t)
+        return Estimate.unknown(count, chosen, exact=rows is None)
+    sums, shift = _kernel_sums(vectors, chosen, t)
     total = sums.mean()
     value = float(np.log(total / (count - 1)) + shift)
     return Estimate(value, count, chosen, 2 * (sums / total - 1), rows is None)
 
 
-def _kernel_sums(vectors: NDArray[Any], rows: Ints | None, count: int, t: float) -> tuple[Floats, float]:
-    """For each vector Σ exp(−t |x − y|² − shift) over the others, float64[count], and the shift (the largest seen).
+def _kernel_sums(vectors: NDArray[Any], rows: Ints, t: float) -> tuple[Floats, float]:
+    """For each row Σ exp(−t |x − y|² − shift) over the other rows, float64[rows], and the shift (the largest seen).
 
     Blocks on one side of the diagonal give the sums of their rows and of their columns: half the work.
     """
-    sums, shift = np.zeros(count), -np.inf
-    for i in range(0, count, _BLOCK):
-        left = unit(_take(vectors, rows, i))
-        for j in range(i, count, _BLOCK):
-            right = left if i == j else unit(_take(vectors, rows, j))
+    sums, shift = np.zeros(len(rows)), -np.inf
+    for i in range(0, len(rows), _BLOCK):
+        left = unit(vectors[rows[i : i + _BLOCK]])
+        for j in range(i, len(rows), _BLOCK):
+            right = left if i == j else unit(vectors[rows[j : j + _BLOCK]])
             block = left @ right.T
             if i == j:
                 np.fill_diagonal(block, -np.inf)
@@ -187,10 +214,6 @@ def _kernel_sums(vectors: NDArray[Any], rows: Ints | None, count: int, t: float)
             if i != j:
                 sums[j : j + len(right)] += block.sum(axis=0, dtype=np.float64)
     return sums, shift
-
-
-def _take(vectors: NDArray[Any], rows: Ints | None, start: int) -> NDArray[Any]:
-    return vectors[start : start + _BLOCK] if rows is None else vectors[rows[start : start + _BLOCK]]
 
 
 # --- one pass ----------------------------------------------------------------------------------------------------
@@ -216,7 +239,7 @@ def moments(vectors: NDArray[Any]) -> Moments:
     """One pass in float64, n·d² work; memory a window and d × d."""
     d = vectors.shape[1]
     total, second, squares = np.zeros(d), np.zeros((d, d)), 0.0
-    for _, part in windows(vectors):
+    for part in windows(vectors):
         rows = part.astype(np.float64)
         total += rows.sum(axis=0)
         second += rows.T @ rows
@@ -226,33 +249,33 @@ def moments(vectors: NDArray[Any]) -> Moments:
     return Moments(len(vectors), total, squares, np.maximum(variances[::-1], 0.0), directions[:, ::-1])
 
 
-def anisotropy(vectors: NDArray[Any], found: Moments, rows: Ints) -> Estimate:
+def anisotropy(vectors: NDArray[Any], cloud: Moments, rows: Ints) -> Estimate:
     """Mean cosine over i ≠ j (Ethayarajh 2019), exactly: (|Σx|² − Σ|x|²) / (n (n − 1)). 0 is even, 1 is one direction.
 
     `rows` are those whose influence is worked out.
     """
-    n = found.count
+    n = cloud.count
     if n < 2:
-        return Estimate(np.nan, n, rows, np.zeros(len(rows)))
-    value = float((found.total @ found.total - found.squares) / (n * (n - 1)))
-    mean_cosines = (unit(vectors[rows]) @ found.total - 1.0) / (n - 1)
+        return Estimate.unknown(n, rows)
+    value = float((cloud.total @ cloud.total - cloud.squares) / (n * (n - 1)))
+    mean_cosines = (unit(vectors[rows]) @ cloud.total - 1.0) / (n - 1)
     return Estimate(value, n, rows, 2 * (mean_cosines - value))
 
 
-def centred_anisotropy(vectors: NDArray[Any], found: Moments, rows: Ints) -> Estimate:
+def centred_anisotropy(vectors: NDArray[Any], cloud: Moments, rows: Ints) -> Estimate:
     """The mean cosine that is left when the mean vector is taken off every vector; a second pass.
 
     A vector that equals the mean has no direction then and is left out. NaN where fewer than two are left.
     """
-    total, count = np.zeros(len(found.total)), 0
-    for _, part in windows(vectors):
-        turned = _turned(part, found.mean)
+    total, count = np.zeros(len(cloud.total)), 0
+    for part in windows(vectors):
+        turned = _turned(part, cloud.mean)
         total += turned.sum(axis=0)
         count += int(turned.any(axis=1).sum())
     if count < 2:
-        return Estimate(np.nan, count, rows, np.zeros(len(rows)))
+        return Estimate.unknown(count, rows)
     value = float((total @ total - count) / (count * (count - 1)))
-    mean_cosines = (_turned(unit(vectors[rows]), found.mean) @ total - 1.0) / (count - 1)
+    mean_cosines = (_turned(unit(vectors[rows]), cloud.mean) @ total - 1.0) / (count - 1)
     return Estimate(value, count, rows, 2 * (mean_cosines - value))
 
 
@@ -263,17 +286,17 @@ def _turned(rows: Vectors, mean: Floats) -> Floats:
     return np.asarray(np.where(length > 1e-6, moved / np.maximum(length, 1e-6), 0.0))
 
 
-def principal_share(vectors: NDArray[Any], found: Moments, rows: Ints, *, top: int) -> Estimate:
+def principal_share(vectors: NDArray[Any], cloud: Moments, rows: Ints, *, top: int) -> Estimate:
     """Share of the variance around the mean that lies in the first `top` principal directions; NaN without variance."""
-    whole = found.variances.sum()
+    whole = cloud.variances.sum()
     if not whole > _NO_VARIANCE:
-        return Estimate(np.nan, found.count, rows, np.zeros(len(rows)))
-    share = float(found.variances[:top].sum() / whole)
-    moved = unit(vectors[rows]) - found.mean
-    inside = ((moved @ found.directions[:, :top]) ** 2).sum(axis=1)
-    return Estimate(share, found.count, rows, (inside - share * (moved**2).sum(axis=1)) / whole)
+        return Estimate.unknown(cloud.count, rows)
+    share = float(cloud.variances[:top].sum() / whole)
+    moved = unit(vectors[rows]) - cloud.mean
+    inside = ((moved @ cloud.directions[:, :top]) ** 2).sum(axis=1)
+    return Estimate(share, cloud.count, rows, (inside - share * (moved**2).sum(axis=1)) / whole)
 
 
-def used_directions(found: Moments) -> int:
+def used_directions(cloud: Moments) -> int:
     """In how many directions the vectors vary at all: the rank of their covariance."""
-    return int((found.variances > _NO_VARIANCE * found.variances[0]).sum()) if found.variances[0] > 0 else 0
+    return int((cloud.variances > _NO_VARIANCE * cloud.variances[0]).sum()) if cloud.variances[0] > 0 else 0

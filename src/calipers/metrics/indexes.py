@@ -12,11 +12,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics import neighbours
+from calipers.metrics import search
+from calipers.metrics.arrays import Ints, Vectors
 from calipers.metrics.codecs import Codec, fit
 from calipers.metrics.geometry import unit
-
-Ints = NDArray[np.int64]
 
 MOST_DOCUMENTS = 200_000  # an index over more takes minutes to build
 INDEXES = {
@@ -37,14 +36,14 @@ class Decoded:
     def __len__(self) -> int:
         return len(self._vectors)
 
-    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
+    def __getitem__(self, rows: Any) -> Vectors:
         return self._codec.decode(self._codec.encode(self._vectors[rows]))
 
 
 def nearest_stored(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, codec: str, seed: int = 42) -> Ints:
     """The k nearest documents, int64[q, k], where the documents are stored by the codec fitted on them."""
     stored = Decoded(fit(codec, vectors, seed=seed), vectors)
-    return neighbours.nearest(queries, cast(Any, stored), k)[1]
+    return search.nearest(queries, cast(Any, stored), k)[1]
 
 
 def nearest_indexed(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, index: str) -> Ints:
@@ -54,12 +53,11 @@ def nearest_indexed(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, ind
 
     rows = unit(vectors)
     with _one_thread():
-        made = _make(faiss, index, rows)
-        _, found = made.search(unit(queries), k)
-    return np.asarray(found, np.int64)
+        _, documents = _make(faiss, index, rows).search(unit(queries), k)
+    return np.asarray(documents, np.int64)
 
 
-def _make(faiss: Any, index: str, rows: NDArray[np.float32]) -> Any:
+def _make(faiss: Any, index: str, rows: Vectors) -> Any:
     d = rows.shape[1]
     if index == "hnsw":
         graph = faiss.IndexHNSWFlat(d, _LINKS, faiss.METRIC_INNER_PRODUCT)

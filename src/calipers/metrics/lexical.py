@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from calipers.metrics.arrays import Floats, Ints
 
 _LOOKED_UP = 1 << 22  # bigrams that are looked up at a time: 32 MB each of a few arrays
 
@@ -40,7 +38,8 @@ class Bigrams:
 
 
 def normalise(text: str) -> str:
-    """
+    """The text as it is compared.
+
     >>> normalise(" ＬＡＰＴＯＰ\\n 15ｲﾝﾁ ")
     'laptop 15インチ'
     """
@@ -56,10 +55,10 @@ def bigrams(texts: Sequence[str]) -> Bigrams:
     row = np.repeat(np.arange(len(plain)), lengths)
     inside = np.flatnonzero(row[1:] == row[:-1])  # the pair over the end of a text is none
     codes = letters[inside] << 21 | letters[inside + 1]  # Unicode has fewer than 2²¹ characters
-    known, gram = np.unique(codes, return_inverse=True)
-    keys = np.unique(row[inside] * len(known) + gram)
-    starts = np.arange(len(plain) + 1) * len(known)
-    return Bigrams(np.searchsorted(keys, starts), keys, len(known))
+    vocabulary, gram = np.unique(codes, return_inverse=True)
+    keys = np.unique(row[inside] * len(vocabulary) + gram)
+    starts = np.arange(len(plain) + 1) * len(vocabulary)
+    return Bigrams(np.searchsorted(keys, starts), keys, len(vocabulary))
 
 
 def jaccard(sets: Bigrams, left: Ints, right: Ints) -> Floats:
@@ -89,15 +88,15 @@ def common(sets: Bigrams, left: Ints, right: Ints) -> Ints:
     sizes = sets.sizes
     swap = sizes[left] > sizes[right]
     small, large = np.where(swap, right, left), np.where(swap, left, right)
-    found = np.empty(len(left), np.int64)
+    shared = np.empty(len(left), np.int64)
     ends = np.cumsum(sizes[small])
     start = 0
     while start < len(left):
         before = ends[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + _LOOKED_UP, side="right")))
-        found[start:stop] = _common(sets, small[start:stop], large[start:stop])
+        shared[start:stop] = _common(sets, small[start:stop], large[start:stop])
         start = stop
-    return found
+    return shared
 
 
 def _common(sets: Bigrams, small: Ints, large: Ints) -> Ints:
@@ -107,5 +106,5 @@ def _common(sets: Bigrams, small: Ints, large: Ints) -> Ints:
     place = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts) + sets.offsets[small][pair]
     wanted = sets.keys[place] + (large - small)[pair] * sets.vocabulary
     at = np.minimum(np.searchsorted(sets.keys, wanted), max(0, len(sets.keys) - 1))
-    found = sets.keys[at] == wanted if len(sets.keys) else np.zeros(0, np.bool_)
-    return np.bincount(pair[found], minlength=len(small))
+    shared = sets.keys[at] == wanted if len(sets.keys) else np.zeros(0, np.bool_)
+    return np.bincount(pair[shared], minlength=len(small))

@@ -1,16 +1,17 @@
-"""Sums and means over examples, for one sample or for many bootstrap resamples at once."""
+"""Sums and means over examples, for one sample or for many bootstrap resamples at once.
+
+A ratio of sums, such as log-likelihood over tokens, is resampled by its examples, the texts: tokens of one text are not
+independent of each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.number[Any]]
-Statistic = Callable[[Counts], Floats]
+from calipers.metrics.arrays import Counts, Floats, Statistic
 
 
 def ratio_statistic(part: NDArray[Any], whole: NDArray[Any]) -> Statistic:
@@ -24,8 +25,8 @@ def ratio_statistic(part: NDArray[Any], whole: NDArray[Any]) -> Statistic:
     def statistic(counts: Counts) -> Floats:
         weights = np.asarray(counts, dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = np.einsum("i,ij->j", part, weights) / np.einsum("i,ij->j", whole, weights)
-        return np.where(np.isfinite(found), found, np.nan)
+            ratios = np.einsum("i,ij->j", part, weights) / np.einsum("i,ij->j", whole, weights)
+        return np.where(np.isfinite(ratios), ratios, np.nan)
 
     return statistic
 
@@ -36,8 +37,8 @@ def mean_statistic(values: NDArray[Any]) -> Statistic:
     >>> mean_statistic(np.array([1.0, np.nan, 3.0]))(np.array([[1], [5], [1]]))
     array([2.])
     """
-    known = np.isfinite(values)
-    return ratio_statistic(np.where(known, values, 0.0), known)
+    finite = np.isfinite(values)
+    return ratio_statistic(np.where(finite, values, 0.0), finite)
 
 
 def macro_mean_statistic(values: NDArray[Any], groups: NDArray[Any]) -> Statistic:
@@ -57,5 +58,20 @@ def macro_mean_statistic(values: NDArray[Any], groups: NDArray[Any]) -> Statisti
         if not means:
             return np.full(counts.shape[1], np.nan)
         return np.asarray(np.mean([mean(counts[rows]) for rows, mean in means], axis=0), np.float64)
+
+    return statistic
+
+
+def perplexity_statistic(log_likelihood: NDArray[Any], tokens: NDArray[Any]) -> Statistic:
+    """exp(-Σ log-likelihood / Σ tokens): 1 is certainty, the size of the vocabulary is a blind guess.
+
+    >>> perplexity_statistic(np.log([0.25, 0.25]), np.array([1, 1]))(np.array([[1], [1]]))
+    array([4.])
+    """
+    nll = ratio_statistic(-np.asarray(log_likelihood), tokens)
+
+    def statistic(counts: Counts) -> Floats:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(nll(counts)))
 
     return statistic

@@ -1,7 +1,4 @@
-"""Exact nearest neighbours in bounded memory, and the intrinsic dimension that their distances tell.
-
-FAISS proposes in float32; distances and order are then worked out in float64 from the proposed rows.
-"""
+"""What nearest neighbours tell about a space: copies, its intrinsic dimension, and its hubs."""
 
 from __future__ import annotations
 
@@ -11,115 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.metrics.arrays import Bools, Floats, Ints, slices
 from calipers.metrics.geometry import Estimate, sample, unit
+from calipers.metrics.search import nearest_own
 
-Floats = NDArray[np.float64]
-Vectors = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
-_ASKING = 16_384  # vectors that look for neighbours at a time
-_BLOCK = 2_048  # of both sides, in one matrix product
-_SPARE = 13  # proposals beyond those asked for, among which rounding cannot hide the right ones
+_WINDOW = 32_768  # rows that are compared at a time
 _COPIES = 6  # neighbours beyond two, for rows with copies that are equal up to rounding only
 _CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
 SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, another batch of a network some 1e-6
-
-
-def nearest(
-    asking: NDArray[Any], vectors: NDArray[Any], k: int, *, own: Ints | None = None, allowed: Bools | None = None
-) -> tuple[Floats, Ints]:
-    """The k nearest rows of `vectors` for each vector that asks, by the distance of unit vectors: float64[m, k] and
-    int64[m, k], nearest first, among equals the earlier row; inf and -1 where there are no more.
-
-    `own` int64[m] are the rows that the asking ones have in `vectors` themselves: no row is its own neighbour.
-    `allowed` bool[n] are the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
-    Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, which of
-    them is taken is FAISS's choice.
-
-    >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), 1)[1].tolist()
-    [[0], [1]]
-    """
-    parts = [
-        _nearest(unit(asking[part]), vectors, k, None if own is None else own[part], allowed)
-        for part in _slices(len(asking))
-    ]
-    return _join(parts, k)
-
-
-def nearest_own(vectors: NDArray[Any], rows: Ints, k: int, *, allowed: Bools | None = None) -> tuple[Floats, Ints]:
-    """The same for rows of `vectors` themselves, which are taken out of it part by part."""
-    parts = [_nearest(unit(vectors[rows[part]]), vectors, k, rows[part], allowed) for part in _slices(len(rows))]
-    return _join(parts, k)
-
-
-def _slices(size: int) -> list[slice]:
-    return [slice(start, start + _ASKING) for start in range(0, size, _ASKING)]
-
-
-def _join(parts: list[tuple[Floats, Ints]], k: int) -> tuple[Floats, Ints]:
-    if not parts:
-        return np.empty((0, k)), np.empty((0, k), np.int64)
-    return np.concatenate([d for d, _ in parts]), np.concatenate([i for _, i in parts])
-
-
-def _nearest(
-    asking: Vectors, vectors: NDArray[Any], k: int, own: Ints | None, allowed: Bools | None
-) -> tuple[Floats, Ints]:
-    wide = k + (own is not None) + _SPARE
-    best = np.full((len(asking), wide), -np.inf, np.float32)
-    found = np.full((len(asking), wide), -1, np.int64)
-    buffer = np.empty((min(_WINDOW, len(vectors)), asking.shape[1]), np.float32)  # one for all: fresh pages cost time
-    for start in range(0, len(vectors), _WINDOW):
-        rows = np.arange(start, min(start + _WINDOW, len(vectors)))
-        if allowed is not None:
-            rows = rows[allowed[rows]]
-        whole = len(rows) == min(_WINDOW, len(vectors) - start)
-        window = unit(vectors[start : start + _WINDOW] if whole else vectors[rows], buffer)
-        if len(rows):
-            _propose(asking, window, rows, best, found)
-    doubtful = _within_rounding(best, k + (own is not None), asking.shape[1])
-    if own is not None:
-        found[found == own[:, None]] = -1
-    return _settle(asking, vectors, np.where(doubtful, found, -1), k)
-
-
-def _propose(asking: Vectors, window: Vectors, rows: Ints, best: Vectors, found: Ints) -> None:
-    """Put the best rows of the window among those found before, in place."""
-    import faiss
-
-    wide = best.shape[1]
-    # Blocks that fit the caches of a small machine: a tenth faster than FAISS's 4,096 × 1,024, and the same results.
-    faiss.cvar.distance_compute_blas_query_bs = faiss.cvar.distance_compute_blas_database_bs = _BLOCK
-    scores, places = faiss.knn(asking, window, min(wide, len(rows)), metric=faiss.METRIC_INNER_PRODUCT)
-    both = np.concatenate([best, scores], axis=1)
-    rows_of_both = np.concatenate([found, rows[places]], axis=1)
-    kept = np.argpartition(-both, wide - 1, axis=1)[:, :wide]
-    best[:] = np.take_along_axis(both, kept, axis=1)
-    found[:] = np.take_along_axis(rows_of_both, kept, axis=1)
-
-
-def _within_rounding(best: Vectors, k: int, dimensions: int) -> Bools:
-    """Which proposals may be among the k best: a float32 product of unit vectors is off by d · 2⁻²⁴ at most, and so is
-    the one that it competes with (Higham 2002, section 3.1)."""
-    last = np.partition(best, best.shape[1] - k, axis=1)[:, best.shape[1] - k]
-    return np.asarray(best >= last[:, None] - np.float32(2 * dimensions * 2.0**-24))
-
-
-def _settle(asking: Vectors, vectors: NDArray[Any], found: Ints, k: int) -> tuple[Floats, Ints]:
-    """Distances in float64 of the proposed rows, and the k nearest of them."""
-    who, place = np.nonzero(found >= 0)
-    distances = np.full(found.shape, np.inf)
-    step = max(1, _CELLS // asking.shape[1])
-    for start in range(0, len(who), step):
-        here = who[start : start + step], place[start : start + step]
-        gap = unit(vectors[found[here]]).astype(np.float64)
-        gap -= asking[here[0]]
-        distances[here] = np.sqrt(np.einsum("ij,ij->i", gap, gap))
-    order = np.lexsort((found, distances), axis=1)[:, :k]
-    distances = np.take_along_axis(distances, order, axis=1)
-    return distances, np.where(np.isfinite(distances), np.take_along_axis(found, order, axis=1), -1)
 
 
 def first_copies(vectors: NDArray[Any]) -> Ints:
@@ -134,10 +30,10 @@ def first_copies(vectors: NDArray[Any]) -> Ints:
     first = np.arange(len(keys))
     first[order] = np.repeat(order[starts], np.diff(starts, append=len(keys)))
     copies = np.flatnonzero(first != np.arange(len(keys)))
-    for start in range(0, len(copies), _WINDOW):  # equal keys are a hint, equal rows the proof
-        some = copies[start : start + _WINDOW]
-        equal = (np.float32(vectors[some]) == np.float32(vectors[first[some]])).all(axis=1)
-        first[some[~equal]] = some[~equal]
+    for part in slices(len(copies), _WINDOW):  # equal keys are a hint, equal rows the proof
+        rows = copies[part]
+        equal = (np.float32(vectors[rows]) == np.float32(vectors[first[rows]])).all(axis=1)
+        first[rows[~equal]] = rows[~equal]
     return first
 
 
@@ -145,10 +41,9 @@ def _row_keys(vectors: NDArray[Any]) -> NDArray[np.uint64]:
     """A 64-bit key of each row: its bits times random odd numbers, summed modulo 2⁶⁴."""
     odd = np.random.default_rng(0).integers(0, 1 << 63, vectors.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     keys = np.empty(len(vectors), np.uint64)
-    step = max(1, _CELLS // vectors.shape[1])
-    for start in range(0, len(vectors), step):
-        part = np.ascontiguousarray(vectors[start : start + step], dtype=np.float32) + np.float32(0)  # −0 is 0
-        keys[start : start + step] = np.einsum("ij,j->i", part.view(np.uint32), odd, dtype=np.uint64, casting="unsafe")
+    for part in slices(len(vectors), _CELLS // vectors.shape[1]):
+        bits = (np.ascontiguousarray(vectors[part], dtype=np.float32) + np.float32(0)).view(np.uint32)  # −0 is 0
+        keys[part] = np.einsum("ij,j->i", bits, odd, dtype=np.uint64, casting="unsafe")
     return keys
 
 
@@ -161,9 +56,9 @@ def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
     `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
     counts as a copy as well. Distances under 3e-4 are at the limit of what float32 products can put in order.
     """
-    distances, found = nearest_own(vectors, rows, 2 + _COPIES, allowed=allowed)
+    distances, neighbours = nearest_own(vectors, rows, 2 + _COPIES, allowed=allowed)
     first = (distances <= SAME).sum(axis=1)
-    second = _second(vectors, distances, found, first)
+    second = _second(vectors, distances, neighbours, first)
     last = distances.shape[1] - 1
     places = np.stack([np.minimum(first, last), np.minimum(second, last)], axis=1)
     pair = np.take_along_axis(distances, places, axis=1)
@@ -171,7 +66,7 @@ def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
     return np.where(full[:, None], pair, np.nan)
 
 
-def _second(vectors: NDArray[Any], distances: Floats, found: Ints, first: Ints) -> Ints:
+def _second(vectors: NDArray[Any], distances: Floats, neighbours: Ints, first: Ints) -> Ints:
     """The place of the next neighbour behind the first that is no copy of it, int64[m]."""
     second = first + 1
     doubtful = np.arange(len(first))
@@ -183,7 +78,7 @@ def _second(vectors: NDArray[Any], distances: Floats, found: Ints, first: Ints) 
         doubtful = doubtful[tied]
         if not len(doubtful):
             return second
-        one, other = found[here][tied], found[there][tied]
+        one, other = neighbours[here][tied], neighbours[there][tied]
         gap = unit(vectors[one]).astype(np.float64) - unit(vectors[other])
         doubtful = doubtful[np.linalg.norm(gap, axis=1) <= SAME]
         second[doubtful] += 1
@@ -200,7 +95,7 @@ def two_nn(distances: Floats, rows: Ints | None = None) -> Estimate:
     ratios, kept = _log_ratios(distances, rows)
     total = ratios.sum()
     if len(ratios) < 2 or total <= 0:
-        return Estimate(np.nan, len(ratios), kept, np.zeros(len(ratios)))
+        return Estimate.unknown(len(ratios), kept)
     value = float(len(ratios) / total)
     return Estimate(value, len(ratios), kept, value * (1 - value * ratios))
 
@@ -214,14 +109,14 @@ def facco_fit(distances: Floats, rows: Ints | None = None, *, discard: float = 0
     ratios, kept = _log_ratios(distances, rows)
     n, most = len(ratios), int(len(ratios) * (1 - discard))
     if most < 2:
-        return Estimate(np.nan, n, kept, np.zeros(n))
+        return Estimate.unknown(n, kept)
     order = np.argsort(ratios, kind="stable")
     x = ratios[order[:most]]
     shares = np.arange(1, most + 1) / n
     y = -np.log1p(-shares)
     squares = float(x @ x)
     if squares <= 0:
-        return Estimate(np.nan, n, kept, np.zeros(n))
+        return Estimate.unknown(n, kept)
     value = float(x @ y) / squares
     pull = (y[:-1] - 2 * value * x[:-1]) * np.diff(x)  # between two neighbouring ratios F is constant
     behind = np.concatenate([np.cumsum(pull[::-1])[::-1], np.zeros(n - most + 1)])
@@ -257,7 +152,125 @@ def scale_curve(
     draw[sample(len(vectors), len(vectors), seed=seed + 1)] = np.arange(len(vectors)) / max(1, len(vectors))
     share = 0.5
     while allowed.sum() * share >= least:
-        some = allowed & (draw < share)
-        points.append(ScalePoint(int(some.sum()), two_nn(two_nearest(vectors, rows, some), rows)))
+        drawn = allowed & (draw < share)
+        points.append(ScalePoint(int(drawn.sum()), two_nn(two_nearest(vectors, rows, drawn), rows)))
         share /= 2
     return tuple(points)
+
+
+# --- hubness -----------------------------------------------------------------------------------------------------
+#
+# How unevenly a search spreads its results over the documents (Radovanović et al. 2010). `results` is int64[q, k]: the
+# documents that each query retrieves, -1 where there are fewer. The corpus is fixed and the queries are the sample: the
+# influence of a query is what the figure loses when it is taken away (the jackknife), which changes the counts of k
+# documents and is worked out for all queries at once. A bootstrap of the queries themselves would be wrong here: a
+# query that is drawn twice makes hubs of all that it retrieves.
+
+
+def retrieval_counts(results: Ints, documents: int) -> Ints:
+    """By how many queries each document is retrieved, int64[documents].
+
+    >>> retrieval_counts(np.array([[0, 2], [2, -1]]), 4).tolist()
+    [1, 0, 2, 0]
+    """
+    return np.bincount(results[results >= 0], minlength=documents)
+
+
+def skewness(counts: NDArray[Any]) -> float:
+    """Third standardised moment over all documents, without correction for size; NaN where all counts are equal.
+
+    >>> round(skewness(np.array([0, 0, 0, 4])), 4)
+    1.1547
+    """
+    c = counts.astype(np.float64)
+    return float(_skewness(c.sum(), (c**2).sum(), (c**3).sum(), len(c)))
+
+
+def _skewness(first: Any, second: Any, third: Any, n: int) -> Any:
+    """From the sums of counts, of their squares and of their cubes."""
+    mean = first / n
+    variance = second / n - mean**2
+    moment = third / n - 3 * mean * second / n + 2 * mean**3
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(variance > 1e-12 * (second / n), moment / np.abs(variance) ** 1.5, np.nan)
+
+
+def gini(counts: NDArray[Any]) -> float:
+    """Σ|cᵢ − cⱼ| / (2 n Σc): 0 where all documents are retrieved alike, near 1 where few have it all; NaN for none.
+
+    >>> gini(np.array([0, 0, 0, 4]))
+    0.75
+    """
+    ordered = np.sort(counts)
+    n, total = len(ordered), float(ordered.sum())
+    if total == 0:
+        return np.nan
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
+
+
+def never_retrieved(counts: NDArray[Any]) -> float:
+    """Share of documents that no query retrieves.
+
+    >>> never_retrieved(np.array([0, 0, 0, 4]))
+    0.75
+    """
+    return float((counts == 0).mean()) if len(counts) else np.nan
+
+
+def chance_skewness(queries: int, k: int, documents: int) -> float:
+    """The skewness of a search that retrieves k documents at random: that of a binomial count.
+
+    A large corpus and few queries are skewed without any hub: most documents have 0 and some have 1.
+    """
+    share = min(k, documents) / documents
+    spread = queries * share * (1 - share)
+    return float((1 - 2 * share) / np.sqrt(spread)) if spread > 0 else np.nan
+
+
+def hubness(results: Ints, documents: int, *, exact: bool = True) -> tuple[Estimate, Estimate, Estimate]:
+    """Skewness, Gini coefficient and share never retrieved, over all documents."""
+    counts = retrieval_counts(results, documents)
+    there = results >= 0
+    reached = np.where(there, counts[results], 0)  # 0 where there is no result: it changes nothing below
+    return (
+        _jackknife(skewness(counts), _skewness_without(counts, reached, there), exact),
+        _jackknife(gini(counts), _gini_without(counts, reached, there), exact),
+        _jackknife(never_retrieved(counts), ((counts == 0).sum() + (reached == 1).sum(axis=1)) / documents, exact),
+    )
+
+
+def _jackknife(value: float, without: Floats, exact: bool) -> Estimate:
+    """`without` float64[q] is the figure when one query is taken away."""
+    influence = (len(without) - 1) * (without.mean() - without)
+    return Estimate(value, len(without), np.arange(len(without)), np.asarray(influence), exact)
+
+
+def _skewness_without(counts: Ints, reached: Ints, there: NDArray[np.bool_]) -> Floats:
+    c = counts.astype(np.float64)
+    first = c.sum() - there.sum(axis=1)
+    second = (c**2).sum() - np.where(there, 2 * reached - 1, 0).sum(axis=1)
+    third = (c**3).sum() - np.where(there, 3 * reached**2 - 3 * reached + 1, 0).sum(axis=1)
+    return np.asarray(_skewness(first, second, third, len(counts)))
+
+
+def _gini_without(counts: Ints, reached: Ints, there: NDArray[np.bool_]) -> Floats:
+    """A document that goes from c to c − 1 comes 1 nearer to those below c, and 1 further from all others; two that
+    had the same count and both lose one stay equal."""
+    n, ordered = len(counts), np.sort(counts)
+    differences = float((2 * np.arange(1, n + 1) - n - 1) @ ordered)  # Σ over i < j
+    below = np.searchsorted(ordered, reached)
+    change = np.where(there, n - 1 - 2 * below, 0).sum(axis=1)
+    row = np.sort(np.where(there, reached, -1 - np.arange(reached.shape[1])), axis=1)  # those missing equal nothing
+    equal = sum(((row[:, step:] == row[:, :-step]).sum(axis=1) for step in range(1, row.shape[1])), np.zeros(len(row)))
+    left = counts.sum() - there.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((differences + change - 2 * equal) / (n * left))
+
+
+def invaded(results: Ints, documents: Ints) -> list[Ints]:
+    """For each of these documents the queries that retrieve it.
+
+    >>> [rows.tolist() for rows in invaded(np.array([[0, 2], [2, 1]]), np.array([2, 1]))]
+    [[0, 1], [1]]
+    """
+    return [np.flatnonzero((results == document).any(axis=1)) for document in documents]

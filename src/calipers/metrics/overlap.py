@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from calipers.metrics.arrays import Floats, Ints
 
 CHURNED = 0.5  # a query whose two lists share less than this has other results
 
@@ -24,13 +23,11 @@ def jaccard(left: NDArray[Any], right: NDArray[Any]) -> Floats:
     >>> jaccard(np.array([[1, 2, 3], [4, -1, -1]]), np.array([[3, 1, 9], [-1, -1, -1]]))
     array([0.5, 0. ])
     """
-    both = np.sort(
-        np.concatenate([left, right], axis=1), axis=1
-    )  # what is in both stands twice; memory q · k, not q · k²
+    # What is in both stands twice; memory q · k, not q · k².
+    both = np.sort(np.concatenate([left, right], axis=1), axis=1)
     shared = ((both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)).sum(axis=1)
     union = (left >= 0).sum(axis=1) + (right >= 0).sum(axis=1) - shared
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(union > 0, shared / np.maximum(union, 1), np.nan))
+    return np.asarray(np.where(union > 0, shared / np.maximum(union, 1), np.nan))
 
 
 def churned(overlap: Floats) -> Floats:
@@ -67,8 +64,8 @@ def reversals(scores: Floats, grades: Floats) -> Floats:
 
 def _judged_first(grades: Floats, scores: Floats) -> tuple[Floats, Floats]:
     """Both without the places that no query has judged, when what is judged moves to the front in its order."""
-    known = ~np.isnan(grades)
-    order = np.argsort(~known, axis=1, kind="stable")[:, : int(known.sum(axis=1).max(initial=0))]
+    unjudged = np.isnan(grades)
+    order = np.argsort(unjudged, axis=1, kind="stable")[:, : int((~unjudged).sum(axis=1).max(initial=0))]
     return np.take_along_axis(grades, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
@@ -97,7 +94,7 @@ def table(example: Ints, rank: Ints, values: NDArray[Any], *, queries: int, k: i
     array([[ 5, -1],
            [ 7,  6]])
     """
-    found = np.full((queries, k), missing, dtype=np.result_type(values.dtype, np.min_scalar_type(missing)))
+    rows = np.full((queries, k), missing, dtype=np.result_type(values.dtype, np.min_scalar_type(missing)))
     kept = rank <= k
-    found[example[kept], rank[kept] - 1] = values[kept]
-    return found
+    rows[example[kept], rank[kept] - 1] = values[kept]
+    return rows

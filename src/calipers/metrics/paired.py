@@ -5,16 +5,13 @@ Nothing here knows a metric: a statistic is a function of how often each example
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Statistic = Callable[[NDArray[Any]], Floats]
+from calipers.metrics.arrays import Floats, Statistic
 
 _CELLS = 1 << 19  # examples × left-out examples in hand at a time; see bootstrap
 

@@ -6,7 +6,6 @@ Statistics as everywhere here: prepared once, then a function of how often each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics import bootstrap
+from calipers.metrics.arrays import Counts, Floats, Ints, Statistic
 from calipers.metrics.means import mean_statistic, ratio_statistic
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Counts = NDArray[np.number[Any]]
-Statistic = Callable[[Counts], Floats]
 
 BINS = 10
 _PER_BIN = 10  # examples that a bin should have: a share of fewer says little

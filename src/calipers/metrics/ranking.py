@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics import ranking_ties as tied
-from calipers.metrics.ranking_ties import Bools, Floats, Gain, Groups, Ints, Order, TieShare
+from calipers.metrics.arrays import Bools, Floats, Ints
+from calipers.metrics.ranking_ties import Gain, Order, TieGroups, TieShare
 
 Ties = Literal["expected", "trec_eval", "sentence-transformers"]
 EmptyQueries = Literal["nan", "zero"]
@@ -61,8 +62,8 @@ class Rankings:
     def __post_init__(self) -> None:
         for dtype, names in _DTYPES.items():
             for name in names:
-                if (given := getattr(self, name)) is not None:
-                    object.__setattr__(self, name, np.asarray(given, dtype=dtype))
+                if (values := getattr(self, name)) is not None:
+                    object.__setattr__(self, name, np.asarray(values, dtype=dtype))
         single = getattr(self.scores, "dtype", None) == np.float32
         object.__setattr__(self, "scores", np.asarray(self.scores, dtype=np.float32 if single else np.float64))
         _check(self)
@@ -89,8 +90,7 @@ class Rankings:
         return grades > 0 if self.relevant_from is None else grades >= self.relevant_from
 
     def _ids(self, chosen: Bools) -> tuple[str, ...]:
-        found = np.flatnonzero(chosen).tolist()
-        return tuple(str(i) if self.queries is None else self.queries[i] for i in found)
+        return tuple(str(i) if self.queries is None else self.queries[i] for i in np.flatnonzero(chosen).tolist())
 
     @cached_property
     def _tied(self) -> _Sorted:
@@ -109,13 +109,13 @@ class Rankings:
         best_first = tied.descending(self.ideal_offsets, self.ideal_relevance)
         return _Sorted(Order(self.ideal_offsets, best_first, None), self.ideal_relevance > 0)
 
-    def _rank_ids(self, asked: Ints) -> Ints:
+    def _rank_ids(self, documents: Ints) -> Ints:
         if self.id_rank is not None:
-            return self.id_rank[asked]
+            return self.id_rank[documents]
         if self.documents is None:
-            raise ValueError('ties="trec_eval" orders tied documents by their ids: give `documents` or `id_rank`')
+            raise ValueError('ties="trec_eval" orders tied documents by their ids: pass `documents` or `id_rank`')
         # Python orders strings by code points, which is the order of their UTF-8 bytes: that of trec_eval's strcmp.
-        return np.unique(self.documents[asked], return_inverse=True)[1].astype(np.int64)
+        return np.unique(self.documents[documents], return_inverse=True)[1].astype(np.int64)
 
 
 _DTYPES: dict[type, tuple[str, ...]] = {
@@ -164,7 +164,7 @@ class _Sorted:
     positive: Bools = field(repr=False)
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> TieGroups:
         return tied.groups_of(self.order, self.positive)
 
 
@@ -188,8 +188,8 @@ def from_runs(
 
     A query that the run lacks has no documents, and so scores 0; one that only the run has is in `dropped`.
 
-    >>> found = from_runs({"q": {"a": 0.5, "b": 0.7}, "x": {}}, {"q": {"b": 2, "c": 1}, "forgotten": {"a": 1}})
-    >>> recall(found, 10), found.dropped, found.forgotten
+    >>> rankings = from_runs({"q": {"a": 0.5, "b": 0.7}, "x": {}}, {"q": {"b": 2, "c": 1}, "forgotten": {"a": 1}})
+    >>> recall(rankings, 10), rankings.dropped, rankings.forgotten
     (array([0.5, 0. ]), ('x',), ('forgotten',))
     """
     ids, scores, grades, lengths = [], [], [], []
@@ -206,7 +206,7 @@ def from_runs(
         scores=np.array(scores, dtype=np.float64),
         relevance=np.fmax(grade, 0.0),
         ideal_offsets=np.cumsum([0, *map(len, positive)]),
-        ideal_relevance=np.array([g for found in positive for g in found], dtype=np.float64),
+        ideal_relevance=np.array([g for grades in positive for g in grades], dtype=np.float64),
         judged=~np.isnan(grade),
         documents=np.array(ids, dtype=np.object_),
         queries=tuple(qrels),
@@ -216,14 +216,14 @@ def from_runs(
     )
 
 
-def _documents(query: str, found: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[list[str], list[float]]:
-    if isinstance(found, Mapping):
-        return list(found), list(found.values())
-    names = [name for name, _ in found]
+def _documents(query: str, hits: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[list[str], list[float]]:
+    if isinstance(hits, Mapping):
+        return list(hits), list(hits.values())
+    names = [name for name, _ in hits]
     if len(set(names)) < len(names):
         twice = next(name for name, times in Counter(names).items() if times > 1)
         raise ValueError(f"query {query!r} has document {twice!r} more than once: a ranking holds a document once")
-    return names, [score for _, score in found]
+    return names, [score for _, score in hits]
 
 
 def ideal_of_retrieved(offsets: Ints, relevance: Floats) -> tuple[Ints, Floats]:
@@ -249,9 +249,9 @@ def ndcg(rankings: Rankings, k: int | None = None, *, gain: Gain = "linear", tie
     """
     chosen = _sorted(rankings, "expected" if ties == "sentence-transformers" else ties)
     cut = _cut(rankings, k)
-    found = tied.expected_dcg(chosen.groups, rankings.relevance, cut, len(rankings), gain)
+    gained = tied.expected_dcg(chosen.groups, rankings.relevance, cut, len(rankings), gain)
     ideal = tied.expected_dcg(rankings._ideal.groups, rankings.ideal_relevance, cut, len(rankings), gain)
-    return _ratio(found, ideal, rankings.empty_queries)
+    return _ratio(gained, ideal, rankings.empty_queries)
 
 
 def mrr(rankings: Rankings, k: int | None = None, *, ties: Ties = "expected") -> Floats:
@@ -282,16 +282,14 @@ def average_precision(rankings: Rankings, k: int | None = None, *, ties: Ties = 
     """
     whole_groups = ties == "sentence-transformers"
     if whole_groups and k is not None:
-        raise ValueError(
-            'ties="sentence-transformers" has no average precision at k: leave k out or ask for other ties'
-        )
+        raise ValueError('ties="sentence-transformers" has no average precision at k: leave out `k` or change `ties`')
     groups = _sorted(rankings, "expected" if whole_groups else ties).groups
     relevant, queries = _relevant(rankings, groups), len(rankings)
     if whole_groups:
-        found = tied.whole_group_precisions(groups, relevant, queries)
+        precisions = tied.whole_group_precisions(groups, relevant, queries)
     else:
-        found = tied.expected_precisions(groups, relevant, _cut(rankings, k), queries)
-    return _ratio(found, rankings.relevant, rankings.empty_queries)
+        precisions = tied.expected_precisions(groups, relevant, _cut(rankings, k), queries)
+    return _ratio(precisions, rankings.relevant, rankings.empty_queries)
 
 
 def recall(rankings: Rankings, k: int | None = None, *, ties: Ties = "expected") -> Floats:
@@ -300,7 +298,7 @@ def recall(rankings: Rankings, k: int | None = None, *, ties: Ties = "expected")
     >>> recall(Rankings([0, 3], [3, 2, 1], [1, 0, 1], [0, 4], [1, 1, 1, 1]), 2)
     array([0.25])
     """
-    return _ratio(_found(rankings, _cut(rankings, k), ties), rankings.relevant, rankings.empty_queries)
+    return _ratio(_hits_in_cut(rankings, _cut(rankings, k), ties), rankings.relevant, rankings.empty_queries)
 
 
 def precision(rankings: Rankings, k: int, *, ties: Ties = "expected") -> Floats:
@@ -309,7 +307,7 @@ def precision(rankings: Rankings, k: int, *, ties: Ties = "expected") -> Floats:
     >>> precision(Rankings([0, 3], [3, 2, 1], [1, 0, 1], [0, 2], [1, 1]), 2)
     array([0.5])
     """
-    return _settled(_found(rankings, _cut(rankings, k), ties) / k, rankings)
+    return _settled(_hits_in_cut(rankings, _cut(rankings, k), ties) / k, rankings)
 
 
 def r_precision(rankings: Rankings, *, ties: Ties = "expected") -> Floats:
@@ -318,7 +316,7 @@ def r_precision(rankings: Rankings, *, ties: Ties = "expected") -> Floats:
     >>> r_precision(Rankings([0, 3], [3, 2, 1], [1, 0, 1], [0, 2], [1, 1]))
     array([0.5])
     """
-    return _ratio(_found(rankings, rankings.relevant, ties), rankings.relevant, rankings.empty_queries)
+    return _ratio(_hits_in_cut(rankings, rankings.relevant, ties), rankings.relevant, rankings.empty_queries)
 
 
 def judged(rankings: Rankings, k: int | None = None, *, ties: Ties = "expected") -> Floats:
@@ -349,19 +347,15 @@ def mean_over_queries(values: Floats) -> Mean:
     >>> mean_over_queries(np.array([1.0, 0.5, np.nan]))
     Mean(value=0.75, count=2, skipped=1)
     """
-    known = values[~np.isnan(values)]
-    value = float(known.mean()) if len(known) else float("nan")
-    return Mean(value, len(known), len(values) - len(known))
+    defined = values[~np.isnan(values)]
+    value = float(defined.mean()) if len(defined) else float("nan")
+    return Mean(value, len(defined), len(values) - len(defined))
 
 
 def _sorted(rankings: Rankings, ties: Ties) -> _Sorted:
-    if ties == "expected":
-        return rankings._tied
-    if ties == "trec_eval":
-        return rankings._by_id
-    if ties == "sentence-transformers":
-        return rankings._by_numpy
-    raise ValueError(f"ties must be one of {', '.join(get_args(Ties))}; found {ties!r}")
+    if ties not in get_args(Ties):
+        raise ValueError(f"ties must be one of {', '.join(get_args(Ties))}; found {ties!r}")
+    return rankings._tied if ties == "expected" else rankings._by_id if ties == "trec_eval" else rankings._by_numpy
 
 
 def _cut(rankings: Rankings, k: int | None) -> Ints | None:
@@ -372,20 +366,20 @@ def _cut(rankings: Rankings, k: int | None) -> Ints | None:
     return np.full(len(rankings), k, dtype=np.int64)
 
 
-def _relevant(rankings: Rankings, groups: Groups) -> Floats:
+def _relevant(rankings: Rankings, groups: TieGroups) -> Floats:
     """Relevant documents in each group, float64[g]: whole numbers."""
     return groups.total(rankings.is_relevant(rankings.relevance[groups.documents]))
 
 
-def _found(rankings: Rankings, cut: Ints | None, ties: Ties) -> Floats:
+def _hits_in_cut(rankings: Rankings, cut: Ints | None, ties: Ties) -> Floats:
     groups = _sorted(rankings, ties).groups
     return tied.expected_in_cut(groups, _relevant(rankings, groups), cut, len(rankings))
 
 
 def _first(rankings: Rankings, k: int | None, ties: Ties, weight: Callable[[Ints], Floats]) -> Floats:
     groups = _sorted(rankings, ties).groups
-    found = tied.expected_first(groups, _relevant(rankings, groups), _cut(rankings, k), len(rankings), weight)
-    return _settled(found, rankings)
+    weights = tied.expected_first(groups, _relevant(rankings, groups), _cut(rankings, k), len(rankings), weight)
+    return _settled(weights, rankings)
 
 
 def _settled(values: Floats, rankings: Rankings) -> Floats:

@@ -17,9 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from calipers.metrics.arrays import Bools, Floats, Ints
+
 Gain = Literal["linear", "exponential"]
 
 
@@ -37,7 +36,7 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class TieGroups:
     """The groups that hold a document of interest, by query and then by place.
 
     `query`, `start` (documents of the query before the group) and `size` are int64[g]; `documents` int64[p] are the
@@ -66,13 +65,8 @@ class TieShare:
 
 def check_ragged(name: str, offsets: Ints, length: int) -> None:
     """Refuse offsets that do not cut `length` elements into queries."""
-    if (
-        offsets.ndim != 1
-        or len(offsets) == 0
-        or offsets[0] != 0
-        or offsets[-1] != length
-        or (np.diff(offsets) < 0).any()
-    ):
+    rises = offsets.ndim == 1 and len(offsets) > 0 and (np.diff(offsets) >= 0).all()
+    if not rises or offsets[0] != 0 or offsets[-1] != length:
         raise ValueError(f"{name} must rise from 0 to {length}, one more than there are queries; found {offsets}")
 
 
@@ -170,16 +164,16 @@ def size_classes(lengths: Ints) -> Iterator[tuple[Ints, int]]:
         yield rows, int(lengths[rows].max())
 
 
-def groups_of(order: Order, interest: Bools) -> Groups:
+def groups_of(order: Order, interest: Bools) -> TieGroups:
     """The groups that hold a document of interest (bool[m], by document)."""
     places = np.flatnonzero(interest[order.documents])
     if order.firsts is None:
         firsts, size, group = places, np.ones(len(places), dtype=np.int64), np.arange(len(places))
     else:
-        found, group = _runs(np.searchsorted(order.firsts, places, side="right") - 1)
-        firsts, size = order.firsts[found], _sizes(order)[found]
+        holding, group = _runs(np.searchsorted(order.firsts, places, side="right") - 1)
+        firsts, size = order.firsts[holding], _sizes(order)[holding]
     query = query_of(order.offsets, firsts)
-    return Groups(query, firsts - order.offsets[query], size, order.documents[places], group)
+    return TieGroups(query, firsts - order.offsets[query], size, order.documents[places], group)
 
 
 def _runs(ascending: Ints) -> tuple[Ints, Ints]:
@@ -206,12 +200,12 @@ def share_of_ties(order: Order) -> TieShare:
     )
 
 
-def reach(groups: Groups, cut: Ints | None) -> Ints:
+def reach(groups: TieGroups, cut: Ints | None) -> Ints:
     """How many places of each group lie before the cut-off of its query (int64[q]; None is no cut-off), int64[g]."""
     return groups.size if cut is None else np.clip(cut[groups.query] - groups.start, 0, groups.size)
 
 
-def expected_in_cut(groups: Groups, values: Floats, cut: Ints | None, queries: int) -> Floats:
+def expected_in_cut(groups: TieGroups, values: Floats, cut: Ints | None, queries: int) -> Floats:
     """Expected sum of the values before the cut-off, float64[q]; `values` float64[g] are the sums of the groups.
 
     Every document of a group is equally likely in every place of it, so a group gives its share before the cut-off.
@@ -220,7 +214,7 @@ def expected_in_cut(groups: Groups, values: Floats, cut: Ints | None, queries: i
     return _per_query(groups.query, inside, queries)
 
 
-def expected_dcg(groups: Groups, grades: Floats, cut: Ints | None, queries: int, gain: Gain) -> Floats:
+def expected_dcg(groups: TieGroups, grades: Floats, cut: Ints | None, queries: int, gain: Gain) -> Floats:
     """Expected DCG, float64[q]: each place of a group has the group's mean gain; the discount is log2(place + 1)."""
     group, position = _slots(groups, cut)
     mean_gain = groups.total(_gains(grades[groups.documents], gain)) / groups.size
@@ -239,7 +233,7 @@ def _gains(grades: Floats, gain: Gain) -> Floats:
     return np.asarray(np.exp2(grades) - 1)
 
 
-def expected_precisions(groups: Groups, relevant: Floats, cut: Ints | None, queries: int) -> Floats:
+def expected_precisions(groups: TieGroups, relevant: Floats, cut: Ints | None, queries: int) -> Floats:
     """Expected sum of the precisions at the relevant documents before the cut-off, float64[q].
 
     McSherry and Najork (2008): of a group of t documents with r relevant ones and R before it, the place j = 0 … t - 1
@@ -247,12 +241,12 @@ def expected_precisions(groups: Groups, relevant: Floats, cut: Ints | None, quer
     """
     group, position = _slots(groups, cut)
     others = (relevant - 1) / np.maximum(groups.size - 1, 1)
-    found = _before(groups, relevant, queries)[group] + 1 + (position - groups.start[group]) * others[group]
-    terms = (relevant / groups.size)[group] * found / (position + 1)
+    hits = _before(groups, relevant, queries)[group] + 1 + (position - groups.start[group]) * others[group]
+    terms = (relevant / groups.size)[group] * hits / (position + 1)
     return _per_query(groups.query[group], terms, queries)
 
 
-def whole_group_precisions(groups: Groups, relevant: Floats, queries: int) -> Floats:
+def whole_group_precisions(groups: TieGroups, relevant: Floats, queries: int) -> Floats:
     """As scikit-learn: every relevant document of a group has the precision at the end of the group, float64[q]."""
     precision = (_before(groups, relevant, queries) + relevant) / (groups.start + groups.size)
     return _per_query(groups.query, relevant * precision, queries)
@@ -263,7 +257,7 @@ def _per_query(query: Ints, terms: Floats, queries: int) -> Floats:
     return np.bincount(query, weights=terms, minlength=queries).astype(np.float64, copy=False)
 
 
-def _slots(groups: Groups, cut: Ints | None) -> tuple[Ints, Ints]:
+def _slots(groups: TieGroups, cut: Ints | None) -> tuple[Ints, Ints]:
     """Every place before the cut-off that a group covers: its group and its position (from 0) in the query."""
     reached = reach(groups, cut)
     group = np.repeat(np.arange(len(reached)), reached)
@@ -271,14 +265,14 @@ def _slots(groups: Groups, cut: Ints | None) -> tuple[Ints, Ints]:
     return group, groups.start[group] + within
 
 
-def _before(groups: Groups, relevant: Floats, queries: int) -> Floats:
+def _before(groups: TieGroups, relevant: Floats, queries: int) -> Floats:
     """Relevant documents of the query before each group, float64[g]: whole numbers, so the running sum is exact."""
     per_query = _per_query(groups.query, relevant, queries)
     return np.cumsum(relevant) - relevant - (np.cumsum(per_query) - per_query)[groups.query]
 
 
 def expected_first(
-    groups: Groups, relevant: Floats, cut: Ints | None, queries: int, weight: Callable[[Ints], Floats]
+    groups: TieGroups, relevant: Floats, cut: Ints | None, queries: int, weight: Callable[[Ints], Floats]
 ) -> Floats:
     """Expected weight of the position (from 0) of the first relevant document, 0 behind the cut-off; float64[q].
 

@@ -13,7 +13,7 @@ says "no relation", makes the reliability 0. None of these is a probability; see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,11 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics import codecs
+from calipers.metrics.arrays import Bools, Floats, Ints, slices
 from calipers.metrics.codecs import Codec
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 K = 10
 FEATURES = ("stability", "coherence", "top_score", "margin")
@@ -33,7 +30,7 @@ _CELLS = 1 << 19  # numbers of neighbours in hand at a time: 4 MB in float64, wh
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class TrustParts:
     """float64[q] each, one entry per query."""
 
     stability: Floats
@@ -51,49 +48,48 @@ class Parts:
         return np.stack([getattr(self, name) for name in FEATURES], axis=1)
 
     @property
-    def known(self) -> Bools:
+    def complete(self) -> Bools:
         """bool[q]: which queries have all parts."""
         return np.asarray(np.isfinite(self.features).all(axis=1))
 
-    def take(self, rows: NDArray[Any]) -> Parts:
-        return Parts(*(getattr(self, field.name)[rows] for field in fields(self)))
+    def take(self, rows: NDArray[Any]) -> TrustParts:
+        return TrustParts(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def parts(
-    queries: NDArray[Any], neighbours: NDArray[Any], codec: Codec, *, known: NDArray[np.bool_] | None = None
-) -> Parts:
+def parts(queries: NDArray[Any], neighbours: NDArray[Any], codec: Codec, *, present: Bools | None = None) -> TrustParts:
     """The parts of each query from its vector float[q, d] and those of its neighbours float[q, K, d], in any order.
 
-    Neither need have length 1. `known` bool[q, K] is False where a query has fewer neighbours than K.
+    Neither need have length 1. `present` bool[q, K] is False where a query has fewer neighbours than K.
     """
-    return _parts(
-        queries, codec, neighbours.shape[1], lambda rows: (neighbours[rows], None if known is None else known[rows])
-    )
+
+    def gather(rows: slice) -> tuple[NDArray[Any], Bools | None]:
+        return neighbours[rows], None if present is None else present[rows]
+
+    return _parts(queries, codec, neighbours.shape[1], gather)
 
 
-def parts_in(queries: NDArray[Any], corpus: NDArray[Any], rows: Ints, codec: Codec) -> Parts:
+def parts_in(queries: NDArray[Any], corpus: NDArray[Any], rows: Ints, codec: Codec) -> TrustParts:
     """The same where neighbours are rows of a corpus, int64[q, K], -1 for none; they are gathered a few at a time."""
 
-    def gather(some: slice) -> tuple[NDArray[Any], Bools | None]:
-        found = rows[some]
-        return corpus[np.maximum(found, 0)], None if (found >= 0).all() else found >= 0
+    def gather(part: slice) -> tuple[NDArray[Any], Bools | None]:
+        present = rows[part] >= 0
+        return corpus[np.maximum(rows[part], 0)], None if present.all() else present
 
     return _parts(queries, codec, rows.shape[1], gather)
 
 
-def coherence(neighbours: NDArray[Any], known: Bools | None = None) -> Floats:
+def coherence(neighbours: NDArray[Any], present: Bools | None = None) -> Floats:
     """I_q: the mean cosine over the pairs of neighbours float[q, K, d]; float64[q] from -1/(K - 1) to 1.
 
     >>> coherence(np.array([[[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]])).round(6)  # cosines 0, 1, 0
     array([0.333333])
     """
-    nothing = np.ones((len(neighbours), neighbours.shape[2]))
-    step = _step(*neighbours.shape[1:])
-    found = [
-        _neighbourhood(nothing[i : i + step], neighbours[i : i + step], None if known is None else known[i : i + step])
-        for i in range(0, len(neighbours), step)
-    ]
-    return np.concatenate([part[0] for part in found]) if found else np.empty(0)
+    values = np.empty(len(neighbours))
+    for rows in slices(len(neighbours), _step(*neighbours.shape[1:])):
+        part = neighbours[rows]
+        any_query = np.ones((len(part), part.shape[2]))
+        values[rows] = _neighbourhood(any_query, part, None if present is None else present[rows])[0]
+    return values
 
 
 def reliability(stability: Floats, coherence: Floats) -> Floats:
@@ -118,53 +114,52 @@ def success(
     >>> success(np.array([[0, 1], [0, 1], [0, 1]]), [{"b": 2}, {"c": 1}, {}], ["a", "b", "c"])
     array([ 1.,  0., nan])
     """
-    found = np.full(len(rows), np.nan)
+    labels = np.full(len(rows), np.nan)
     for query, (results, grades) in enumerate(zip(rows.tolist(), qrels, strict=True)):
         if grades:
-            found[query] = any(row >= 0 and grades.get(ids[row], 0.0) >= relevant_from for row in results)
-    return found
+            labels[query] = any(row >= 0 and grades.get(ids[row], 0.0) >= relevant_from for row in results)
+    return labels
 
 
-def _parts(queries: NDArray[Any], codec: Codec, k: int, gather: Any) -> Parts:
-    n, d = queries.shape
+def _parts(
+    queries: NDArray[Any], codec: Codec, k: int, gather: Callable[[slice], tuple[NDArray[Any], Bools | None]]
+) -> TrustParts:
     stability = codecs.stability(queries, codec)
-    found = np.empty((3, n))
-    step = _step(k, d)
-    for start in range(0, n, step):
-        rows = slice(start, start + step)
-        found[:, rows] = _neighbourhood(np.asarray(queries[rows], np.float64), *gather(rows))
-    return Parts(stability, found[0], reliability(stability, found[0]), found[1], found[2])
+    coherence, top_score, margin = neighbourhood = np.empty((3, len(queries)))
+    for rows in slices(len(queries), _step(k, queries.shape[1])):
+        neighbourhood[:, rows] = _neighbourhood(np.asarray(queries[rows], np.float64), *gather(rows))
+    return TrustParts(stability, coherence, reliability(stability, coherence), top_score, margin)
 
 
 def _step(k: int, d: int) -> int:
     return max(1, _CELLS // max(1, k * d))
 
 
-def _neighbourhood(queries: Floats, neighbours: NDArray[Any], known: Bools | None) -> tuple[Floats, Floats, Floats]:
+def _neighbourhood(queries: Floats, neighbours: NDArray[Any], present: Bools | None) -> tuple[Floats, Floats, Floats]:
     """Coherence, top score and margin, float64[q] each."""
     x = np.asarray(neighbours, np.float64)
     count: Ints = np.full(len(x), x.shape[1])
-    if known is not None:
-        x, count = np.where(known[:, :, None], x, 0.0), known.sum(axis=1)
+    if present is not None:
+        x, count = np.where(present[:, :, None], x, 0.0), present.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         weights = 1.0 / np.sqrt(np.vecdot(x, x))
         cosines = np.vecdot(x, queries[:, None]) * weights / np.sqrt(np.vecdot(queries, queries))[:, None]
-        if known is not None:
-            weights = np.where(known, weights, 0.0)
+        if present is not None:
+            weights = np.where(present, weights, 0.0)
         total = np.matmul(weights[:, None, :], x)[:, 0]
         pairs = (np.vecdot(total, total) - count) / np.where(count > 1, count * (count - 1), np.nan)
         together = np.minimum(np.maximum(pairs, -1.0 / np.maximum(count - 1, 1)), 1.0)
         np.minimum(np.maximum(cosines, -1.0, out=cosines), 1.0, out=cosines)
-    return together, *_extremes(cosines, known, count)
+    return together, *_extremes(cosines, present, count)
 
 
-def _extremes(cosines: Floats, known: Bools | None, count: Ints) -> tuple[Floats, Floats]:
+def _extremes(cosines: Floats, present: Bools | None, count: Ints) -> tuple[Floats, Floats]:
     """The highest cosine of each query, and how far the lowest lies below it."""
     if not cosines.shape[1]:
         return np.full(len(cosines), np.nan), np.full(len(cosines), np.nan)
-    if known is None and cosines.shape[1] > 1:
+    if present is None and cosines.shape[1] > 1:
         return cosines.max(axis=1), np.ptp(cosines, axis=1)
-    high = cosines if known is None else np.where(known, cosines, -np.inf)
-    low = cosines if known is None else np.where(known, cosines, np.inf)
+    high = cosines if present is None else np.where(present, cosines, -np.inf)
+    low = cosines if present is None else np.where(present, cosines, np.inf)
     top = np.where(count > 0, high.max(axis=1), np.nan)
     return top, np.where(count > 1, top - low.min(axis=1), np.nan)

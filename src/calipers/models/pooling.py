@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.metrics.geometry import unit_like
+
 Floats = NDArray[np.float32]
 
 
@@ -37,5 +39,4 @@ def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str, *, skip: int
 
 def unit(vectors: Floats) -> Floats:
     """Rows scaled to norm 1. A zero row stays zero: whoever measures it must see that it is dead."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(norms > 0, norms, 1.0), dtype=np.float32)
+    return np.asarray(unit_like(vectors), dtype=np.float32)

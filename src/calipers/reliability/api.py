@@ -25,7 +25,7 @@ from calipers.core.choices import CODECS, TRUST_MAPS
 from calipers.core.options import Options, option, parameter
 from calipers.data import corpora, odd_queries, trec
 from calipers.data.texts import load_texts
-from calipers.metrics import geometry, neighbours
+from calipers.metrics import geometry, search
 from calipers.models import ModelOptions
 from calipers.reliability import Trust
 from calipers.reliability.answer import TrustAnswer
@@ -168,7 +168,7 @@ def _search(
     alive = np.flatnonzero(geometry.norms(queries) > 0)
     cosines, rows = np.full((len(queries), k), np.nan), np.full((len(queries), k), -1)
     if len(alive):
-        distances, nearest = neighbours.nearest(queries[alive], searched, k)
+        distances, nearest = search.nearest(queries[alive], searched, k)
         width = nearest.shape[1]
         cosines[alive, :width], rows[alive, :width] = 1 - distances**2 / 2, nearest
     return cosines, rows

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import DataError, InvalidOutput, RequestError, name_some
-from calipers.metrics import assessment, calibration, codecs, geometry, neighbours
+from calipers.metrics import assessment, calibration, codecs, geometry, search
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection
 from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
-from calipers.metrics.trust import Parts
+from calipers.metrics.trust import TrustParts
 from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Floats, Method
 
 _EVEN = 0.5  # below it a relevant result is less likely than not
@@ -39,10 +39,10 @@ class Neighbourhood:
     k: int
     seed: int
     rows: NDArray[np.int64]
-    parts: Parts
+    parts: TrustParts
 
-    def parts_of(self, queries: NDArray[Any]) -> Parts:
-        rows = neighbours.nearest(queries, self.corpus, self.k)[1]
+    def parts_of(self, queries: NDArray[Any]) -> TrustParts:
+        rows = search.nearest(queries, self.corpus, self.k)[1]
         return metrics.parts_in(queries, self.corpus, rows, self.codec)
 
 
@@ -52,7 +52,7 @@ def look_around(
     """Find the neighbours. Without queries, a sample of the documents stands in, each without itself."""
     own = None if queries is not None else np.sort(geometry.sample(len(corpus), _BACKGROUND, seed=seed))
     asking = corpus[own] if queries is None else queries
-    rows = neighbours.nearest(asking, corpus, k, own=own)[1]
+    rows = search.nearest(asking, corpus, k, own=own)[1]
     return Neighbourhood(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
 
 
@@ -168,7 +168,7 @@ def maps(near: Neighbourhood, labels: Floats | None, assessed: Assessment | None
     """Fitted on all judged queries; none where they do not allow it."""
     if labels is None or assessed is None or assessed.reason:
         return {}
-    rows = np.flatnonzero(near.parts.known & np.isfinite(labels))
+    rows = np.flatnonzero(near.parts.complete & np.isfinite(labels))
     fitted = calibration.fit_stacked(near.parts.take(rows).features, labels[rows], seed=near.seed)
     return {"logistic": fitted.logistic, "isotonic": fitted.isotonic}
 
@@ -190,7 +190,7 @@ def thresholds(near: Neighbourhood, assessed: Assessment | None, method: Method,
 
 
 def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
-    usable = near.parts.reliability[near.parts.known]
+    usable = near.parts.reliability[near.parts.complete]
     if near.queries is not None and len(usable) < LEAST_QUERIES:
         count = "1 query" if len(usable) == 1 else f"{len(usable)} queries"
         few = f"only {count}: fewer than {LEAST_QUERIES} set no thresholds"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics.calibration import Logistic
-from calipers.metrics.trust import Parts
+from calipers.metrics.trust import TrustParts
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -50,7 +50,7 @@ class Detector:
 class TrustScores:
     """One entry per query. `probability` is NaN where nothing was calibrated; `odd` is bool[q] by kind."""
 
-    parts: Parts
+    parts: TrustParts
     probability: Floats
     odd: Mapping[str, Bools]
     decision: NDArray[np.str_]

@@ -16,7 +16,7 @@ from calipers.metrics import calibration, codecs
 from calipers.metrics import trust as metrics
 from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
-from calipers.metrics.trust import Parts
+from calipers.metrics.trust import TrustParts
 from calipers.reliability import file, fitting
 from calipers.reliability.records import (
     AT_MOST_HEDGE,
@@ -129,7 +129,7 @@ class Trust:
         odd = {kind: detector.map(features) >= detector.threshold for kind, detector in self.detectors.items()}
         return TrustScores(parts, probability, odd, self._decide(parts, probability, odd))
 
-    def _decide(self, parts: Parts, probability: Floats, odd: Mapping[str, Bools]) -> NDArray[np.str_]:
+    def _decide(self, parts: TrustParts, probability: Floats, odd: Mapping[str, Bools]) -> NDArray[np.str_]:
         score = probability if self.thresholds.on == "probability" else parts.reliability
         level = (score >= self.thresholds.fall_back).astype(np.intp)
         if self.thresholds.answer is not None:

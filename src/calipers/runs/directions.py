@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import DataError, InvalidOutput, Outcomes, name_some
-from calipers.metrics import geometry, neighbours
+from calipers.metrics import geometry, search
 from calipers.runs.space import Kept, Pairs, Space, Texts
 
 Ints = NDArray[np.int64]
@@ -47,7 +47,7 @@ class Directed:
 
 
 def _nearest(asking: NDArray[Any], vectors: NDArray[Any], k: int) -> Ints:
-    return neighbours.nearest(asking, vectors, k)[1]
+    return search.nearest(asking, vectors, k)[1]
 
 
 def directed(space: Space, *, least: int = 0) -> Directed:

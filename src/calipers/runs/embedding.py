@@ -13,6 +13,7 @@ from calipers import models
 from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError
 from calipers.data import corpora
 from calipers.metrics import geometry
+from calipers.metrics.search import WINDOW, exact_search
 from calipers.models import ModelOptions
 from calipers.runs import directions, space
 from calipers.runs import key as cache
@@ -21,9 +22,8 @@ from calipers.runs.vector_cache import CachedEncoder, VectorCache
 from calipers.shop import read_words
 from calipers.shop.products import Noticing, Products
 from calipers.tasks import retrieval
-from calipers.tasks.search import WINDOW, exact_search
 
-_EMBEDDING = ("core/models.py", "models")  # what of ours can change a vector
+_EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours can change a vector
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class _SpaceSearch:
         found = directions.directed(self.space)
         assert found.space.queries is not None
         vectors = found.space.corpus.vectors
-        windows = (geometry.unit(vectors[start : start + WINDOW]) for start in range(0, len(vectors), WINDOW))
+        windows = geometry.windows(vectors, WINDOW)
         scores, rows = exact_search(geometry.unit(found.space.queries.vectors), windows, k)
         return _among_all(scores, found.queries, len(queries), 0.0), _among_all(
             found.documents[rows], found.queries, len(queries), -1

@@ -35,8 +35,7 @@ from calipers.core import (
 )
 from calipers.core.choices import PSEUDO_LIKELIHOODS
 from calipers.core.options import Options, option
-from calipers.metrics.likelihood import perplexity_statistic
-from calipers.metrics.means import ratio_statistic
+from calipers.metrics.means import perplexity_statistic, ratio_statistic
 
 _MANY_UNKNOWN = 0.05
 Ints = NDArray[np.int32]

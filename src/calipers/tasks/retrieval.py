@@ -40,10 +40,12 @@ from calipers.core import (
 from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES
 from calipers.core.options import Options, option
 from calipers.metrics import ranking
+from calipers.metrics.geometry import unit_like
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.ranking import Rankings
+from calipers.metrics.search import WINDOW, Hits, exact_search, sort_hits
 from calipers.tasks import pair_scores
-from calipers.tasks.search import WINDOW, Hits, Judgements, Retriever, exact_search, from_table, sort_hits
+from calipers.tasks.search import Judgements, Retriever, from_table
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -181,7 +183,7 @@ def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progre
         found = model.encode(texts, prompt=prompt, progress=progress)
         _refuse_dead(found, texts, ids, what)
         if options.similarity == "cosine":
-            found = found / np.linalg.norm(found, axis=1, keepdims=True)
+            found = unit_like(found)
         return found
 
     def windows() -> Iterator[NDArray[np.float32]]:

@@ -25,6 +25,7 @@ from calipers.core import (
     name_some,
 )
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
+from calipers.metrics.geometry import unit_like
 
 _ROWS = 4096  # pairs whose vectors are held in float64 at a time
 _CONSTANT = 1e-9  # cosines that differ by less than this differ by rounding only
@@ -84,9 +85,7 @@ def cosine(a: Floats, b: Floats) -> Floats:
     >>> cosine(np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]]))
     array([0.96])
     """
-    a = a / np.linalg.norm(a, axis=1, keepdims=True)
-    b = b / np.linalg.norm(b, axis=1, keepdims=True)
-    return np.asarray(1.0 - 0.5 * np.square(a - b).sum(axis=1))
+    return np.asarray(1.0 - 0.5 * np.square(unit_like(a) - unit_like(b)).sum(axis=1))
 
 
 def dot(a: Floats, b: Floats) -> Floats:

@@ -17,10 +17,10 @@ from calipers.core import Columns, DataError, Encoder, Named, Outcomes, Progress
 from calipers.data import odd_queries
 from calipers.diagnosis.layer import Layer
 from calipers.diagnosis.layers.certainty_figures import METRICS, OddTexts, judged_figures, odd_figure, part_figures
-from calipers.metrics import assessment, codecs, geometry, neighbours
+from calipers.metrics import assessment, codecs, geometry, search
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection
-from calipers.metrics.trust import Parts
+from calipers.metrics.trust import TrustParts
 from calipers.runs.directions import directed, put_back
 from calipers.runs.space import Space, Texts
 
@@ -64,7 +64,7 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
     assert queries is not None
     progress.start("Certainty", 0)
     codec = codecs.fit(options.codec, space.corpus.vectors, seed=options.seed)
-    rows = neighbours.nearest(queries.vectors, space.corpus.vectors, options.k)[1]
+    rows = search.nearest(queries.vectors, space.corpus.vectors, options.k)[1]
     parts = metrics.parts_in(queries.vectors, space.corpus.vectors, rows, codec)
     labels = np.full(len(queries), np.nan)
     if len(space.qrels):
@@ -133,7 +133,7 @@ def _detect(
     odd: OddTexts,
     model: Encoder | None,
     space: Space,
-    real: Parts,
+    real: TrustParts,
     codec: codecs.Codec,
     options: CertaintyOptions,
     progress: Progress,
@@ -144,7 +144,7 @@ def _detect(
     if odd.texts:
         vectors = model.encode(odd.texts, prompt=space.queries.prompt, progress=progress)
         alive = vectors[geometry.norms(vectors) > 0]
-        rows = neighbours.nearest(alive, space.corpus.vectors, options.k)[1]
+        rows = search.nearest(alive, space.corpus.vectors, options.k)[1]
         parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts
     return assessment.detect(
         kind,
@@ -160,7 +160,7 @@ def _detect(
 # --- outcomes ----------------------------------------------------------------------------------------------------
 
 
-def _columns(parts: Parts, labels: Floats, judged: Assessment) -> dict[str, Floats]:
+def _columns(parts: TrustParts, labels: Floats, judged: Assessment) -> dict[str, Floats]:
     columns = {name: getattr(parts, name) for name in ("reliability", *metrics.FEATURES)}
     if judged.reason:
         return columns

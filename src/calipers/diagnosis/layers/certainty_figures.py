@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from calipers.core import Columns, Figure, Metric, Statistic
 from calipers.metrics import assessment, bootstrap, geometry, probabilities
-from calipers.metrics.assessment import Assessment, Detection, Measured
+from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate
 from calipers.metrics.means import mean_statistic
-from calipers.metrics.trust import Parts
+from calipers.metrics.trust import TrustParts
 
 _UNJUDGED = "no query is judged: pass judgements with --qrels"
 _NO_MODEL = "there is no model in hand to embed such queries"
@@ -118,7 +118,7 @@ _KINDS = {
 }
 
 
-def part_figures(parts: Parts, *, resamples: int, confidence: float, seed: int) -> list[Figure]:
+def part_figures(parts: TrustParts, *, resamples: int, confidence: float, seed: int) -> list[Figure]:
     found = []
     for name in ("reliability", "stability", "coherence"):
         estimate = geometry.mean_estimate(getattr(parts, name))
@@ -127,7 +127,7 @@ def part_figures(parts: Parts, *, resamples: int, confidence: float, seed: int) 
         )
         ends = bootstrap.percentile_interval(drawn[0], confidence=confidence)
         error = estimate.standard_error
-        found.append(_figure(name, Measured(estimate.value, ends), estimate.count, error))
+        found.append(_figure(name, IntervalEstimate(estimate.value, ends), estimate.count, error))
     return found
 
 
@@ -177,7 +177,7 @@ def odd_figure(kind: str, found: Detection | None, asked: OddTexts | None) -> Fi
     return replace(figure, meaning=told)
 
 
-def _figure(name: str, found: Measured, count: int, error: float | None = None) -> Figure:
+def _figure(name: str, found: IntervalEstimate, count: int, error: float | None = None) -> Figure:
     kind = _KINDS[name]
     known = None if error is None or not np.isfinite(error) else error
     if not np.isfinite(found.value):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calipers.core import Columns, Encoder, Named, Progress, RequestError, name_some
 from calipers.diagnosis.layers import fragmentation, word_order
 from calipers.diagnosis.layers.words import HOW, MissingExtra
-from calipers.metrics import geometry, hubness, neighbours
+from calipers.metrics import geometry, neighbours, search
 from calipers.metrics.geometry import Estimate
 from calipers.runs.space import Kept, Space, Texts, draw
 
@@ -228,13 +228,13 @@ def hubs(space: Space, options: GeometryOptions) -> Part:
     if len(rows) < 2:
         return Part(unknown=dict.fromkeys(_HUBNESS, f"hubness needs at least 2 queries, found {len(rows)}"))
     if own:
-        found = neighbours.nearest_own(corpus.vectors, rows, k)[1]
+        found = search.nearest_own(corpus.vectors, rows, k)[1]
     else:
-        found = neighbours.nearest(asking.vectors[rows], corpus.vectors, k)[1]
-    three = hubness.hubness(found, len(corpus), exact=len(rows) == len(asking))
+        found = search.nearest(asking.vectors[rows], corpus.vectors, k)[1]
+    three = neighbours.hubness(found, len(corpus), exact=len(rows) == len(asking))
     estimates = {name: replace(e, rows=rows[e.rows]) for name, e in zip(_HUBNESS, three, strict=True)}
     known, missing = _defined(estimates, "every document is retrieved equally often")
-    chance = hubness.chance_skewness(len(rows), k, len(corpus))
+    chance = neighbours.chance_skewness(len(rows), k, len(corpus))
     return Part(
         estimates=known,
         unit="document" if own else "query",
@@ -246,10 +246,10 @@ def hubs(space: Space, options: GeometryOptions) -> Part:
 
 
 def _hubs(space: Space, asking: Texts, rows: Ints, found: Ints) -> tuple[Named, ...]:
-    top = _most(hubness.retrieval_counts(found, len(space.corpus)), above=1)
+    top = _most(neighbours.retrieval_counts(found, len(space.corpus)), above=1)
     return tuple(
         _hub(space, asking, int(document), [int(rows[place]) for place in places], found.shape[1], len(rows))
-        for document, places in zip(top, hubness.invaded(found, top), strict=True)
+        for document, places in zip(top, neighbours.invaded(found, top), strict=True)
     )
 
 

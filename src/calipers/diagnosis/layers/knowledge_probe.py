@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calipers.core import Encoder, Halo, InvalidOutput, Progress, RequestError, name_some
 from calipers.diagnosis.layers.entities import MOST, count_pieces, mine
-from calipers.metrics import geometry, neighbours, trust
+from calipers.metrics import geometry, search, trust
 from calipers.runs.space import Space
 
 Floats = NDArray[np.float64]
@@ -136,7 +136,7 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
     own = np.sort(geometry.sample(len(corpus), _DOCUMENTS, seed=options.seed))
     background = Background(
         random=coherence(corpus, random_sets(len(corpus), k, _SETS, seed=options.seed)),
-        own=coherence(corpus, neighbours.nearest_own(corpus, own, min(k, len(corpus) - 1))[1]),
+        own=coherence(corpus, search.nearest_own(corpus, own, min(k, len(corpus) - 1))[1]),
     )
     progress.start("Halos", 0)
     return Probe(
@@ -163,7 +163,7 @@ def _neighbours(vectors: NDArray[np.float32], entities: Sequence[str], space: Sp
             dead,
         )
     alive = length > 0
-    distance, rows = neighbours.nearest(vectors[alive], space.corpus.vectors, k)
+    distance, rows = search.nearest(vectors[alive], space.corpus.vectors, k)
     cosine, found = np.full((len(entities), k), np.nan), np.full((len(entities), k), -1)
     cosine[alive], found[alive] = 1.0 - distance**2 / 2, rows
     return cosine, found

@@ -26,9 +26,9 @@ from calipers.core import Encoder, Figure, Metric, Named, Outcomes, Progress, Re
 from calipers.diagnosis.layer import Layer
 from calipers.diagnosis.layers.semantic_gap_kinds import BETTER, FOLLOWS, LEVELS, MEANINGS, METRICS, NOTHING
 from calipers.metrics import bootstrap, geometry, lexical, paired
-from calipers.metrics.correlation import spearman_statistic
+from calipers.metrics.bootstrap import grouped
+from calipers.metrics.correlation import partial_spearman_statistic, spearman_statistic
 from calipers.metrics.means import mean_statistic, ratio_statistic
-from calipers.metrics.partial import grouped, partial_spearman_statistic
 from calipers.runs.directions import LEAST, directed, put_back
 from calipers.runs.space import Space
 

@@ -1,0 +1,42 @@
+"""What all metrics share: types of arrays, rows a few at a time, and the statistic of one sample.
+
+A *statistic* is a function of how often each example counts, int[n, r] to float64[r], so that a bootstrap can ask it
+about many resamples at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Counts = NDArray[np.number[Any]]
+Statistic = Callable[[Counts], Floats]
+
+
+def slices(size: int, step: int) -> Iterator[slice]:
+    """Consecutive slices of `step` that cover `size` rows.
+
+    >>> list(slices(5, 3))
+    [slice(0, 3, None), slice(3, 6, None)]
+    """
+    return (slice(start, start + step) for start in range(0, size, max(1, step)))
+
+
+def once(statistic: Statistic, examples: int) -> float:
+    """The statistic of the sample itself, in which every example counts once."""
+    return float(statistic(np.ones((examples, 1), dtype=np.int64))[0])
+
+
+def refuse_rows(bad: Bools, problem: str) -> None:
+    """A ValueError that names the first bad rows, if there are any."""
+    if bad.any():
+        rows = np.flatnonzero(bad)
+        more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
+        raise ValueError(f"{problem} in rows {rows[:10].tolist()}{more}, counted from 0")

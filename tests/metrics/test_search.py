@@ -1,0 +1,79 @@
+"""Exact search against brute force: by inner product over windows, and by distance among vectors in hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
+
+from calipers.metrics import geometry, search
+from calipers.metrics.search import exact_search
+
+N = 500
+
+
+@pytest.fixture(scope="module")
+def cloud() -> NDArray[np.float32]:
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((N, 48)) + 0.3).astype(np.float32)
+
+
+def all_distances(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    table = squareform(pdist(geometry.unit(vectors).astype(np.float64)))
+    np.fill_diagonal(table, np.inf)
+    return table
+
+
+@pytest.mark.parametrize("window", [64, 32_768])
+def test_neighbours_are_those_of_brute_force(
+    cloud: NDArray[np.float32], window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_NEAREST_WINDOW", window)
+    monkeypatch.setattr(search, "_QUERIES", 100)
+    table = all_distances(cloud)
+    order = np.argsort(table, axis=1)[:, :10]
+    distances, found = search.nearest_own(cloud, np.arange(N), 10)
+    np.testing.assert_array_equal(found, order)
+    np.testing.assert_allclose(distances, np.take_along_axis(table, order, axis=1), atol=1e-12)
+
+
+def test_neighbours_come_from_a_mapped_file_and_from_those_allowed(cloud: NDArray[np.float32], tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", cloud)
+    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
+    allowed = np.arange(N) % 3 == 0
+    found = search.nearest(mapped[:20], mapped, 5, own=np.arange(20), allowed=allowed)[1]
+    table = all_distances(cloud)[:20]
+    table[:, ~allowed] = np.inf
+    np.testing.assert_array_equal(found, np.argsort(table, axis=1)[:, :5])
+
+
+def test_missing_neighbours_are_said_to_be_missing() -> None:
+    distances, found = search.nearest_own(np.eye(3), np.arange(3), 5)
+    assert (found[:, 2:] == -1).all()
+    assert np.isinf(distances[:, 2:]).all()
+    assert search.nearest(np.eye(3)[:0], np.eye(3), 2)[1].shape == (0, 2)
+
+
+@pytest.mark.parametrize("window", [37, 400, 999, 5000])
+@pytest.mark.parametrize("k", [1, 10, 150])
+def test_search_equals_a_stable_sort_and_ignores_windows(window: int, k: int) -> None:
+    """Half of the documents are copies of a few others, so ties fall on the cut."""
+    rng = np.random.default_rng(0)
+    documents = rng.normal(size=(999, 12)).astype(np.float32)
+    documents[500:] = documents[rng.integers(0, 20, 499)]
+    queries = rng.normal(size=(30, 12)).astype(np.float32)
+    products = (queries.astype(np.float64)[:, None] * documents.astype(np.float64)[None]).sum(axis=2)
+    wanted = np.argsort(-products, axis=1, kind="stable")[:, :k]
+    scores, found = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(scores, np.take_along_axis(products, wanted, axis=1))
+
+
+def test_search_of_little_gives_what_there_is() -> None:
+    found = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)[1]
+    assert found.tolist() == [[0, 1], [0, 1]]
+    assert exact_search(np.ones((2, 3), np.float32), [], 5)[1].shape == (2, 0)
+    assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5)[1].shape == (0, 2)
