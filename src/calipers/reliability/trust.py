@@ -112,13 +112,13 @@ class Trust:
             )
         if present is not None and present.shape != others[:2]:
             raise RequestError(f"`present` has the shape {list(present.shape)}: expected {list(others[:2])}")
-        return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, known=present))
+        return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, present=present))
 
     def score_in(self, query_vectors: NDArray[Any], corpus: NDArray[Any], rows: NDArray[np.int64]) -> TrustScores:
         """The same where the neighbours are rows of a corpus, int64[q, k], -1 for none."""
         return self.judge(metrics.parts_in(query_vectors, corpus, rows, self.codec))
 
-    def judge(self, parts: Parts) -> TrustScores:
+    def judge(self, parts: TrustParts) -> TrustScores:
         """From parts to probability, oddities and decision."""
         features = parts.features if self.maps or self.detectors else np.empty((0, 0))
         probability = np.full(len(parts), np.nan)
