@@ -263,7 +263,7 @@ def test_records_without_sense_are_refused(change: dict[str, Any], message: str)
         (lambda: ndcg(GRADED, gain="cubic"), "gain must be"),  # type: ignore[arg-type]
         (lambda: ndcg(one([1], [2000]), gain="exponential"), "use the linear gain"),
         (lambda: average_precision(GRADED, 5, ties="sentence-transformers"), "no average precision at k"),
-        (lambda: mrr(one([1, 1], [0, 1]), ties="trec_eval"), "give `documents` or `id_rank`"),
+        (lambda: mrr(one([1, 1], [0, 1]), ties="trec_eval"), "pass `documents` or `id_rank`"),
     ],
 )
 def test_questions_without_an_answer_are_refused(ask: Callable[[], Any], message: str) -> None:
