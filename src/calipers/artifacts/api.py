@@ -11,7 +11,7 @@ from calipers import artifacts as build
 from calipers import data, models, tasks
 from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
-from calipers.models import ModelOptions, hub, layout, onnx, tokenizer, torch_weights
+from calipers.models import ModelOptions, hub, layout, onnx_files, onnx_session, tokenizer, torch_weights
 
 SAMPLES = 64  # rows of a dataset to calibrate on
 _CHECKED = 16
@@ -71,7 +71,7 @@ def build_request(
         shape=wish.shape,
         pooled=wish.pooled,
         refuse=wish.refuse,
-        provider=onnx.choose_provider(wish.model_options),
+        provider=onnx_session.choose_provider(wish.model_options),
     )
 
 
@@ -94,9 +94,9 @@ def _from_graph(place: models.Source, wish: Wishes) -> tuple[build.Source, Path]
     options = wish.model_options
     used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length")
     options.refuse_others("a build of an ONNX graph", *used, "device", "provider")
-    file = onnx.graph_file(place, options)
-    folder = onnx.settings_folder(file, options)
-    return _source(folder, wish, hub.fingerprint([file]), options.model_id or onnx.folder_name(file)), file
+    file = onnx_files.graph_file(place, options)
+    folder = onnx_files.settings_folder(file, options)
+    return _source(folder, wish, hub.fingerprint([file]), options.model_id or onnx_files.folder_name(file)), file
 
 
 def _source(folder: Path, wish: Wishes, fingerprint: str, model_id: str) -> build.Source:
@@ -200,7 +200,7 @@ def _tokens(found: Dataset, source: build.Source, wish: Wishes) -> build.Rows:
         drawn = reader.encode([settings.prompt + text for text in texts])
     kept = [i for i, row in enumerate(drawn) if len(row.ids)]
     config = tokenizer.read_json(own.transformer / "config.json")
-    first = (config.get("pad_token_id") or 0) + 1 if tokenizer.counts_from_padding(config) else 0
+    first = tokenizer.first_position(config)
     return build.Rows(
         ids=tuple(ids[i] for i in kept),
         tokens=tuple(drawn[i].ids for i in kept),

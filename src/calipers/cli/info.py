@@ -27,7 +27,7 @@ def doctor() -> None:
     import os
     from pathlib import Path
 
-    from calipers.models import onnx
+    from calipers.models import onnx_session
     from calipers.rendering import text
     from calipers.runs import record, store
 
@@ -49,7 +49,7 @@ def doctor() -> None:
             ("System", environment["system"]),
             ("Processor", environment["processor"]),
             ("Cores", str(environment["cores"])),
-            ("Providers", ", ".join(onnx.available_providers())),
+            ("Providers", ", ".join(onnx_session.available_providers())),
         ],
     )
     folder = store.default_folder()

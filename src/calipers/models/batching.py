@@ -5,17 +5,20 @@ Memory: they are taken in windows of `WINDOW`, whose token ids are held together
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import InferenceError, Progress
-from calipers.models.tokenizer import Tokenizer, Tokens
+from calipers.models.tokenizer import Tokens
 
 WINDOW = 65_536
 
@@ -27,9 +30,9 @@ Forward = Callable[["Batch"], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Batching:
-    """How rows are put together. At most one of `tokens` and `rows` is set; `why` is told to the user.
+    """How rows are put together. At most one of `tokens` and `rows` is set; `why` is shown to the user.
 
-    `fixed_rows` and `fixed_length` are what a graph with a fixed shape demands: a batch is filled up to exactly that.
+    `fixed_rows` and `fixed_length` are set for a graph with a fixed shape: a batch is filled up to exactly that.
     """
 
     tokens: int | None
@@ -58,108 +61,142 @@ class Batching:
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids of a few texts, padded to the longest of them (or to what the graph demands): int64[rows, length]."""
+    """Token ids of several texts, padded to the longest of them or to a fixed shape: int64[rows, length] each."""
 
     ids: Ints
     type_ids: Ints
-    mask: Ints
+    mask: Ints  # 1 at real tokens
     rows: int  # the real ones; the others only fill a fixed shape
+    first_position: int = 0
+
+    @property
+    def positions(self) -> Ints:
+        """The position of every token, as models count them that take positions as an input."""
+        return np.broadcast_to(np.arange(self.ids.shape[1]) + self.first_position, self.ids.shape)
+
+    @property
+    def padded(self) -> bool:
+        return not bool(self.mask.all())
 
 
-def encode(
-    texts: Sequence[str],
-    *,
-    tokenizer: Tokenizer,
-    forward: Forward,
-    batching: Batching,
-    workers: int,
-    progress: Progress,
-) -> NDArray[np.float32]:
-    """Vectors of the texts, in the order asked. Repeated texts share one forward pass."""
-    progress.start("Encoding", len(set(texts)))
-    return _each(texts, tokenizer.encode, tokenizer.pad_id, forward, batching, workers, progress)
+class Padding(Protocol):
+    """What fills a short row, and the position of a row's first token (see `tokenizer.first_position`)."""
+
+    @property
+    def pad_id(self) -> int: ...
+
+    @property
+    def first_position(self) -> int: ...
 
 
-def score(
-    pairs: Sequence[tuple[str, str]],
-    *,
-    tokenizer: Tokenizer,
-    forward: Forward,
-    batching: Batching,
-    workers: int,
-    progress: Progress,
-) -> NDArray[np.float32]:
-    """What the model says of each pair, in the order asked: float32[n, labels]. Repeated pairs share one pass."""
-    progress.start("Scoring", len(set(pairs)))
-    return _each(pairs, tokenizer.encode_pairs, tokenizer.pad_id, forward, batching, workers, progress)
+def pad(tokens: Sequence[Tokens], padding: Padding, *, rows: int | None = None, length: int | None = None) -> Batch:
+    """Rows side by side, as long as the longest or as `length`; what is longer is cut.
+
+    A batch of more `rows` is filled up with its first row: a row that is all padding would be NaN in attention.
+    """
+    shape = (rows or len(tokens), length or max(len(row.ids) for row in tokens))
+    ids, type_ids, mask = np.full(shape, padding.pad_id), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for i, row in enumerate([*tokens, *[tokens[0]] * (shape[0] - len(tokens))]):
+        n = min(len(row.ids), shape[1])
+        ids[i, :n], type_ids[i, :n], mask[i, :n] = row.ids[:n], row.type_ids[:n], 1
+    return Batch(ids, type_ids, mask, len(tokens), padding.first_position)
 
 
-def _each(
+@dataclass(frozen=True)
+class Work:
+    """How rows are batched, and how many batches are computed at once."""
+
+    batching: Batching
+    workers: int
+    device: str = ""  # of PyTorch
+
+    def pad(self, tokens: Sequence[Tokens], padding: Padding) -> Batch:
+        return pad(tokens, padding, rows=self.batching.fixed_rows, length=self.batching.fixed_length)
+
+    def one_core_each(self) -> AbstractContextManager[None]:
+        """Each worker computes its batch on one core, with less waiting than one batch on all cores. A GPU is left as
+        it is."""
+        return torch_threads(1) if self.device == "cpu" else nullcontext()
+
+
+class _ThreadSetting:
+    """Who holds PyTorch's number of threads, a setting of the process: the first to enter saves it, the last to leave
+    restores it, so that models used by several threads at once cannot leave each other's number behind."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holders = 0
+        self.before = 0
+
+
+_THREAD_SETTING = _ThreadSetting()
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """PyTorch on so many threads. Nothing is set where PyTorch is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    with _THREAD_SETTING.lock:
+        if not _THREAD_SETTING.holders:
+            _THREAD_SETTING.before = torch.get_num_threads()
+        _THREAD_SETTING.holders += 1
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        with _THREAD_SETTING.lock:
+            _THREAD_SETTING.holders -= 1
+            if not _THREAD_SETTING.holders:
+                torch.set_num_threads(_THREAD_SETTING.before)
+
+
+def compute_distinct(
+    label: str,
     items: Sequence[Item],
     tokenize: Callable[[Sequence[Item]], list[Tokens]],
-    pad_id: int,
     forward: Forward,
-    batching: Batching,
-    workers: int,
+    *,
+    padding: Padding,
+    work: Work,
     progress: Progress,
 ) -> NDArray[np.float32]:
+    """What the model gives for each text or pair, in the order of `items`: float32[n, d]. Equal ones share one pass."""
     distinct = list(dict.fromkeys(items))
     position = {item: i for i, item in enumerate(distinct)}
-    found: NDArray[np.float32] | None = None
+    progress.start(label, len(distinct))
+    table: NDArray[np.float32] | None = None
     for start in range(0, len(distinct), WINDOW):
         tokens = tokenize(distinct[start : start + WINDOW])
         lengths = np.array([len(row.ids) for row in tokens])
-        compute = _computation(tokens, pad_id, forward, batching)
-        for rows, answer in answers(lengths, compute, batching, workers):
-            if found is None:
-                found = np.empty((len(distinct), answer.shape[1]), dtype=np.float32)
-            found[start + rows] = answer
+        for rows, values in answers(lengths, _on_batches(tokens, forward, padding, work), work):
+            if table is None:
+                table = np.empty((len(distinct), values.shape[1]), dtype=np.float32)
+            table[start + rows] = values
             progress.advance(len(rows))
-    if found is None:
+    if table is None:
         raise InferenceError("there is no text to encode")
-    return found[[position[item] for item in items]] if len(distinct) < len(items) else found
+    return table[[position[item] for item in items]] if len(distinct) < len(items) else table
 
 
-def plan(lengths: Ints, batching: Batching) -> list[Ints]:
-    """Row numbers of each batch, the longest rows first: no core is left alone with a big batch at the end."""
-    order = np.argsort(-lengths, kind="stable")
-    batches, start = [], 0
-    while start < len(order):
-        stop = start + batching.size(int(lengths[order[start]]))
-        batches.append(order[start:stop])
-        start = stop
-    return batches
-
-
-def pad(tokens: Sequence[Tokens], pad_id: int, batching: Batching) -> Batch:
-    length = batching.fixed_length or max(len(row.ids) for row in tokens)
-    shape = (batching.fixed_rows or len(tokens), length)
-    ids, type_ids, mask = np.full(shape, pad_id), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    # A fixed batch is filled up with its first row: a row that is all padding would be NaN in attention.
-    for i, row in enumerate([*tokens, *[tokens[0]] * (shape[0] - len(tokens))]):
-        n = len(row.ids)
-        ids[i, :n], type_ids[i, :n], mask[i, :n] = row.ids, row.type_ids, 1
-    return Batch(ids, type_ids, mask, rows=len(tokens))
-
-
-def _computation(
-    tokens: Sequence[Tokens], pad_id: int, forward: Forward, batching: Batching
+def _on_batches(
+    tokens: Sequence[Tokens], forward: Forward, padding: Padding, work: Work
 ) -> Callable[[Ints], NDArray[np.float32]]:
     def compute(rows: Ints) -> NDArray[np.float32]:
-        batch = pad([tokens[i] for i in rows], pad_id, batching)
+        batch = work.pad([tokens[i] for i in rows], padding)
         return forward(batch)[: batch.rows]
 
     return compute
 
 
-def answers(
-    lengths: Ints, compute: Callable[[Ints], Answer], batching: Batching, workers: int
-) -> Iterator[tuple[Ints, Answer]]:
-    """`compute(rows)` for every batch of rows, on `workers` threads, as they finish.
+def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:
+    """`compute(rows)` for every batch of rows, on the workers' threads, as they finish.
 
     Each batch is computed by one thread, so their number changes no bit.
     """
-    waiting = iter(plan(lengths, batching))
+    waiting, workers = iter(plan(lengths, work.batching)), work.workers
     with ThreadPoolExecutor(max_workers=workers) as pool:
         running: dict[Future[Answer], Ints] = {}
         try:
@@ -172,3 +209,14 @@ def answers(
                     yield running.pop(future), future.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def plan(lengths: Ints, batching: Batching) -> list[Ints]:
+    """Row numbers of each batch, the longest rows first: no core is left alone with a big batch at the end."""
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        stop = start + batching.size(int(lengths[order[start]]))
+        batches.append(order[start:stop])
+        start = stop
+    return batches

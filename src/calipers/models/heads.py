@@ -1,4 +1,5 @@
-"""What a cross-encoder's files say of its head: labels, their names, and the activation on top of the logits.
+"""Cross-encoders: what the files say of the head (labels, their names, the activation), and the scorer that every
+transformer backend shares.
 
 An activation's name is looked up in a table of ours; nothing that a file names is imported.
 """
@@ -6,7 +7,8 @@ An activation's name is looked up in a table of ours; nothing that a file names 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import InferenceError, ModelError
+from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
+from calipers.models.batching import Batch, Work, compute_distinct
 from calipers.models.layout import EncoderSettings, Layout
-from calipers.models.tokenizer import read_json
+from calipers.models.tokenizer import Tokenizer, read_json
 
 Pair = tuple[str, str]
 Scores = NDArray[np.float32]
@@ -35,23 +38,55 @@ class Head:
         """[n, labels] logits to scores: float32[n] where there is one label."""
         if logits.shape[1] != self.labels:
             raise InferenceError(f"the model gave {logits.shape[1]} numbers for a pair: expected {self.labels}")
-        found = ACTIVATIONS[self.activation](logits.astype(np.float64)).astype(np.float32)
-        return found[:, 0] if self.labels == 1 else found
+        scores = ACTIVATIONS[self.activation](logits.astype(np.float64)).astype(np.float32)
+        return scores[:, 0] if self.labels == 1 else scores
 
     def none(self) -> Scores:
+        """The scores of no pairs."""
         return np.empty((0,) if self.labels == 1 else (0, self.labels), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScorer(ABC):
+    """A cross-encoder with batches and an activation of our own. A backend says how a batch is computed."""
+
+    tokenizer: Tokenizer
+    head: Head
+    prompt: str
+    work: Work
+    info: ModelInfo
+
+    @abstractmethod
+    def logits(self, batch: Batch) -> Scores:
+        """float32[b, labels]."""
+
+    def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
+        """float32[n], or float32[n, labels]; no pairs give no rows."""
+        if not pairs:
+            return self.head.none()
+        with self.work.one_core_each():
+            logits = compute_distinct(
+                "Scoring",
+                [(self.prompt + a, b) for a, b in pairs],
+                self.tokenizer.encode_pairs,
+                self.logits,
+                padding=self.tokenizer,
+                work=self.work,
+                progress=progress,
+            )
+        return self.head.finish(logits)
 
 
 def read_head(folder: Path, layout: Layout, *, labels: int) -> Head:
     config = read_json(layout.transformer / "config.json")
-    name, why = _asked_activation(folder, layout)
+    name, why = _activation(folder, layout)
     if name is None:
         name, why = ("Sigmoid", "one label") if labels == 1 else ("Identity", "several labels")
     return Head(labels, label_names(config, labels), name, why)
 
 
-def told_settings(head: Head, settings: EncoderSettings) -> dict[str, Any]:
-    """What a scorer says of its head; `label_names` is left out where the files have none."""
+def head_settings(head: Head, settings: EncoderSettings) -> dict[str, Any]:
+    """What a scorer reports of its head; `label_names` is left out where the files have none."""
     names = {"label_names": list(head.names)} if head.names else {}
     return {
         "activation": f"{head.activation} ({head.why})",
@@ -68,26 +103,27 @@ def label_names(config: dict[str, Any], labels: int) -> tuple[str, ...]:
     >>> label_names({"id2label": {"1": "entailment", "0": "neutral"}}, 2)
     ('neutral', 'entailment')
     """
-    found = config.get("id2label")
-    if not isinstance(found, dict) or set(map(str, found)) != {str(i) for i in range(labels)}:
+    names = config.get("id2label")
+    if not isinstance(names, dict) or set(map(str, names)) != {str(i) for i in range(labels)}:
         return ()
-    by_number = {str(key): str(name) for key, name in found.items()}
+    by_number = {str(key): str(name) for key, name in names.items()}
     return tuple(by_number[str(i)] for i in range(labels))
 
 
-def _asked_activation(folder: Path, layout: Layout) -> tuple[str | None, str]:
-    """In the order in which sentence-transformers looks: its own file, its entry in config.json, its entry of old."""
+def _activation(folder: Path, layout: Layout) -> tuple[str | None, str]:
+    """The activation's name and its file, in the order of sentence-transformers: its own file, its entry in
+    config.json, its older entry there."""
     general, file = general_settings(folder), layout.transformer / "config.json"
     if general.get("model_type") == "CrossEncoder" and general.get("activation_fn") is not None:
         place = folder / "config_sentence_transformers.json"
         return find_activation(general["activation_fn"], place), place.name
     config = read_json(file)
-    own = config.get("sentence_transformers")
-    if isinstance(own, dict) and "activation_fn" in own:
-        asked = own["activation_fn"]
+    entry = config.get("sentence_transformers")
+    if isinstance(entry, dict) and "activation_fn" in entry:
+        name = entry["activation_fn"]
     else:
-        asked = config.get("sbert_ce_default_activation_function")
-    return (None, "") if asked is None else (find_activation(asked, file), file.name)
+        name = config.get("sbert_ce_default_activation_function")
+    return (None, "") if name is None else (find_activation(name, file), file.name)
 
 
 def general_settings(folder: Path) -> dict[str, Any]:
@@ -97,19 +133,19 @@ def general_settings(folder: Path) -> dict[str, Any]:
 _PLAIN = re.compile(r"torch\.nn\.(?:modules\.(?:activation|linear)\.)?(\w+)")
 
 
-def find_activation(asked: object, place: Path) -> str:
-    """The name of the activation that a file asks for, such as torch.nn.modules.activation.Sigmoid.
+def find_activation(name: object, place: Path) -> str:
+    """The name in our table of an activation in a file, such as torch.nn.modules.activation.Sigmoid.
 
     >>> find_activation("torch.nn.modules.linear.Identity", Path("config.json"))
     'Identity'
     """
-    found = _PLAIN.fullmatch(str(asked))
-    if found is None or found[1] not in ACTIVATIONS:
+    match = _PLAIN.fullmatch(str(name))
+    if match is None or match[1] not in ACTIVATIONS:
         raise ModelError(
-            f"{place} asks for the activation {str(asked)[:100]!r}, and nothing that a model names is imported: "
+            f"{place} names the activation {str(name)[:100]!r}, and nothing that a model names is imported: "
             f"expected one of torch.nn's {', '.join(ACTIVATIONS)}"
         )
-    return found[1]
+    return match[1]
 
 
 def _log_softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
+from calipers.metrics.geometry import unit_like
 from calipers.models.options import ModelOptions
-from calipers.models.pooling import unit
 from calipers.models.source import Source
 from calipers.models.tokenizer import first_line
 
@@ -101,7 +101,7 @@ class HttpEncoder:
         position = {text: i for i, text in enumerate(distinct)}
         vectors = np.concatenate(parts)
         # OpenAI's protocol has no word for it, so it is done here; for TEI it changes nothing.
-        return (unit(vectors) if self._options.normalize else vectors)[[position[text] for text in texts]]
+        return (unit_like(vectors) if self._options.normalize else vectors)[[position[text] for text in texts]]
 
 
 def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.models import hub
-from calipers.models.layout import Layout, read_layout, settle, told_prompts
+from calipers.models.layout import Layout, prompt_settings, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import longest_input, read_json
@@ -58,7 +58,7 @@ def names(source: Source, options: ModelOptions) -> tuple[str, str | None]:
     if source.path is None:
         return options.model_id or source.reference, str(place)
     if source.backend == "onnx":
-        from calipers.models.onnx import folder_name
+        from calipers.models.onnx_files import folder_name
 
         return options.model_id or folder_name(place), str(place)
     own = {"torch": place.name, "static": place.resolve().name}.get(source.backend, place.stem)
@@ -76,7 +76,7 @@ def _place(source: Source, options: ModelOptions) -> Path:
 
         return find_static(source, options)
     if source.backend == "onnx":
-        from calipers.models.onnx import graph_file
+        from calipers.models.onnx_files import graph_file
 
         return graph_file(source, options)
     return source.path or Path(source.reference)
@@ -98,17 +98,17 @@ def _torch(source: Source, options: ModelOptions, ability: str) -> Facts | None:
 
 
 def _onnx(source: Source, options: ModelOptions, ability: str) -> Facts:
-    from calipers.models import onnx, onnx_files
+    from calipers.models import onnx, onnx_files, onnx_session
 
     file = _place(source, options)
-    layout = read_layout(folder := onnx.settings_folder(file, options))
+    layout = read_layout(folder := onnx_files.settings_folder(file, options))
     return {
         "weights": hub.fingerprint(onnx_files.weight_files(file)),
         **_own_words(folder, layout),
         **_settled(layout, options, ability),
         # A pooling that was asked for also decides which output is read, were it the same as the default.
         "pooling_asked": options.pooling,
-        "provider": onnx.provider_name(options),
+        "provider": onnx_session.provider_name(options),
         "batching": str(onnx.free_batching(file, options)),  # a fixed shape is a fact of the graph
     }
 
@@ -119,7 +119,7 @@ def _static(source: Source, options: ModelOptions, ability: str) -> Facts:
     return {
         "weights": _digest(folder, _among(folder, layout, _WEIGHTS)),
         **_own_words(folder, layout),
-        "prompts": told_prompts(layout, settle(layout, options), options),
+        "prompts": prompt_settings(layout, settle(layout, options), options),
         "prompt": None,
         "prompt_name": None,
     }
@@ -156,7 +156,7 @@ def _settled(layout: Layout, options: ModelOptions, ability: str) -> Facts:
     # Where sentence-transformers runs the model, and for scorers, these are refused: they stay as they were asked.
     if layout.further or ability not in ("encode", "retrieve"):
         del told["pooling"], told["normalize"]
-    return {**told, "prompts": told_prompts(layout, settings, options), "prompt_name": None}
+    return {**told, "prompts": prompt_settings(layout, settings, options), "prompt_name": None}
 
 
 def _own_words(folder: Path, layout: Layout) -> Facts:

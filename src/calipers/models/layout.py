@@ -10,7 +10,7 @@ from typing import Any
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
-from calipers.models.tokenizer import Tokenizer, longest_input, read_json
+from calipers.models.tokenizer import longest_input, read_json
 
 # Names of pooling modes: in the older file format, in the newer one, and ours.
 _OLD_POOLING = {
@@ -26,7 +26,7 @@ _OURS = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 
 @dataclass(frozen=True)
 class Layout:
-    """A folder's own words on how its vectors are made. `further` are modules that only sentence-transformers runs."""
+    """How a folder says its vectors are made. `further` are modules that only sentence-transformers runs."""
 
     transformer: Path
     pooling: str | None = None
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """The layout with the user's wishes on top, and defaults where neither says anything."""
+    """The layout, overridden by the user's options, with defaults where neither says anything."""
 
     pooling: str
     pooling_assumed: bool
@@ -50,10 +50,6 @@ class EncoderSettings:
     lower_case: bool
     prompt: str
     include_prompt: bool
-
-    def tokens_to_skip(self, prompt: str, tokenizer: Tokenizer) -> int:
-        """How many tokens at the head of a text pooling leaves out, the special token before the prompt included."""
-        return 0 if self.include_prompt or not prompt else tokenizer.prompt_length(prompt)
 
 
 def read_layout(folder: Path) -> Layout:
@@ -79,7 +75,7 @@ def read_layout(folder: Path) -> Layout:
 def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
     longest = longest_input(layout.transformer)
     if options.max_length and longest and options.max_length > longest:
-        raise RequestError(f"--max-length {options.max_length} is more than the model takes: {longest} tokens")
+        raise RequestError(f"`max_length` must be at most {longest} for this model, found {options.max_length}")
     return EncoderSettings(
         pooling=options.pooling or layout.pooling or "mean",
         pooling_assumed=not (options.pooling or layout.pooling or layout.further),
@@ -91,13 +87,13 @@ def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
     )
 
 
-def told_prompts(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, Any]:
-    """What an encoder says of its prompts: the one it puts before a text, and the named ones to choose from.
+def prompt_settings(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, Any]:
+    """What an encoder reports of its prompts: the one it puts before a text, and the named ones to choose from.
 
-    There is nothing left to choose where the user named one: a task must not put another in its place.
+    Nothing is left to choose where the user named one: a task must not replace it.
     """
-    asked = options.prompt is not None or options.prompt_name is not None
-    return {"prompt": settings.prompt} | ({"prompts": dict(layout.prompts)} if layout.prompts and not asked else {})
+    chosen = options.prompt is not None or options.prompt_name is not None
+    return {"prompt": settings.prompt} | ({"prompts": dict(layout.prompts)} if layout.prompts and not chosen else {})
 
 
 def _prompt(layout: Layout, options: ModelOptions) -> str:
@@ -107,8 +103,8 @@ def _prompt(layout: Layout, options: ModelOptions) -> str:
     if name is None:
         return ""
     if name not in layout.prompts:
-        known = ", ".join(sorted(layout.prompts)) or "none"
-        raise RequestError(f"the model has no prompt named {name!r} (it has: {known}); give the text with --prompt")
+        names = ", ".join(sorted(layout.prompts)) or "none"
+        raise RequestError(f"the model has no prompt named {name!r} (it has: {names}); set the text itself as `prompt`")
     return layout.prompts[name]
 
 
@@ -124,7 +120,7 @@ def _modules(folder: Path) -> list[dict[str, str]]:
 
 
 def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, bool, tuple[str, ...]]:
-    """Our name of the pooling, whether the prompt is a part of it, and what we leave to sentence-transformers."""
+    """Our name of the pooling, whether it includes the prompt, and what only sentence-transformers can run."""
     path = next((m["path"] for m in modules if m["kind"] == "Pooling"), None)
     if path is None:
         return None, True, ()

@@ -1,22 +1,26 @@
-"""What every masked language model backend shares: tokens with a mask among them, batches of questions, answers.
+"""Masked language models: tokens with a mask among them, batches of questions, and the model that backends share.
 
-A question hides one token of a text and asks how likely it was. Questions of all texts go through the model together,
-sorted by length and batched by a token budget; the logits of one position are all that is ever kept of a row.
+A question hides one token of a text: how likely was it? Questions of all texts go through the model together, sorted by
+length and batched by a token budget; only the logits of one position are ever kept of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import MaskedTokens, ModelError, Progress, TokenizedText
-from calipers.models.batching import Batch, Batching, answers
-from calipers.models.tokenizer import pad_id, read_json, unknown_id
+from calipers.core import SILENT, MaskedTokens, ModelError, ModelInfo, Progress, TokenizedText
+from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
+from calipers.models.tokenizer import Tokens, first_position, pad_id, read_json, unknown_id
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from tokenizers import Tokenizer as Backend
 
 Ints = NDArray[np.int64]
 Logits = NDArray[np.float32]
@@ -27,12 +31,13 @@ _CELLS = 1 << 24  # logits in hand at a time and thread: 64 MB
 
 
 class MaskTokenizer:
-    """A tokenizer of the `tokenizers` library that knows its mask and which tokens are the text's own."""
+    """A tokenizer of the `tokenizers` library with a mask token. It tells a text's tokens from special ones."""
 
-    def __init__(self, backend: Any, folder: Path, *, max_length: int) -> None:
+    def __init__(self, backend: Backend, folder: Path, *, max_length: int) -> None:
         backend.no_padding()
         self._backend = backend
         self.pad_id = pad_id(folder, backend)
+        self.first_position = first_position(read_json(folder / "config.json"))
         self.mask_id = find_mask(folder, backend)
         self.max_length = max_length
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
@@ -45,6 +50,10 @@ class MaskTokenizer:
         unknown = unknown_id(self._backend)
         return [_tokenized(encoding, unknown) for encoding in self._backend.encode_batch(list(texts))]
 
+    def masks(self, length: int, *, rows: int = 1) -> Batch:
+        """A batch of masks only, to look at the shape of an output."""
+        return pad([untyped(np.full(length, self.mask_id, np.int32))], self, rows=rows)
+
     def spell(self, id: int) -> str:
         """The token as the vocabulary writes it."""
         return str(self._backend.id_to_token(id))
@@ -55,7 +64,7 @@ class MaskTokenizer:
         return [id for id, token in self._backend.get_added_tokens_decoder().items() if token.special]
 
 
-def _tokenized(encoding: Any, unknown: int | None) -> TokenizedText:
+def _tokenized(encoding: Encoding, unknown: int | None) -> TokenizedText:
     scored = np.flatnonzero(np.array(encoding.special_tokens_mask, np.int8) == 0).astype(np.int32)
     return TokenizedText(
         ids=np.array(encoding.ids, np.int32),
@@ -67,68 +76,81 @@ def _tokenized(encoding: Any, unknown: int | None) -> TokenizedText:
     )
 
 
-def find_mask(folder: Path, backend: Any) -> int:
-    """The id of the mask token, from the tokenizer's settings or by the names in use."""
-    names: list[Any] = []
+def untyped(ids: NDArray[np.int32]) -> Tokens:
+    """A row of one text, whose type ids are all 0."""
+    return Tokens(ids, np.zeros_like(ids))
+
+
+def find_mask(folder: Path, backend: Backend) -> int:
+    """The id of the mask token, from the tokenizer's settings or by the usual names."""
+    names: list[object] = []
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         token = read_json(folder / file).get("mask_token")
         names.append(token.get("content") if isinstance(token, dict) else token)
     for name in (*names, "[MASK]", "<mask>"):
-        found = backend.token_to_id(name) if isinstance(name, str) else None
-        if isinstance(found, int):
-            return found
-    raise ModelError(f"the tokenizer of {folder} has no mask token: this is no masked language model")
+        id = backend.token_to_id(name) if isinstance(name, str) else None
+        if isinstance(id, int):
+            return id
+    raise ModelError(f"the tokenizer of {folder} has no mask token: this is not a masked language model")
 
 
 def refuse_misfit(tokenizer: MaskTokenizer, vocabulary: int, folder: Path) -> None:
     if tokenizer.vocab_size > vocabulary:
         raise ModelError(
-            f"the tokenizer of {folder} does not fit the model: it knows {tokenizer.vocab_size} tokens "
+            f"the tokenizer of {folder} does not fit the model: it has {tokenizer.vocab_size} tokens "
             f"and the model gives {vocabulary} logits"
         )
 
 
-def ask(
-    questions: MaskedTokens,
-    *,
-    forward: Forward,
-    tokenizer: MaskTokenizer,
-    batching: Batching,
-    workers: int,
-    progress: Progress,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Log-probability and rank of every hidden token. Equal logits share the middle of their ranks."""
-    log_probs, ranks = np.empty(len(questions), np.float32), np.empty(len(questions), np.float32)
-    progress.start("Masking", len(questions))
+@dataclass(frozen=True, eq=False)
+class MaskedModel:
+    """What every backend's masked language model does with its `forward`."""
 
-    def compute(rows: Ints) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        batch, positions, targets = hide(questions, rows, tokenizer, batching)
-        return likelihood(forward(batch, positions)[: batch.rows], targets)
+    forward: Forward
+    tokenizer: MaskTokenizer
+    work: Work
+    info: ModelInfo
 
-    lengths = np.array([len(ids) for ids in questions.texts])[questions.text]
-    for rows, (log_prob, rank) in answers(lengths, compute, batching, workers):
-        log_probs[rows], ranks[rows] = log_prob, rank
-        progress.advance(len(rows))
-    return log_probs, ranks
+    @property
+    def max_length(self) -> int:
+        return self.tokenizer.max_length
 
+    def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
+        return self.tokenizer.encode(texts, truncate=truncate)
 
-def distributions(
-    questions: MaskedTokens, *, forward: Forward, tokenizer: MaskTokenizer, batching: Batching, workers: int
-) -> NDArray[np.float32]:
-    """The log-probabilities of all tokens for each question, float32[n, vocabulary]: ask for a few at a time."""
-    found: NDArray[np.float32] | None = None
+    def log_probs(
+        self, questions: MaskedTokens, *, progress: Progress = SILENT
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Log-probability and rank of every hidden token. Equal logits share the middle of their ranks."""
+        log_probs, ranks = np.empty(len(questions), np.float32), np.empty(len(questions), np.float32)
+        progress.start("Masking", len(questions))
+        for rows, (log_prob, rank) in self._answers(questions, likelihood):
+            log_probs[rows], ranks[rows] = log_prob, rank
+            progress.advance(len(rows))
+        return log_probs, ranks
 
-    def compute(rows: Ints) -> Logits:
-        batch, positions, _ = hide(questions, rows, tokenizer, batching)
-        return log_softmax(forward(batch, positions)[: batch.rows])
+    def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
+        """The log-probabilities of all tokens for each question, float32[n, vocabulary]: ask for a few at a time."""
+        table: NDArray[np.float32] | None = None
+        for rows, values in self._answers(questions, lambda logits, _: log_softmax(logits)):
+            if table is None:
+                table = np.empty((len(questions), values.shape[1]), np.float32)
+            table[rows] = values
+        assert table is not None, "there is no question"
+        return table
 
-    lengths = np.array([len(ids) for ids in questions.texts])[questions.text]
-    for rows, answer in answers(lengths, compute, batching, workers):
-        if found is None:
-            found = np.empty((len(questions), answer.shape[1]), np.float32)
-        found[rows] = answer
-    assert found is not None, "there is no question"
-    return found
+    def _answers(
+        self, questions: MaskedTokens, read: Callable[[Logits, Ints], Answer]
+    ) -> Iterator[tuple[Ints, Answer]]:
+        """`read(logits, targets)` of every batch of questions, with the numbers of its questions."""
+
+        def compute(rows: Ints) -> Answer:
+            batch, positions, targets = hide(questions, rows, self.tokenizer, self.work)
+            return read(self.forward(batch, positions)[: batch.rows], targets)
+
+        lengths = np.array([len(ids) for ids in questions.texts])[questions.text]
+        with self.work.one_core_each():
+            yield from answers(lengths, compute, self.work)
 
 
 def log_softmax(logits: Logits) -> Logits:
@@ -141,19 +163,17 @@ def log_softmax(logits: Logits) -> Logits:
     return np.asarray(shifted - np.log(total), np.float32)
 
 
-def hide(questions: MaskedTokens, rows: Ints, tokenizer: MaskTokenizer, batching: Batching) -> tuple[Batch, Ints, Ints]:
-    """The batch with its masks in place, the position to read in each row, and what stood there."""
+def hide(questions: MaskedTokens, rows: Ints, tokenizer: MaskTokenizer, work: Work) -> tuple[Batch, Ints, Ints]:
+    """The batch with its masks in place, the position to read in each row, and the token that stood there."""
     texts = [questions.texts[i] for i in questions.text[rows]]
-    shape = (batching.fixed_rows or len(rows), batching.fixed_length or max(map(len, texts)))
-    ids, mask = np.full(shape, tokenizer.pad_id), np.zeros(shape, np.int64)
-    positions = np.zeros(shape[0], np.int64)
+    batch = work.pad([untyped(text) for text in texts], tokenizer)
+    positions = np.zeros(len(batch.ids), np.int64)
     positions[: len(rows)] = questions.position[rows]
-    for i, (text, start, stop) in enumerate(zip(texts, positions, questions.until[rows], strict=False)):
-        ids[i, : len(text)], mask[i, : len(text)] = text, 1
-        ids[i, start:stop] = tokenizer.mask_id
-    ids[len(rows) :], mask[len(rows) :] = ids[0], mask[0]  # what fills a fixed shape must not be all padding
+    for i, (start, stop) in enumerate(zip(positions, questions.until[rows], strict=False)):
+        batch.ids[i, start:stop] = tokenizer.mask_id
+    batch.ids[len(rows) :] = batch.ids[0]  # rows that fill a fixed shape are copies of the first
     targets = np.array([text[p] for text, p in zip(texts, positions, strict=False)], np.int64)
-    return Batch(ids, np.zeros(shape, np.int64), mask, rows=len(rows)), positions, targets
+    return batch, positions, targets
 
 
 def likelihood(logits: Logits, targets: Ints) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -163,12 +183,12 @@ def likelihood(logits: Logits, targets: Ints) -> tuple[NDArray[np.float32], NDAr
     >>> np.exp(log_prob).round(4), rank
     (array([0.2], dtype=float32), array([2.], dtype=float32))
     """
-    own = logits[np.arange(len(logits)), targets][:, None]
+    target = logits[np.arange(len(logits)), targets][:, None]
     highest = logits.max(axis=1, keepdims=True)
     total = np.exp(logits - highest).sum(axis=1, dtype=np.float64)
-    above = (logits > own).sum(axis=1)
-    equal = (logits == own).sum(axis=1)
-    log_prob = own[:, 0] - highest[:, 0] - np.log(total)
+    above = (logits > target).sum(axis=1)
+    equal = (logits == target).sum(axis=1)
+    log_prob = target[:, 0] - highest[:, 0] - np.log(total)
     return log_prob.astype(np.float32), (above + (equal + 1) / 2).astype(np.float32)
 
 
@@ -180,19 +200,19 @@ def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) ->
     return replace(batching, most_rows=rows)
 
 
-def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, batching: Batching) -> float:
+def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, work: Work) -> float:
     """The largest difference of two ways to the logits, on ragged rows of random tokens with one or two masks."""
     rng = np.random.default_rng(0)
-    longest = min(tokenizer.max_length, batching.fixed_length or 24)
+    longest = min(tokenizer.max_length, work.batching.fixed_length or 24)
     lengths = sorted({longest, max(2, longest // 2), 2}, reverse=True)
     texts = [rng.integers(0, min(vocabulary, tokenizer.vocab_size), n).astype(np.int32) for n in lengths]
     row = np.repeat(np.arange(len(texts), dtype=np.int32), 2)
     position = np.array([p for n in lengths for p in (0, n - 1)], np.int32)
     questions = MaskedTokens(texts, row, position, position + 1)
-    size = batching.fixed_rows or batching.rows or len(row)
+    size = work.batching.fixed_rows or work.batching.rows or len(row)
     worst = 0.0
     for start in range(0, len(row), size):
-        batch, positions, _ = hide(questions, np.arange(start, min(start + size, len(row))), tokenizer, batching)
+        batch, positions, _ = hide(questions, np.arange(start, min(start + size, len(row))), tokenizer, work)
         a, b = one(batch, positions)[: batch.rows], other(batch, positions)[: batch.rows]
         if a.shape != b.shape or not np.isfinite(b).all():
             return float("inf")

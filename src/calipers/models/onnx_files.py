@@ -1,4 +1,7 @@
-"""What the bytes of an .onnx file tell without parsing it: 2 GB are not read for one bit, and onnx is not needed."""
+"""Where the files of an ONNX model are, and what the bytes of a graph tell without parsing it.
+
+2 GB are not parsed for one bit, and the package onnx is not needed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,52 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from calipers.core import ModelError
+from calipers.models import hub
+from calipers.models.options import ModelOptions
+from calipers.models.source import Source
 
 # A StringStringEntryProto of TensorProto.external_data: key (1) "location", value (2) with its length as a varint.
 _LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?[\x00-\x7f])")
+
+
+def graph_file(source: Source, options: ModelOptions) -> Path:
+    """The .onnx file that a reference means, fetched from the hub where it is not on this machine."""
+    if source.path is None:
+        repository = "/".join(source.reference.split("/")[:2])
+        inside = source.reference[len(repository) + 1 :]
+        patterns = [*hub.SETTINGS, *([inside, f"{inside}*"] if inside else ["*.onnx*", "onnx/model.onnx*"])]
+        place = hub.fetch(repository, revision=options.revision, patterns=patterns) / inside
+    else:
+        place = source.path
+    if place.is_file():
+        return place
+    files = sorted(place.glob("*.onnx")) or sorted(place.glob("onnx/*.onnx"))
+    plain = [f for f in files if f.name == "model.onnx"] or files
+    if len(plain) == 1:
+        return plain[0]
+    if not files:
+        raise ModelError(f"there is no .onnx file in {place}")
+    raise ModelError(f"{place} holds several graphs, name one: {', '.join(f.name for f in files)}")
+
+
+def settings_folder(file: Path, options: ModelOptions) -> Path:
+    """Where tokenizer and settings are: at `model_id`, beside the graph, or one folder up as on the hub."""
+    if options.model_id:
+        folder = Path(options.model_id).expanduser()
+        if folder.is_dir():
+            return folder
+        return hub.fetch(options.model_id, revision=options.revision, patterns=hub.SETTINGS)
+    for folder in (file.parent, file.parent.parent):
+        if any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "modules.json")):
+            return folder
+    raise ModelError(
+        f"there is no tokenizer beside {file}: put tokenizer.json there, or set `model_id` to a folder or hub id"
+    )
+
+
+def folder_name(file: Path) -> str:
+    """A graph's name: its folder, which on the hub is the one above `onnx`, and its file."""
+    return f"{(file.parent.parent if file.parent.name == 'onnx' else file.parent).resolve().name}/{file.name}"
 
 
 def quantises_dynamically(file: Path) -> bool:
@@ -33,12 +79,12 @@ def weight_files(file: Path) -> list[Path]:
 
 def external_names(file: Path) -> list[str]:
     """The files, relative to the graph's folder, in which it says that weights lie; each once, sorted."""
-    found = set()
+    names = set()
     with _content(file) as content:
         for match in _LOCATION.finditer(content):
             length = match[1][0] if len(match[1]) == 1 else (match[1][0] & 0x7F) | (match[1][1] << 7)
-            found.add(content[match.end() : match.end() + length].decode("utf-8", "replace"))
-    return sorted(name for name in found if name and "\0" not in name)
+            names.add(content[match.end() : match.end() + length].decode("utf-8", "replace"))
+    return sorted(name for name in names if name and "\0" not in name)
 
 
 @contextmanager

@@ -1,15 +1,64 @@
-"""Token embeddings to one vector per text."""
+"""Token embeddings to one vector per text, and the encoder that every transformer backend shares."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.core import SILENT, ModelInfo, Progress
 from calipers.metrics.geometry import unit_like
+from calipers.models.batching import Batch, Work, compute_distinct
+from calipers.models.layout import EncoderSettings
+from calipers.models.tokenizer import Tokenizer
 
 Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class PooledEncoder(ABC):
+    """A transformer whose token embeddings are pooled. A backend says how a batch is computed."""
+
+    tokenizer: Tokenizer
+    settings: EncoderSettings
+    work: Work
+    info: ModelInfo
+
+    @abstractmethod
+    def embed(self, batch: Batch) -> Floats:
+        """Token embeddings float32[b, s, d], or pooled vectors float32[b, d]."""
+
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Floats:
+        prompt = self.settings.prompt if prompt is None else prompt
+        with self.work.one_core_each():
+            return compute_distinct(
+                "Encoding",
+                [prompt + text for text in texts],
+                self.tokenizer.encode,
+                partial(self._vectors, skip=self.tokens_to_skip(prompt)),
+                padding=self.tokenizer,
+                work=self.work,
+                progress=progress,
+            )
+
+    def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
+        """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
+        return self.tokenizer.pieces(words)
+
+    def tokens_to_skip(self, prompt: str) -> int:
+        """How many tokens at the head of a text pooling leaves out, the special token before the prompt included."""
+        return 0 if self.settings.include_prompt or not prompt else self.tokenizer.prompt_length(prompt)
+
+    def _vectors(self, batch: Batch, skip: int) -> Floats:
+        vectors = self.embed(batch)
+        if vectors.ndim == 3:
+            vectors = pool(vectors, batch.mask, self.settings.pooling, skip=skip)
+        return unit_like(vectors) if self.settings.normalize else vectors
 
 
 def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str, *, skip: int = 0) -> Floats:
@@ -35,8 +84,3 @@ def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str, *, skip: int
         weights = mask.astype(np.float32)
         pooled = np.matmul(weights[:, None, :], tokens)[:, 0] / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
     return np.asarray(pooled, dtype=np.float32)
-
-
-def unit(vectors: Floats) -> Floats:
-    """Rows scaled to norm 1. A zero row stays zero: whoever measures it must see that it is dead."""
-    return np.asarray(unit_like(vectors), dtype=np.float32)

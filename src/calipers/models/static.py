@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress
+from calipers.metrics.geometry import unit_like
 from calipers.models import hub
-from calipers.models.layout import read_layout, settle, told_prompts
+from calipers.models.layout import prompt_settings, read_layout, settle
 from calipers.models.options import ModelOptions
-from calipers.models.pooling import unit
 from calipers.models.source import Source
 from calipers.models.tokenizer import Tokenizer, first_line, load_backend, read_json, unknown_id
 
 _WINDOW = 8192  # texts whose token ids are held at a time
-_MAX_LENGTH = 512  # what model2vec cuts at unless told otherwise
+_MAX_LENGTH = 512  # where model2vec cuts by default
 
 
 def load(source: Source, options: ModelOptions) -> StaticEncoder:
     folder = find_folder(source, options)
     file = folder / "model.safetensors"
     if not file.exists() or not (folder / "tokenizer.json").exists():
-        raise ModelError(f"{folder} is no model2vec model: expected model.safetensors and tokenizer.json")
+        raise ModelError(f"{folder} is not a model2vec model: expected model.safetensors and tokenizer.json")
     options.refuse_others("a static model", "model_id", "revision", "normalize", "prompt", "prompt_name", "max_length")
     layout = read_layout(folder)
     settings = settle(layout, options)
@@ -43,7 +43,7 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
         settings={
             "pooling": "mean",
             "normalize": normalize,
-            **told_prompts(layout, settings, options),
+            **prompt_settings(layout, settings, options),
             "max_length": length,
         },
     )
@@ -69,15 +69,15 @@ class StaticEncoder:
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
-        """A text without a known token is a zero vector."""
+        """A text without a token of the vocabulary is a zero vector."""
         prompt = self.prompt if prompt is None else prompt
         progress.start("Encoding", len(texts))
-        found = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
+        vectors = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
-            found[start : start + len(window)] = self._means(window)
+            vectors[start : start + len(window)] = self._means(window)
             progress.advance(len(window))
-        return unit(found) if self.normalize else found
+        return unit_like(vectors) if self.normalize else vectors
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""

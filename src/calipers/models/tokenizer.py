@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import ModelError, RequestError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from tokenizers import Tokenizer as Backend
+    from transformers import PreTrainedTokenizerBase
 
 # What transformers writes for "no limit" is 1e30; anything above this is not a limit.
 _NO_LIMIT = 1_000_000
@@ -21,58 +26,69 @@ _AT_ONCE = 2048  # pairs: what the library returns for each holds some 64 bytes 
 
 @dataclass(frozen=True)
 class Tokens:
+    """One row: a text, or a pair of texts."""
+
     ids: NDArray[np.int32]
     type_ids: NDArray[np.int32]
 
 
 class Tokenizer:
-    """A tokenizer of the `tokenizers` library, with the truncation that we say and no padding."""
+    """A tokenizer of the `tokenizers` library, with our truncation and no padding."""
 
     def __init__(
-        self, backend: Any, *, max_length: int | None, pad_id: int, lower_case: bool = False, pairs: bool = False
+        self,
+        backend: Backend,
+        *,
+        max_length: int | None,
+        pad_id: int,
+        first_position: int = 0,
+        lower_case: bool = False,
+        pairs: bool = False,
     ) -> None:
-        # A tokenizer.json may ask for padding (all-MiniLM-L6-v2's says 128 tokens, always) or its own truncation.
+        # A tokenizer.json may demand padding (all-MiniLM-L6-v2's says 128 tokens, always) or its own truncation.
         if max_length is None:
             max_length = (backend.truncation or {}).get("max_length", USUAL_LIMIT)
         least = backend.num_special_tokens_to_add(pairs) + (2 if pairs else 1)
         if max_length < least:  # the library would silently not truncate at all
-            raise RequestError(f"--max-length must be at least {least} for this tokenizer, found {max_length}")
+            raise RequestError(f"`max_length` must be at least {least} for this tokenizer, found {max_length}")
         backend.no_padding()
         backend.enable_truncation(max_length)
         self._backend = backend
         self._lower_case = lower_case
         self.pad_id = pad_id
+        self.first_position = first_position
         self.max_length: int = max_length
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: Sequence[str], *, special_tokens: bool = True) -> list[Tokens]:
-        wanted = [text.lower() for text in texts] if self._lower_case else list(texts)
-        encodings = self._backend.encode_batch_fast(wanted, add_special_tokens=special_tokens)
+        encodings = self._backend.encode_batch_fast(self._cased(texts), add_special_tokens=special_tokens)
         return [_tokens(encoding) for encoding in encodings]
 
+    def _cased(self, texts: Sequence[str]) -> list[str]:
+        return [text.lower() for text in texts] if self._lower_case else list(texts)
+
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
-        """The sub-words of each word as it stands behind another one, where some tokenizers write it differently from
-        the head of a text; None for one that is not in the vocabulary. Nothing is truncated."""
+        """The sub-words of each word behind another word, where some tokenizers write it differently from the head of
+        a text; None for a sub-word that is not in the vocabulary. Nothing is truncated."""
         import tokenizers
 
-        written = self._backend.to_str()
-        backend = tokenizers.Tokenizer.from_str(written)
+        content = self._backend.to_str()
+        backend = tokenizers.Tokenizer.from_str(content)
         backend.no_truncation()
         unknown = unknown_id(backend)
         if unknown is None:  # the library does not show it for a Unigram model
-            unknown = json.loads(written)["model"].get("unk_id")
-        wanted = [word.lower() for word in words] if self._lower_case else list(words)
-        found: list[list[str | None]] = []
-        for start in range(0, len(wanted), _AT_ONCE):
-            some = wanted[start : start + _AT_ONCE]
-            twice = backend.encode_batch([f"{word} {word}" for word in some], add_special_tokens=False)
-            found += [_second(encoding, len(word), unknown) for encoding, word in zip(twice, some, strict=True)]
-        return found
+            unknown = json.loads(content)["model"].get("unk_id")
+        cased = self._cased(words)
+        pieces: list[list[str | None]] = []
+        for start in range(0, len(cased), _AT_ONCE):
+            window = cased[start : start + _AT_ONCE]
+            twice = backend.encode_batch([f"{word} {word}" for word in window], add_special_tokens=False)
+            pieces += [_second(encoding, len(word), unknown) for encoding, word in zip(twice, window, strict=True)]
+        return pieces
 
     def prompt_length(self, prompt: str) -> int:
         """Tokens that a prompt takes at the head of a text, the special ones before it included."""
-        wanted = prompt.lower() if self._lower_case else prompt
-        special: list[int] = self._backend.encode(wanted).special_tokens_mask
+        special: list[int] = self._backend.encode(self._cased([prompt])[0]).special_tokens_mask
         return len(special) - sum(special[-1:])  # less the one that would end the text
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Tokens]:
@@ -80,22 +96,22 @@ class Tokenizer:
 
         A row that is too long loses tokens from the end of the text that is longer at the time (`longest_first`).
         """
-        wanted = [(a.lower(), b.lower()) for a, b in pairs] if self._lower_case else [(a, b) for a, b in pairs]
-        chunks = (wanted[i : i + _AT_ONCE] for i in range(0, len(wanted), _AT_ONCE))
+        cased = [(a.lower(), b.lower()) for a, b in pairs] if self._lower_case else [(a, b) for a, b in pairs]
+        chunks = (cased[i : i + _AT_ONCE] for i in range(0, len(cased), _AT_ONCE))
         return [_tokens(encoding) for chunk in chunks for encoding in self._backend.encode_batch_fast(chunk)]
 
 
-def _tokens(encoding: Any) -> Tokens:
+def _tokens(encoding: Encoding) -> Tokens:
     return Tokens(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32))
 
 
-def _second(encoding: Any, length: int, unknown: int | None) -> list[str | None]:
+def _second(encoding: Encoding, length: int, unknown: int | None) -> list[str | None]:
     """The tokens of the second of two words, which starts behind `length` characters."""
     tokens = zip(encoding.tokens, encoding.ids, encoding.offsets, strict=True)
     return [None if id == unknown else token for token, id, (start, end) in tokens if start >= length and end > length]
 
 
-def load_backend(folder: Path) -> Any:
+def load_backend(folder: Path) -> Backend:
     """The fast tokenizer of a folder that holds a tokenizer.json."""
     import tokenizers
 
@@ -106,7 +122,7 @@ def load_backend(folder: Path) -> Any:
         raise ModelError(f"{path} is not a tokenizer: {error}") from error
 
 
-def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tuple[Any, Any]:
+def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tuple[PreTrainedTokenizerBase, Backend]:
     """The tokenizer that transformers makes of a folder, and its fast backend."""
     from transformers import AutoTokenizer
 
@@ -125,12 +141,22 @@ def transformers_backend(folder: Path, *, trust_remote_code: bool = False) -> tu
     return tokenizer, backend
 
 
-def open_tokenizer(folder: Path, *, max_length: int | None, lower_case: bool, pairs: bool = False) -> Tokenizer:
-    backend = fast_backend(folder)
-    return Tokenizer(backend, max_length=max_length, pad_id=pad_id(folder, backend), lower_case=lower_case, pairs=pairs)
+def open_tokenizer(
+    folder: Path, *, max_length: int | None, lower_case: bool, pairs: bool = False, backend: Backend | None = None
+) -> Tokenizer:
+    """The folder's tokenizer, around `backend` where it is open already."""
+    backend = backend or fast_backend(folder)
+    return Tokenizer(
+        backend,
+        max_length=max_length,
+        pad_id=pad_id(folder, backend),
+        first_position=first_position(read_json(folder / "config.json")),
+        lower_case=lower_case,
+        pairs=pairs,
+    )
 
 
-def fast_backend(folder: Path) -> Any:
+def fast_backend(folder: Path) -> Backend:
     """The tokenizer of a folder, without transformers where tokenizer.json says it all."""
     settings = read_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").exists() and not _completed_by_transformers(settings):
@@ -142,27 +168,27 @@ def fast_backend(folder: Path) -> Any:
 
 
 def _completed_by_transformers(settings: dict[str, Any]) -> bool:
-    """Some tokenizer.json lack the begin or end token that tokenizer_config.json asks transformers to add."""
+    """Some tokenizer.json lack the begin or end token that tokenizer_config.json makes transformers add."""
     return bool(settings.get("add_eos_token") or settings.get("add_bos_token"))
 
 
-def pad_id(folder: Path, backend: Any) -> int:
-    """The padding token's id. It is masked, so any valid id does; the model's own is the polite one."""
+def pad_id(folder: Path, backend: Backend) -> int:
+    """The padding token's id. It is masked, so any valid id does; the model's own is preferred."""
     token = read_json(folder / "tokenizer_config.json").get("pad_token")
     token = token.get("content") if isinstance(token, dict) else token
-    found = backend.token_to_id(token) if isinstance(token, str) else None
-    if found is None:
-        found = read_json(folder / "config.json").get("pad_token_id")
-    if found is None and backend.padding:
-        found = backend.padding.get("pad_id")
-    return found if isinstance(found, int) and found >= 0 else 0
+    id = backend.token_to_id(token) if isinstance(token, str) else None
+    if id is None:
+        id = read_json(folder / "config.json").get("pad_token_id")
+    if id is None and backend.padding:
+        id = backend.padding.get("pad_id")
+    return id if isinstance(id, int) and id >= 0 else 0
 
 
-def unknown_id(backend: Any) -> int | None:
-    """The id of the token that stands for what the vocabulary does not know, where there is one."""
+def unknown_id(backend: Backend) -> int | None:
+    """The id of the token that stands for what is not in the vocabulary, where there is one."""
     token = getattr(backend.model, "unk_token", None)
-    found = backend.token_to_id(token) if isinstance(token, str) else getattr(backend.model, "unk_id", None)
-    return found if isinstance(found, int) else None
+    id = backend.token_to_id(token) if isinstance(token, str) else getattr(backend.model, "unk_id", None)
+    return id if isinstance(id, int) else None
 
 
 def longest_input(folder: Path) -> int | None:
@@ -171,16 +197,21 @@ def longest_input(folder: Path) -> int | None:
     limits = [read_json(folder / "tokenizer_config.json").get("model_max_length")]
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and positions > 0:
-        # Models that count positions from the padding id upwards (RoBERTa's family) lose the first of them.
-        first = (config.get("pad_token_id") or 0) + 1 if counts_from_padding(config) else 0
-        limits.append(positions - first)
+        limits.append(positions - first_position(config))
     usable = [int(limit) for limit in limits if isinstance(limit, (int, float)) and 0 < limit < _NO_LIMIT]
     return min(usable, default=None)
 
 
-def counts_from_padding(config: dict[str, Any]) -> bool:
+def first_position(config: Mapping[str, Any]) -> int:
+    """The position of a text's first token: RoBERTa's family counts from the id behind the padding id.
+
+    >>> first_position({"model_type": "xlm-roberta", "pad_token_id": 1}), first_position({"model_type": "bert"})
+    (2, 0)
+    """
     family = str(config.get("model_type", ""))
-    return "roberta" in family or family in ("camembert", "mpnet", "longformer", "xmod", "luke")
+    if "roberta" in family or family in ("camembert", "mpnet", "longformer", "xmod", "luke"):
+        return int(config.get("pad_token_id") or 0) + 1
+    return 0
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -188,10 +219,10 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def first_line(error: BaseException) -> str:

@@ -2,29 +2,51 @@
 
 A hook gathers that position from the hidden states before the head, whatever the head looks like: first it is tried
 behind the attention of the last layer (so that the last feed-forward also runs at one position), then behind the
-encoder. What differs from the full pass is not used.
+encoder. What differs from the full pass is not used. The same hook pools the states of a text for its semantic halo.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, Halo, InferenceError, MaskedTokens, ModelError, ModelInfo, Progress, TokenizedText
-from calipers.models import halo, masking
-from calipers.models.batching import Batch
+from calipers.core import Halo, InferenceError, ModelError, ModelInfo, TokenizedText
+from calipers.models.batching import Batch, Work, answers, pad
 from calipers.models.layout import read_layout
+from calipers.models.masking import (
+    EXACT,
+    Ints,
+    Logits,
+    MaskedModel,
+    MaskTokenizer,
+    bound_memory,
+    difference,
+    log_softmax,
+    refuse_misfit,
+    untyped,
+)
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, first_line, longest_input, transformers_backend
-from calipers.models.torch_weights import fetch_folder, load_weights, model_info, single_threaded, work
+from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input, transformers_backend
+from calipers.models.torch_weights import compute_batch, fetch_folder, load_weights, model_info, with_settings, work
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+Floats = NDArray[np.float32]
+Pooled = Callable[[Batch, Floats], Floats]  # a batch and weights [rows, length], to logits float32[rows, vocabulary]
+
+_MARKS = ("##", "▁", "Ġ", "</w>")  # how vocabularies write that a piece goes on, or begins, a word
 
 
 def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
@@ -32,11 +54,11 @@ def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
     options.refuse_others("a masked language model in PyTorch", *used, "allow_pickle", "trust_remote_code")
     folder = fetch_folder(source, options)
     model = load_weights("AutoModelForMaskedLM", folder, options)
-    return TorchMaskedLM(model, folder, options, model_info(source, folder, options))
+    return _masked_lm(model, folder, options, model_info(source, folder, options))
 
 
 def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
-    """An encoder without a head of its own under that of another model, such as the one that it was trained from.
+    """An encoder without a head under the head of another model, such as the one that it was trained from.
 
     The two must have the same width and the same vocabulary.
     """
@@ -53,126 +75,104 @@ def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
     if _vocabulary(transformer) != _vocabulary(other):
         raise ModelError(f"the head of {head.reference} does not fit {source.reference}: their vocabularies differ")
     setattr(model, model.base_model_prefix, trunk)
-    info = model_info(source, folder, options)
-    return TorchMaskedLM(
-        model, transformer, options, replace(info, settings={**info.settings, "mlm_head": head.reference})
-    )
+    info = with_settings(model_info(source, folder, options), {"mlm_head": head.reference})
+    return _masked_lm(model, transformer, options, info)
 
 
 def _vocabulary(folder: Path) -> dict[str, int]:
     return dict(fast_backend(folder).get_vocab(with_added_tokens=True))
 
 
-class TorchMaskedLM:
-    def __init__(self, model: Any, folder: Path, options: ModelOptions, info: ModelInfo) -> None:
-        self._model = model
-        self._work = work(options)
-        _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
-        longest = longest_input(folder) or USUAL_LIMIT
-        self.max_length = min(options.max_length or longest, longest)
-        self._tokenizer = masking.MaskTokenizer(backend, folder, max_length=self.max_length)
-        self._gather = _Gather()
-        self._vocabulary = self._full(*_one_row(self._tokenizer)).shape[-1]
-        masking.refuse_misfit(self._tokenizer, self._vocabulary, folder)
-        short_cut = self._find_short_cut()
-        kept = 1 if short_cut.startswith("at the masked") else self.max_length
-        self._batching = masking.bound_memory(self._work.batching, self._vocabulary, positions_kept=kept)
-        settings = {"max_length": self.max_length, "short_cut": short_cut, "batching": str(self._batching)}
-        self.info = replace(info, settings={**info.settings, **settings})
+def _masked_lm(model: PreTrainedModel, folder: Path, options: ModelOptions, info: ModelInfo) -> TorchMaskedLM:
+    plan = work(options)
+    network = _Network(model, plan.device)
+    _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
+    longest = longest_input(folder) or USUAL_LIMIT
+    tokenizer = MaskTokenizer(backend, folder, max_length=min(options.max_length or longest, longest))
+    vocabulary = network.run(tokenizer.masks(2)).shape[-1]
+    refuse_misfit(tokenizer, vocabulary, folder)
+    short_cut = network.find_short_cut(tokenizer, vocabulary, plan)
+    kept = 1 if network.reads_one_position else tokenizer.max_length
+    plan = replace(plan, batching=bound_memory(plan.batching, vocabulary, positions_kept=kept))
+    settings = {"max_length": tokenizer.max_length, "short_cut": short_cut, "batching": str(plan.batching)}
+    forward = network.short if network.reads_one_position else network.full
+    return TorchMaskedLM(forward, tokenizer, plan, with_settings(info, settings), network)
 
-    def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
-        return self._tokenizer.encode(texts, truncate=truncate)
 
-    def log_probs(
-        self, questions: MaskedTokens, *, progress: Progress = SILENT
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        with single_threaded(self._work):
-            return masking.ask(
-                questions,
-                forward=self._full if self._gather.module is None else self._short,
-                tokenizer=self._tokenizer,
-                batching=self._batching,
-                workers=self._work.workers,
-                progress=progress,
-            )
-
-    def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
-        with single_threaded(self._work):
-            return masking.distributions(
-                questions,
-                forward=self._full if self._gather.module is None else self._short,
-                tokenizer=self._tokenizer,
-                batching=self._batching,
-                workers=self._work.workers,
-            )
+@dataclass(frozen=True, eq=False)
+class TorchMaskedLM(MaskedModel):
+    network: _Network
 
     def top_tokens(self, texts: Sequence[str], k: int = 10) -> list[Halo]:
         """The k tokens that the head puts first when it reads the mean of the hidden states at a text's own tokens.
 
         Special tokens are left out of the answer, not out of the probabilities.
         """
-        if self._gather.module is None:
+        if not self.network.reads_one_position:
             raise InferenceError(f"the head of {self.info.model_id} mixes positions: it cannot read a pooled state")
+        with self.network.pooling() as forward:
+            return _halos(self.tokenize(texts), k, forward=forward, tokenizer=self.tokenizer, work=self.work)
+
+
+class _Network:
+    """The model with its hook."""
+
+    def __init__(self, model: PreTrainedModel, device: str) -> None:
+        self.model = model
+        self.device = device
+        self.gather = _Gather()
+
+    @property
+    def reads_one_position(self) -> bool:
+        return self.gather.module is not None
+
+    def run(self, batch: Batch) -> Logits:
+        """Logits at all positions, or at those that a hook keeps: float32[b, s, vocabulary]."""
+        return compute_batch(self.model, batch, self.device, "logits")
+
+    def full(self, batch: Batch, positions: Ints) -> Logits:
+        logits = self.run(batch)
+        return np.asarray(logits[np.arange(len(logits)), positions])
+
+    def short(self, batch: Batch, positions: Ints) -> Logits:
+        return self._gathered(self.gather, batch, positions)
+
+    def _gathered(self, gather: _Gather, batch: Batch, positions: NDArray[Any]) -> Logits:
+        with gather.at(positions, self.device):
+            return np.asarray(self.run(batch)[:, 0])
+
+    @contextmanager
+    def pooling(self) -> Iterator[Pooled]:
+        """A hook behind the encoder that pools its states."""
         pool = _Gather()
-        pool.attach(self._model.base_model)
+        pool.attach(self.model.base_model)
         try:
-            with single_threaded(self._work):
-                return halo.ask(
-                    self.tokenize(texts),
-                    k,
-                    forward=partial(self._pooled, pool),
-                    tokenizer=self._tokenizer,
-                    batching=self._batching,
-                    workers=self._work.workers,
-                )
+            yield partial(self._gathered, pool)
         finally:
             pool.detach()
 
-    def _pooled(self, pool: _Gather, batch: Batch, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        with pool.at(weights, self._work.device):
-            return np.asarray(self._run(batch)[:, 0])
-
-    def _find_short_cut(self) -> str:
+    def find_short_cut(self, tokenizer: MaskTokenizer, vocabulary: int, plan: Work) -> str:
         """Hook the model where it is exact and saves most; say where."""
         worst = 0.0
-        for name, module in _places(self._model):
-            self._gather.attach(module)
-            worst = masking.difference(self._full, self._short, self._tokenizer, self._vocabulary, self._work.batching)
-            if worst <= masking.EXACT:
+        for name, module in _places(self.model):
+            self.gather.attach(module)
+            worst = difference(self.full, self.short, tokenizer, vocabulary, plan)
+            if worst <= EXACT:
                 return f"at the masked position from {name} on"
-            self._gather.detach()
+            self.gather.detach()
         return f"none: the full pass is used (the short cut differs by {worst:.1e})"
-
-    def _full(self, batch: Batch, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        logits = self._run(batch)
-        return np.asarray(logits[np.arange(len(logits)), positions])
-
-    def _short(self, batch: Batch, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        with self._gather.at(positions, self._work.device):
-            return np.asarray(self._run(batch)[:, 0])
-
-    def _run(self, batch: Batch) -> NDArray[np.float32]:
-        import torch
-
-        try:
-            with torch.inference_mode():
-                ids, mask = (torch.from_numpy(a).to(self._work.device) for a in (batch.ids, batch.mask))
-                logits = self._model(input_ids=ids, attention_mask=mask).logits
-        except Exception as error:
-            raise InferenceError(f"the model failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
-        return np.asarray(logits.float().cpu().numpy())
 
 
 class _Gather:
-    """A forward hook that keeps one position per row of what a module puts out, or a weighted mean of all. Each thread
-    has its own positions."""
+    """A forward hook that keeps one position per row of a module's output, or a weighted mean of all positions. Each
+    thread has its own positions."""
 
     def __init__(self) -> None:
-        self.module: Any = None
+        self.module: Module | None = None
         self._handle: Any = None
         self._local = threading.local()
 
-    def attach(self, module: Any) -> None:
+    def attach(self, module: Module) -> None:
         self.module = module
         self._handle = module.register_forward_hook(self._hook)
 
@@ -180,10 +180,18 @@ class _Gather:
         self._handle.remove()
         self.module = None
 
-    def at(self, positions: NDArray[Any], device: str) -> _Positions:
-        return _Positions(self._local, positions, device)
+    @contextmanager
+    def at(self, positions: NDArray[Any], device: str) -> Iterator[None]:
+        """Positions int64[b], or weights float32[b, s], for calls of this thread."""
+        import torch
 
-    def _hook(self, module: Any, arguments: Any, output: Any) -> Any:
+        self._local.positions = torch.from_numpy(positions).to(device)
+        try:
+            yield
+        finally:
+            self._local.positions = None
+
+    def _hook(self, module: Module, arguments: Any, output: Any) -> Any:
         positions = getattr(self._local, "positions", None)
         if positions is None:
             return output
@@ -195,20 +203,7 @@ class _Gather:
         return _keep(output, positions)
 
 
-class _Positions:
-    def __init__(self, local: threading.local, positions: NDArray[Any], device: str) -> None:
-        self._local, self._positions, self._device = local, positions, device
-
-    def __enter__(self) -> None:
-        import torch
-
-        self._local.positions = torch.from_numpy(self._positions).to(self._device)
-
-    def __exit__(self, *_: object) -> None:
-        self._local.positions = None
-
-
-def _keep(hidden: Any, positions: Any) -> Any:
+def _keep(hidden: Tensor, positions: Tensor) -> Tensor:
     """[b, s, d] to [b, 1, d]: at one position [b], or the mean by weights [b, s]."""
     import torch
 
@@ -217,11 +212,11 @@ def _keep(hidden: Any, positions: Any) -> Any:
     return hidden[torch.arange(len(hidden), device=hidden.device), positions][:, None]
 
 
-def _places(model: Any) -> list[tuple[str, Any]]:
+def _places(model: PreTrainedModel) -> list[tuple[str, Module]]:
     """Where the hook may go, the most saving place first.
 
     The attention block of the last layer is the last module called `attention` of a layer that is used once; whether
-    the residual is inside it, so that gathering there is exact, the comparison will tell.
+    the residual is inside it, so that gathering there is exact, is for the comparison to show.
     """
     blocks = [module for name, module in model.named_modules() if name.endswith(".attention")]
     layers = getattr(model.config, "num_hidden_layers", 0)
@@ -229,6 +224,56 @@ def _places(model: Any) -> list[tuple[str, Any]]:
     return [*last, ("the head", model.base_model)]
 
 
-def _one_row(tokenizer: masking.MaskTokenizer) -> tuple[Batch, NDArray[np.int64]]:
-    ids = np.full((1, 2), tokenizer.mask_id)
-    return Batch(ids, np.zeros_like(ids), np.ones_like(ids), rows=1), np.zeros(1, np.int64)
+# --- the semantic halo of a text: the tokens that the head reads from the mean of its states ---------------------
+
+
+def _halos(
+    texts: Sequence[TokenizedText], k: int, *, forward: Pooled, tokenizer: MaskTokenizer, work: Work
+) -> list[Halo]:
+    """One halo per text, in order; an empty one for a text without tokens of its own."""
+    results = [Halo((), (), ()) for _ in texts]
+    scored = np.flatnonzero([len(text.scored) > 0 for text in texts])
+    silent = np.array(tokenizer.special_ids, np.int64)
+
+    def compute(rows: Ints) -> Floats:
+        chosen = [texts[int(i)] for i in scored[rows]]
+        batch = pad([untyped(text.ids) for text in chosen], tokenizer)
+        scores = log_softmax(forward(batch, _weights(chosen, batch)))[:, : tokenizer.vocab_size]
+        scores[:, silent[silent < scores.shape[1]]] = -np.inf
+        return scores
+
+    lengths = np.array([len(texts[int(i)].ids) for i in scored], np.int64)
+    with work.one_core_each():
+        for rows, scores in answers(lengths, compute, work):
+            for row, values in zip(scored[rows], scores, strict=True):
+                results[int(row)] = _best(texts[int(row)], values, k, tokenizer)
+    return results
+
+
+def _weights(texts: Sequence[TokenizedText], batch: Batch) -> Floats:
+    """Weights that make the mean over each text's own tokens, float32[rows, length]."""
+    weights = np.zeros(batch.ids.shape, np.float32)
+    for i, text in enumerate(texts):
+        weights[i, text.scored] = 1.0 / len(text.scored)
+    return weights
+
+
+def _best(text: TokenizedText, scores: Floats, k: int, tokenizer: MaskTokenizer) -> Halo:
+    """The k highest, among equals the earlier token."""
+    top = np.argsort(-scores, kind="stable")[:k]
+    top = top[np.isfinite(scores[top])]
+    in_text = {plain(tokenizer.spell(int(id))) for id in text.ids[text.scored]}
+    tokens = tuple(tokenizer.spell(int(id)) for id in top)
+    return Halo(tokens, tuple(float(scores[id]) for id in top), tuple(plain(token) in in_text for token in tokens))
+
+
+def plain(token: str) -> str:
+    """A token without the marks of its vocabulary, case-folded: "##ing" and "Ing" are the same.
+
+    >>> plain("##Ing"), plain("Ġdog"), plain("##")
+    ('ing', 'dog', '##')
+    """
+    bare = token
+    for mark in _MARKS:
+        bare = bare.removesuffix(mark) if mark == "</w>" else bare.removeprefix(mark)
+    return (bare or token).casefold()

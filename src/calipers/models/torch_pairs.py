@@ -1,7 +1,7 @@
 """Cross-encoders in PyTorch: transformers' sequence classifiers, and folders of sentence-transformers' CrossEncoder.
 
-Both texts of a pair are one row of tokens. The activation on top of the logits is the one that the model's files ask
-for; its name is looked up in a table of ours and nothing that a file names is imported.
+Both texts of a pair are one row of tokens. The activation on top of the logits is the one that the model's files name;
+the name is looked up in a table of ours and nothing that a file names is imported.
 """
 
 from __future__ import annotations
@@ -9,183 +9,133 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError
-from calipers.models import batching
-from calipers.models.heads import Pair, Scores, find_activation, general_settings, read_head, told_settings
-from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
+from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.models.batching import Batch, torch_threads
+from calipers.models.heads import (
+    Head,
+    HeadScorer,
+    Pair,
+    Scores,
+    find_activation,
+    general_settings,
+    head_settings,
+    read_head,
+)
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_line, pad_id, read_json, transformers_backend
-from calipers.models.torch_weights import fetch_folder, load_weights, model_info, single_threaded, torch_threads, work
+from calipers.models.tokenizer import open_tokenizer, read_json, transformers_backend
+from calipers.models.torch_weights import (
+    TorchFolder,
+    compute_batch,
+    load_modules,
+    load_weights,
+    module_rows,
+    open_folder,
+    run_modules,
+    with_settings,
+    work,
+)
 
-_ROWS = 32  # pairs a batch where sentence-transformers runs the model
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
+    from tokenizers import Tokenizer as Backend
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def load(source: Source, options: ModelOptions) -> TorchScorer | ModulesScorer:
-    used = ("model_id", "revision", "prompt", "prompt_name", "max_length", "dtype", "device")
-    options.refuse_others(
-        "a cross-encoder in PyTorch", *used, "batch_tokens", "batch_size", "allow_pickle", "trust_remote_code"
-    )
-    folder = fetch_folder(source, options)
-    layout = read_layout(folder)
-    _refuse_embeddings(folder, layout)
-    settings = settle(layout, options)
-    settings = replace(settings, max_length=settings.max_length or USUAL_LIMIT)
-    info = model_info(source, folder, options)
-    tokenizer, backend = transformers_backend(layout.transformer, trust_remote_code=options.trust_remote_code)
-    why = _why_not_ours(folder, layout, tokenizer)
-    if why:
-        return ModulesScorer(folder, layout, settings, options, info, why)
-    return TorchScorer(folder, layout, settings, options, info, (tokenizer, backend))
+    used = ("model_id", "revision", "prompt", "prompt_name", "max_length", "dtype", "device", "batch_tokens")
+    options.refuse_others("a cross-encoder in PyTorch", *used, "batch_size", "allow_pickle", "trust_remote_code")
+    opened = open_folder(source, options)
+    _refuse_embeddings(opened)
+    tokenizer, backend = transformers_backend(opened.layout.transformer, trust_remote_code=options.trust_remote_code)
+    why = _why_not_ours(opened, tokenizer)
+    return _with_modules(opened, why) if why else _plain(opened, tokenizer, backend)
 
 
-class TorchScorer:
+@dataclass(frozen=True, eq=False)
+class TorchScorer(HeadScorer):
     """transformers' AutoModelForSequenceClassification, with batches and an activation of our own."""
 
-    def __init__(
-        self,
-        folder: Path,
-        layout: Layout,
-        settings: EncoderSettings,
-        options: ModelOptions,
-        info: ModelInfo,
-        tokenizer: tuple[Any, Any],
-    ) -> None:
-        self._settings = settings
-        self._work = work(options)
-        self._model = load_weights("AutoModelForSequenceClassification", layout.transformer, options)
-        _refuse_random(self._model, layout.transformer, only="pooler")
-        self._head = read_head(folder, layout, labels=int(self._model.config.num_labels))
-        self._type_ids = "token_type_ids" in tokenizer[0].model_input_names and takes(self._model, "token_type_ids")
-        self._tokenizer = Tokenizer(
-            tokenizer[1],
-            max_length=settings.max_length,
-            pad_id=pad_id(layout.transformer, tokenizer[1]),
-            lower_case=settings.lower_case,
-            pairs=True,
-        )
-        told = {"through": "transformers", **told_settings(self._head, settings), "batching": str(self._work.batching)}
-        self.info = replace(info, settings={**info.settings, **told})
+    model: PreTrainedModel
+    type_ids: bool  # whether the model reads them
 
-    def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
-        """float32[n], or float32[n, labels]; no pairs give no rows."""
-        if not pairs:
-            return self._head.none()
-        with single_threaded(self._work):
-            logits = batching.score(
-                [(self._settings.prompt + a, b) for a, b in pairs],
-                tokenizer=self._tokenizer,
-                forward=self._forward,
-                batching=self._work.batching,
-                workers=self._work.workers,
-                progress=progress,
-            )
-        return self._head.finish(logits)
-
-    def _forward(self, batch: batching.Batch) -> Scores:
-        import torch
-
-        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
-        if self._type_ids:
-            inputs["token_type_ids"] = batch.type_ids
-        try:
-            with torch.inference_mode():
-                tensors = {name: torch.from_numpy(a).to(self._work.device) for name, a in inputs.items()}
-                logits = self._model(**tensors).logits
-        except Exception as error:
-            raise InferenceError(f"the model failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
-        return np.asarray(logits.float().cpu().numpy())
+    def logits(self, batch: Batch) -> Scores:
+        return compute_batch(self.model, batch, self.work.device, "logits", type_ids=self.type_ids)
 
 
+def _plain(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase, backend: Backend) -> TorchScorer:
+    folder, settings = opened.layout.transformer, opened.settings
+    plan = work(opened.options)
+    model = load_weights("AutoModelForSequenceClassification", folder, opened.options)
+    _refuse_random(model, folder, only="pooler")
+    head = read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
+    takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+    pairs = open_tokenizer(
+        folder, max_length=settings.max_length, lower_case=settings.lower_case, pairs=True, backend=backend
+    )
+    info = _info(opened, head, "transformers", str(plan.batching))
+    type_ids = "token_type_ids" in tokenizer.model_input_names and takes_types
+    return TorchScorer(pairs, head, settings.prompt, plan, info, model, type_ids)
+
+
+@dataclass(frozen=True, eq=False)
 class ModulesScorer:
     """A model that needs more than a sequence classifier: sentence-transformers' CrossEncoder runs it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        layout: Layout,
-        settings: EncoderSettings,
-        options: ModelOptions,
-        info: ModelInfo,
-        why: str,
-    ) -> None:
-        if options.batch_tokens:
-            raise RequestError(f"--batch-tokens does not apply to {folder} ({why}): give --batch-size")
-        work(options)  # refuses a device that is not here
-        self._prompt = settings.prompt
-        self._rows = options.batch_size or _ROWS
-        self._threads = options.workers
-        self._model = _load_cross_encoder(folder, settings, options)
-        self._head = read_head(folder, layout, labels=int(self._model.num_labels))
-        told = {
-            "through": f"sentence-transformers ({why})",
-            **told_settings(self._head, settings),
-            "batching": f"{self._rows} rows a batch",
-        }
-        self.info = replace(info, settings={**info.settings, **told})
+    model: CrossEncoder
+    head: Head
+    prompt: str
+    rows: int  # a batch
+    threads: int
+    info: ModelInfo
 
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
         """float32[n], or float32[n, labels]; no pairs give no rows."""
         if not pairs:
-            return self._head.none()
-        distinct = sorted(dict.fromkeys((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]) - len(pair[1]))
-        position = {pair: i for i, pair in enumerate(distinct)}
-        with torch_threads(self._threads):
-            logits = np.concatenate(list(self._batches(distinct, progress)))
-        return self._head.finish(logits)[[position[a, b] for a, b in pairs]]
-
-    def _batches(self, distinct: list[Pair], progress: Progress) -> Iterator[Scores]:
-        progress.start("Scoring", len(distinct))
-        for start in range(0, len(distinct), self._rows):
-            rows = distinct[start : start + self._rows]
-            try:
-                # "" is no prompt, where None would be the model's default
-                found = self._model.predict(rows, batch_size=len(rows), prompt=self._prompt, show_progress_bar=False)
-            except Exception as error:
-                message = f"sentence-transformers failed on {len(rows)} pairs: {first_line(error)}"
-                raise InferenceError(message) from error
-            yield np.asarray(found, dtype=np.float32).reshape(len(rows), -1)
-            progress.advance(len(rows))
+            return self.head.none()
+        items = [(a, b) for a, b in pairs]
+        with torch_threads(self.threads):
+            logits = run_modules(
+                self.model.predict, items, label="Scoring", rows=self.rows, prompt=self.prompt, progress=progress
+            )
+        return self.head.finish(logits)
 
 
-def _load_cross_encoder(folder: Path, settings: EncoderSettings, options: ModelOptions) -> Any:
-    """The model without its activation, which is ours to apply."""
+def _with_modules(opened: TorchFolder, why: str) -> ModulesScorer:
     import torch
 
+    options, settings, folder = opened.options, opened.settings, opened.folder
+    if options.batch_tokens:
+        raise RequestError(f"`batch_tokens` does not apply to {folder} ({why}): set `batch_size`")
+    work(options)  # refuses a device that is not here
     _refuse_named_code(folder, options)
-    try:
-        from sentence_transformers import CrossEncoder
-    except ImportError as error:
-        raise ModelError(f"{folder} needs it: pip install sentence-transformers") from error
-    arguments = {"dtype": getattr(torch, options.dtype), "use_safetensors": None if options.allow_pickle else True}
-    try:
-        model = CrossEncoder(
-            str(folder),
-            device=options.device,
-            max_length=settings.max_length,
-            activation_fn=torch.nn.Identity(),
-            trust_remote_code=options.trust_remote_code,
-            local_files_only=True,
-            model_kwargs=arguments,
-        ).to(arguments["dtype"])
-    except Exception as error:
-        raise ModelError(f"sentence-transformers cannot load {folder}: {first_line(error)}") from error
+    # Without the model's activation: ours is applied to the logits.
+    model = load_modules(
+        "CrossEncoder", folder, options, max_length=settings.max_length, activation_fn=torch.nn.Identity()
+    )
     if type(model.model).__name__.endswith("ForSequenceClassification"):
-        _refuse_random(model.model, read_layout(folder).transformer)
-    return model.eval()
+        _refuse_random(model.model, opened.layout.transformer)
+    head = read_head(folder, opened.layout, labels=int(model.num_labels))
+    rows = module_rows(options)
+    info = _info(opened, head, f"sentence-transformers ({why})", f"{rows} rows a batch")
+    return ModulesScorer(model, head, settings.prompt, rows, options.workers, info)
+
+
+def _info(opened: TorchFolder, head: Head, through: str, batching: str) -> ModelInfo:
+    settings = {"through": through, **head_settings(head, opened.settings), "batching": batching}
+    return with_settings(opened.info, settings)
 
 
 # --- which models are ours to run, and which are refused -------------------------------------------------------
 
 
-def _why_not_ours(folder: Path, layout: Layout, tokenizer: Any) -> str:
-    """What about a model only sentence-transformers knows how to run; "" where that is nothing."""
+def _why_not_ours(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase) -> str:
+    """What about a model only sentence-transformers can run; "" where that is nothing."""
+    layout = opened.layout
     bert = read_json(layout.transformer / "sentence_bert_config.json")
     architectures = read_json(layout.transformer / "config.json").get("architectures") or [""]
     task = bert.get("transformer_task", "sequence-classification")
@@ -199,12 +149,13 @@ def _why_not_ours(folder: Path, layout: Layout, tokenizer: Any) -> str:
         "a chat template": bool(chat),
         "its own processing": bool(bert.get("processing_kwargs")),
         "padding or truncation on the left": sides != {"right"},
-        "modules kept in float32": bool(general_settings(folder).get("keep_in_fp32_modules")),
+        "modules kept in float32": bool(general_settings(opened.folder).get("keep_in_fp32_modules")),
     }
     return "; ".join(reason for reason, holds in reasons.items() if holds)
 
 
-def _refuse_embeddings(folder: Path, layout: Layout) -> None:
+def _refuse_embeddings(opened: TorchFolder) -> None:
+    folder, layout = opened.folder, opened.layout
     pools = layout.pooling is not None or layout.normalize or any("Pooling" in name for name in layout.further)
     if pools and general_settings(folder).get("model_type") != "CrossEncoder":
         raise ModelError(
@@ -213,7 +164,7 @@ def _refuse_embeddings(folder: Path, layout: Layout) -> None:
         )
 
 
-def _refuse_random(model: Any, folder: Path, *, only: str = "") -> None:
+def _refuse_random(model: PreTrainedModel, folder: Path, *, only: str = "") -> None:
     """Refuse a classifier whose head is not in the files: transformers would have made it up.
 
     `load_weights` reports every missing tensor but the pooler's, which encoders do not use and classifiers do.
@@ -227,7 +178,7 @@ def _refuse_random(model: Any, folder: Path, *, only: str = "") -> None:
 
 
 def _weight_names(folder: Path) -> Iterator[str]:
-    """Names of the tensors in a folder's weights: from the headers, or from what --allow-pickle let us open."""
+    """Names of the tensors in a folder's weights: from the headers, or from pickles that the user allows."""
     import torch
     from safetensors import safe_open
 
@@ -247,14 +198,7 @@ def _refuse_named_code(folder: Path, options: ModelOptions) -> None:
     for module in json.loads(path.read_text(encoding="utf-8")):
         kind = str(module.get("type"))
         if not kind.startswith("sentence_transformers."):
-            raise ModelError(f"{path} names {kind}, code of its own: read it, then pass --trust-remote-code")
+            raise ModelError(f"{path} names {kind}, code of its own: read it, then set `trust_remote_code`")
         place = folder / str(module.get("path")) / "config.json"
         if module.get("path") and "activation_function" in (config := read_json(place)):
             find_activation(config["activation_function"], place)
-
-
-def takes(model: Any, name: str) -> bool:
-    return name in inspect.signature(model.forward).parameters
-
-
-# --- labels and activation: what a CrossEncoder folder says of its head -----------------------------------------

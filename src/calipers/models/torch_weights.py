@@ -1,27 +1,33 @@
-"""PyTorch weights from a folder or the hub, safely; and how their work is spread over the cores."""
+"""PyTorch weights from a folder or the hub, loaded safely and run on batches."""
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from calipers.core import ModelError, ModelInfo, RequestError
-from calipers.models import batching, hub
-from calipers.models.layout import read_layout
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import InferenceError, ModelError, ModelInfo, Progress, RequestError
+from calipers.models import hub
+from calipers.models.batching import Batch, Batching, Work
+from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import first_line, read_json
+from calipers.models.tokenizer import USUAL_LIMIT, first_line, read_json
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+Item = TypeVar("Item", str, tuple[str, str])
 
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*/*.safetensors")
 _PICKLED = ("*.bin", "*.bin.index.json", "*/*.bin")
 _BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores (bench/similarity.py)
-
-
 _KINDS = {
     "AutoModel": "an encoder",
     "AutoModelForMaskedLM": "a masked language model",
@@ -37,7 +43,7 @@ def fetch_folder(source: Source, options: ModelOptions) -> Path:
 
 
 def find_folder(source: Source, options: ModelOptions) -> Path:
-    """The model's folder on this machine, once it is clear that loading it runs no code that nobody asked for."""
+    """The model's folder on this machine, once it is clear that loading it runs no code without permission."""
     folder = source.path or hub.fetch(
         source.reference,
         revision=options.revision,
@@ -52,8 +58,27 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
     return folder
 
 
-def load_weights(kind: str, folder: Path, options: ModelOptions) -> Any:
-    """A model of the transformers class `kind`, in float32 unless asked otherwise."""
+@dataclass(frozen=True)
+class TorchFolder:
+    """A folder of PyTorch weights that makes vectors or scores, and how it is to be run."""
+
+    folder: Path
+    layout: Layout
+    settings: EncoderSettings
+    options: ModelOptions
+    info: ModelInfo
+
+
+def open_folder(source: Source, options: ModelOptions) -> TorchFolder:
+    folder = fetch_folder(source, options)
+    layout = read_layout(folder)
+    settings = settle(layout, options)
+    settings = replace(settings, max_length=settings.max_length or USUAL_LIMIT)
+    return TorchFolder(folder, layout, settings, options, model_info(source, folder, options))
+
+
+def load_weights(kind: str, folder: Path, options: ModelOptions) -> PreTrainedModel:
+    """A model of the transformers class `kind`, in the dtype of the options."""
     import torch
     import transformers
 
@@ -73,22 +98,32 @@ def load_weights(kind: str, folder: Path, options: ModelOptions) -> Any:
     missing = [key for key in report["missing_keys"] if "pooler" not in key]
     if missing:
         raise ModelError(
-            f"the weights in {folder} are not those of {_KINDS.get(kind, kind)}: they lack {len(missing)} tensors, "
+            f"the weights in {folder} do not make {_KINDS.get(kind, kind)}: they lack {len(missing)} tensors, "
             f"{missing[0]!r} among them"
         )
     return model.to(options.device).eval()
 
 
-@dataclass(frozen=True)
-class Work:
-    """How the rows are batched and on what they run."""
+def compute_batch(
+    model: Module, batch: Batch, device: str, output: str, *, type_ids: bool = False
+) -> NDArray[np.float32]:
+    """The named output of a transformers model for a batch."""
+    import torch
 
-    batching: batching.Batching
-    workers: int
-    device: str
+    inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
+    if type_ids:
+        inputs["token_type_ids"] = batch.type_ids
+    try:
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
+            values = getattr(model(**tensors), output)
+    except Exception as error:
+        raise InferenceError(f"the model failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
+    return np.asarray(values.float().cpu().numpy())
 
 
 def work(options: ModelOptions) -> Work:
+    """How the model's work is spread, once it is clear that the device can be used."""
     import torch
 
     try:
@@ -98,52 +133,16 @@ def work(options: ModelOptions) -> Work:
     return Work(choose_batching(options), options.workers if options.device == "cpu" else 1, options.device)
 
 
-def choose_batching(options: ModelOptions) -> batching.Batching:
-    return batching.Batching(
+def choose_batching(options: ModelOptions) -> Batching:
+    return Batching(
         tokens=None if options.batch_size else options.batch_tokens or _BATCH_TOKENS,
         rows=options.batch_size,
         why="as asked" if options.batch_size or options.batch_tokens else "",
     )
 
 
-def single_threaded(work: Work) -> AbstractContextManager[None]:
-    """Each worker computes its batch on one core: less waiting than one batch on all cores. A GPU is left as it is."""
-    return torch_threads(1) if work.device == "cpu" else nullcontext()
-
-
-class _ThreadSetting:
-    """Who holds PyTorch's number of threads, a setting of the process: the first to enter saves it, the last to leave
-    puts it back, so that models used by several threads at once cannot leave each other's number behind."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.holders = 0
-        self.before = 0
-
-
-_THREAD_SETTING = _ThreadSetting()
-
-
-@contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    import torch
-
-    with _THREAD_SETTING.lock:
-        if not _THREAD_SETTING.holders:
-            _THREAD_SETTING.before = torch.get_num_threads()
-        _THREAD_SETTING.holders += 1
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        with _THREAD_SETTING.lock:
-            _THREAD_SETTING.holders -= 1
-            if not _THREAD_SETTING.holders:
-                torch.set_num_threads(_THREAD_SETTING.before)
-
-
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:
-    """What every PyTorch model says of itself; the settings of its kind come on top."""
+    """What every PyTorch model reports; `with_settings` adds the settings of its kind."""
     files = [p for pattern in (*_WEIGHTS, *_PICKLED, "tokenizer.json", "*.model") for p in folder.glob(pattern)]
     return ModelInfo(
         backend="torch",
@@ -153,6 +152,68 @@ def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo
         fingerprint=hub.fingerprint(f for f in files if f.is_file()),
         settings={"dtype": options.dtype, "revision": options.revision},
     )
+
+
+def with_settings(info: ModelInfo, settings: Mapping[str, Any], notes: tuple[str, ...] = ()) -> ModelInfo:
+    return replace(info, settings={**info.settings, **settings}, notes=notes)
+
+
+# --- models that sentence-transformers runs -----------------------------------------------------------------------
+
+
+def load_modules(kind: str, folder: Path, options: ModelOptions, **arguments: Any) -> Any:
+    """A SentenceTransformer or CrossEncoder with all modules of the folder."""
+    import torch
+
+    try:
+        import sentence_transformers
+    except ImportError as error:
+        raise ModelError(f"{folder} needs sentence-transformers: pip install sentence-transformers") from error
+    dtype = getattr(torch, options.dtype)
+    try:
+        model = getattr(sentence_transformers, kind)(
+            str(folder),
+            device=options.device,
+            trust_remote_code=options.trust_remote_code,
+            model_kwargs={"dtype": dtype, "use_safetensors": None if options.allow_pickle else True},
+            local_files_only=True,
+            **arguments,
+        ).to(dtype)
+    except Exception as error:
+        raise ModelError(f"sentence-transformers cannot load {folder}: {first_line(error)}") from error
+    return model.eval()
+
+
+def module_rows(options: ModelOptions) -> int:
+    """Texts or pairs a batch where sentence-transformers runs the model."""
+    return options.batch_size or 32
+
+
+def run_modules(
+    predict: Callable[..., Any], items: Sequence[Item], *, label: str, rows: int, prompt: str, progress: Progress
+) -> NDArray[np.float32]:
+    """What `predict` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass, the longest come
+    first."""
+    distinct = sorted(dict.fromkeys(items), key=_characters, reverse=True)
+    progress.start(label, len(distinct))
+    parts = []
+    for start in range(0, len(distinct), rows):
+        batch = distinct[start : start + rows]
+        try:  # "" is no prompt, where None would be the model's default
+            values = predict(batch, batch_size=len(batch), prompt=prompt, show_progress_bar=False)
+        except Exception as error:
+            raise InferenceError(f"sentence-transformers failed on {len(batch)} rows: {first_line(error)}") from error
+        parts.append(np.asarray(values, dtype=np.float32).reshape(len(batch), -1))
+        progress.advance(len(batch))
+    position = {item: i for i, item in enumerate(distinct)}
+    return np.concatenate(parts)[[position[item] for item in items]]
+
+
+def _characters(item: str | tuple[str, str]) -> int:
+    return len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
+
+
+# --- what may be loaded -------------------------------------------------------------------------------------------
 
 
 def import_torch() -> None:
@@ -172,7 +233,7 @@ def _refuse_pickle(folder: Path, options: ModelOptions) -> None:
     if pickled:
         raise ModelError(
             f"the weights in {folder} are pickled ({pickled[0]}), and unpickling can run code: "
-            "convert them to safetensors, or pass --allow-pickle if you trust them"
+            "convert them to safetensors, or set `allow_pickle` if you trust them"
         )
     raise ModelError(f"there are no weights in {folder}: expected model.safetensors")
 
@@ -183,12 +244,12 @@ def _refuse_remote_code(source: Source, folder: Path, options: ModelOptions) -> 
         return
     if not options.trust_remote_code:
         raise ModelError(
-            f"{source.reference} brings its own Python code: read it, then pass --trust-remote-code"
-            + ("" if source.path else " with --model-revision COMMIT")
+            f"{source.reference} brings its own Python code: read it, then set `trust_remote_code`"
+            + ("" if source.path else " and `ModelOptions.revision`, a commit")
         )
     elsewhere = any("--" in str(target) for target in config["auto_map"].values())
     if (source.path is None or elsewhere) and not hub.is_commit(options.revision):
         raise ModelError(
             f"{source.reference} brings its own Python code from the hub: "
-            "pin it with --model-revision and a full commit hash of 40 digits"
+            "pin it with a full commit hash of 40 digits as `ModelOptions.revision`"
         )
