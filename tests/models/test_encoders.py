@@ -119,7 +119,7 @@ def test_models_in_several_threads_leave_the_number_of_threads_as_it_was() -> No
     """Two computations that overlap: the first to begin ends first, and the second one saw the first one's setting."""
     import torch
 
-    from calipers.models.torch_weights import torch_threads
+    from calipers.models.batching import torch_threads
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -227,8 +227,8 @@ def test_half_precision_weights_are_loaded_as_float32_unless_asked(minilm: Path,
     (copy / "config.json").write_text((copy / "config.json").read_text().replace("{", '{"dtype": "float16",', 1))
     import torch
 
-    assert next(load(copy)._model.parameters()).dtype == torch.float32  # type: ignore[attr-defined]
-    assert next(load(copy, dtype="float16")._model.parameters()).dtype == torch.float16  # type: ignore[attr-defined]
+    assert next(load(copy).model.parameters()).dtype == torch.float32  # type: ignore[attr-defined]
+    assert next(load(copy, dtype="float16").model.parameters()).dtype == torch.float16  # type: ignore[attr-defined]
 
 
 def test_pickled_weights_need_a_word(minilm: Path, copy: Path, torch_minilm: Encoder) -> None:
@@ -237,7 +237,7 @@ def test_pickled_weights_need_a_word(minilm: Path, copy: Path, torch_minilm: Enc
 
     (copy / "model.safetensors").unlink()
     torch.save(load_file(minilm / "model.safetensors"), copy / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="--allow-pickle"):
+    with pytest.raises(ModelError, match="`allow_pickle`"):
         load(copy)
     np.testing.assert_array_equal(load(copy, allow_pickle=True).encode(TEXTS), torch_minilm.encode(TEXTS))
 
@@ -249,13 +249,13 @@ def test_code_of_a_model_runs_only_when_it_is_trusted(copy: Path, tmp_path: Path
         f"open({str(mark)!r}, 'w').close()\nfrom transformers import BertModel\nclass Own(BertModel): pass\n"
     )
     (copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "own.Own"}}))
-    with pytest.raises(ModelError, match="--trust-remote-code"):
+    with pytest.raises(ModelError, match="`trust_remote_code`"):
         load(copy)
     assert not mark.exists()
     load(copy, trust_remote_code=True)
     assert mark.exists()
     (copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "other/repo--own.Own"}}))
-    with pytest.raises(ModelError, match="--model-revision"):
+    with pytest.raises(ModelError, match="`ModelOptions.revision`"):
         load(copy, trust_remote_code=True)
 
 

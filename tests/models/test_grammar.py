@@ -14,6 +14,7 @@ import calipers
 from calipers import models
 from calipers.core import Result
 from calipers.models import ModelOptions
+from calipers.models.batching import torch_threads
 from tests.support.masked_models import make_model
 from tests.support.samples import write_jsonl
 
@@ -41,16 +42,17 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     model = AutoModelForMaskedLM.from_pretrained(trained).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
     torch.manual_seed(0)
-    for _ in range(350):
-        tokens = tokenizer.tokenize([sentence(rng) for _ in range(48)])  # type: ignore[attr-defined]
-        longest = max(len(t.ids) for t in tokens)
-        ids = torch.tensor([[*t.ids, *[0] * (longest - len(t.ids))] for t in tokens])
-        hidden = (torch.rand(ids.shape) < 0.2) & (ids > 4)
-        labels = torch.where(hidden, ids, -100)
-        loss = model(input_ids=torch.where(hidden, 4, ids), attention_mask=(ids > 0).long(), labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    with torch_threads(1):  # more of them only wait for each other in a model this small
+        for _ in range(350):
+            tokens = tokenizer.tokenize([sentence(rng) for _ in range(48)])  # type: ignore[attr-defined]
+            longest = max(len(t.ids) for t in tokens)
+            ids = torch.tensor([[*t.ids, *[0] * (longest - len(t.ids))] for t in tokens])
+            hidden = (torch.rand(ids.shape) < 0.2) & (ids > 4)
+            labels = torch.where(hidden, ids, -100)
+            loss = model(input_ids=torch.where(hidden, 4, ids), attention_mask=(ids > 0).long(), labels=labels).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
     model.eval().save_pretrained(trained)
     return fresh, trained
 

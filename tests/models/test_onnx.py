@@ -141,7 +141,7 @@ def test_a_graph_in_the_hubs_layout_finds_its_tokenizer_one_folder_up(minilm: Pa
 def test_model_id_names_the_folder_of_the_tokenizer(minilm: Path, tmp_path: Path) -> None:
     graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64})
     (tmp_path / "g" / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match="--model-id"):
+    with pytest.raises(ModelError, match="`model_id`"):
         load(graph)
     assert load(graph, model_id=str(minilm)).encode(["bread"]).shape == (1, WIDTH)
 

@@ -133,7 +133,7 @@ def test_a_graph_that_pools_cannot_leave_a_prompt_out(minilm: Path, tmp_path: Pa
 
 
 def test_a_graph_says_which_modules_it_lacks(dense: Path, minilm_onnx: Path) -> None:
-    assert "ask for Dense, which is not in the graph" in load(minilm_onnx, model_id=str(dense)).info.notes[0]
+    assert "name Dense, which is not in the graph" in load(minilm_onnx, model_id=str(dense)).info.notes[0]
     assert load(minilm_onnx).info.notes == ()
 
 

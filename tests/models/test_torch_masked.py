@@ -93,12 +93,14 @@ def test_a_text_without_tokens_has_no_halo_and_the_hook_is_taken_off(family: Cal
     before = model.top_tokens(["cats"], 3)
     assert model.top_tokens(["", "cats"], 3) == [Halo((), (), ()), *before]
     assert model.top_tokens([], 3) == []
-    assert not model._model.base_model._forward_hooks or model._gather.module is model._model.base_model
+    assert not model.network.model.base_model._forward_hooks or (
+        model.network.gather.module is model.network.model.base_model
+    )
 
 
 def test_a_head_that_mixes_positions_is_refused(family: Callable[[str], Path]) -> None:
     model = load(family("bert"))
-    model._gather.detach()
+    model.network.gather.detach()
     with pytest.raises(InferenceError, match="mixes positions"):
         model.top_tokens(TEXTS)
 
@@ -114,7 +116,7 @@ class TestGraft:
             for parameter in trained.parameters():
                 parameter.mul_(1.1)
             trained.base_model.save_pretrained(other)  # an encoder: its own head is gone
-        with pytest.raises(ModelError, match="not those of a masked language model"):
+        with pytest.raises(ModelError, match="do not make a masked language model"):
             load(other)
         grafted = self.graft(other, family("bert"))
         assert grafted.info.settings["mlm_head"] == str(family("bert"))
