@@ -255,7 +255,7 @@ def test_code_of_a_model_runs_only_when_it_is_trusted(copy: Path, tmp_path: Path
     load(copy, trust_remote_code=True)
     assert mark.exists()
     (copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "other/repo--own.Own"}}))
-    with pytest.raises(ModelError, match="`ModelOptions.revision`"):
+    with pytest.raises(ModelError, match=r"`ModelOptions\.revision`"):
         load(copy, trust_remote_code=True)
 
 
