@@ -12,6 +12,7 @@ from calipers.core import RequestError
 from calipers.core.figures import read_figures, read_named
 from calipers.diagnosis.layers import attributes as layer
 from calipers.shop import Agreement, Attributes, Extractor, Quantity, agree, agree_all
+from tests.support.agreement import agree_plainly
 
 UNASKED, SILENT, MATCH, CONTRADICT = Agreement
 
@@ -110,7 +111,7 @@ def test_many_pairs_at_once_agree_with_one_at_a_time(extractor: Extractor) -> No
     products = [random_attributes(rng, colours) for _ in range(80)]
     query, product = (np.array([rng.randrange(n) for _ in range(4000)]) for n in (120, 80))
     found = agree_all(extractor, queries, products, query, product)
-    plain = [agree(extractor, queries[q], products[p]) for q, p in zip(query, product, strict=True)]
+    plain = [agree_plainly(extractor, queries[q], products[p]) for q, p in zip(query, product, strict=True)]
     for part, states in found.items():
         assert states.tolist() == [int(each[part]) for each in plain]
         assert set(states.tolist()) == {0, 1, 2, 3}

@@ -122,10 +122,10 @@ def test_words_of_ones_own_are_added(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("colours: {red: [", "is no YAML: line 2, column 1: "),
+        ("colours: {red: [", "is not valid YAML: line 2, column 1: "),
         ("colours: {red: {words: red}}", "colours → red → words: expected a list of words, found 'red'"),
         ("coulours: {}", "there is no key 'coulours'"),
-        ("[" * 50_000, "is no YAML: it is nested too deeply"),
+        ("[" * 50_000, "is not valid YAML: it is nested too deeply"),
         (None, "cannot be read: No such file"),
     ],
 )

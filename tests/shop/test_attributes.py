@@ -196,8 +196,8 @@ def test_json_is_yaml_too(tmp_path: Path) -> None:
         ("kinds: {power: {units: {x: {factor: 1, names: [kg]}}}}", "the name 'kg' to units of mass and of power"),
         ("colours: {lapis: {families: [blue]}}", "the colour 'lapis' no words"),
         ("brands: {a: {nmaes: [x]}}", "brands → a: there is no key 'nmaes'; expected one of names"),
-        ("a: [", "is no YAML"),
-        ("!!python/object/apply:os.system [echo]", "is no YAML"),
+        ("a: [", "is not valid YAML"),
+        ("!!python/object/apply:os.system [echo]", "is not valid YAML"),
         ("- red", "top level: expected a map"),
     ],
 )

@@ -1,19 +1,19 @@
-"""Does a product match, contradict, or say nothing of what a query asked? For one pair, and for many.
+"""Whether a product matches, contradicts, or is silent on the attributes that a query states.
 
-What counts, part by part:
+The rule for each part:
 
-- colour: a product matches when one of its colours agrees with one that was asked for (same bucket or a family in
-  common), contradicts when it names colours and none agrees; a product that is only "multicolour" is silent.
-- brand: by id. A brand that only the title names, beside another one in the brand column, is silent.
-- dimension: each quantity asked for is compared with those of its kind; one that agrees is enough, as a product has
-  many lengths. A kind that the product does not state is silent. What a product fits is compared
-  with what it should fit.
+- colour: a product matches when one of its colours agrees with one of the query (same bucket or a family in
+  common), and contradicts when it names colours and none agrees; a product that is only "multicolour" is silent.
+- brand: by id. A brand that only the title names, where the brand column names another one, is silent.
+- dimension: each quantity of the query is compared with those of its kind; one that agrees is enough, as a product has
+  many lengths. A kind that the product does not state is silent. What a product fits is compared with what it should
+  fit.
 - excluded values: a product that has one contradicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from calipers.shop.colours import Colours
 from calipers.shop.extract import Attributes, Extractor
-from calipers.shop.units import Quantity, Units
+from calipers.shop.units import Units
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -39,224 +39,175 @@ class Agreement(IntEnum):
 
 
 def agree(extractor: Extractor, query: Attributes, product: Attributes) -> dict[str, Agreement]:
-    """What a product says to each part of a query."""
+    """How a product agrees with each part of a query."""
+    first = np.zeros(1, np.int64)
     return {
-        "colour": _colour(extractor.colours, query, product),
-        "brand": _brand(query, product),
-        "dimension": _dimension(extractor.units, query, product),
+        part: Agreement(int(state[0])) for part, state in agree_all(extractor, [query], [product], first, first).items()
     }
-
-
-def _colour(colours: Colours, query: Attributes, product: Attributes) -> Agreement:
-    if not query.colours and not query.not_colours:
-        return Agreement.UNASKED
-    several = colours.any_colour
-    if query.not_colours & product.colours:
-        return Agreement.CONTRADICT
-    if not product.colours or (several in product.colours and several not in query.colours):
-        return Agreement.SILENT
-    if not query.colours or (several in query.colours and len(product.colours) > 1):
-        return Agreement.MATCH
-    found = any(colours.agree(asked, has) for asked in query.colours for has in product.colours)
-    return Agreement.MATCH if found else Agreement.CONTRADICT
-
-
-def _brand(query: Attributes, product: Attributes) -> Agreement:
-    if not query.brands and not query.not_brands:
-        return Agreement.UNASKED
-    if query.not_brands & product.brands:
-        return Agreement.CONTRADICT
-    if not product.brands:
-        return Agreement.SILENT
-    if not query.brands or query.brands & product.brands:
-        return Agreement.MATCH
-    return Agreement.SILENT if query.brands & product.hinted_brands else Agreement.CONTRADICT
-
-
-def _dimension(units: Units, query: Attributes, product: Attributes) -> Agreement:
-    asked = [(q, product.quantities) for q in query.quantities]
-    asked += [(q, product.fits_quantities) for q in query.fits_quantities]
-    found = [_quantity(units, q, given) for q, given in asked]
-    found += [_not_quantity(units, q, product.quantities) for q in query.not_quantities]
-    if not found:
-        return Agreement.UNASKED
-    if Agreement.CONTRADICT in found:
-        return Agreement.CONTRADICT
-    return Agreement.SILENT if Agreement.SILENT in found else Agreement.MATCH
-
-
-def _quantity(units: Units, asked: Quantity, given: Sequence[Quantity]) -> Agreement:
-    same = [q for q in given if q.kind == asked.kind]
-    if not same:
-        return Agreement.SILENT
-    found = any(asked.agrees(q, units.tolerance[q.kind]) for q in same)
-    return Agreement.MATCH if found else Agreement.CONTRADICT
-
-
-def _not_quantity(units: Units, refused: Quantity, given: Sequence[Quantity]) -> Agreement:
-    found = _quantity(units, refused, given)
-    opposite = {Agreement.MATCH: Agreement.CONTRADICT, Agreement.CONTRADICT: Agreement.MATCH}
-    return opposite.get(found, found)
-
-
-# --- many pairs ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Table:
-    """Attributes of many texts as ragged arrays: the values of row i are offsets[i]:offsets[i + 1] of each list."""
-
-    lists: dict[str, tuple[Ints, Any]]  # name → offsets int64[n + 1], values
-    rows: int
-
-    def has(self, name: str) -> Bools:
-        return np.diff(self.lists[name][0]) > 0
-
-    def contains(self, name: str, value: int) -> Bools:
-        offsets, values = self.lists[name]
-        found = np.zeros(self.rows, dtype=bool)
-        found[np.repeat(np.arange(self.rows), np.diff(offsets))[values == value]] = True
-        return found
-
-
-_QUANTITIES = ("quantities", "not_quantities", "fits_quantities")
 
 
 def agree_all(
     extractor: Extractor, queries: Sequence[Attributes], products: Sequence[Attributes], query: Ints, product: Ints
 ) -> dict[str, NDArray[np.int8]]:
-    """`agree` for pairs (query[i], product[i]) of rows, int8[n] per part.
+    """`agree` for the pairs (queries[query[i]], products[product[i]]), int8[n] per part.
 
     Memory: pairs × values of a query × values of a product.
     """
     ids: dict[str, int] = {}
-    asked, given = _table(queries, ids), _table(products, ids)
+    pairs = _Pairs(_table(queries, ids), _table(products, ids), query, product, ids)
     return {
-        "colour": _colours(extractor.colours, ids, asked, given, query, product),
-        "brand": _brands(asked, given, query, product),
-        "dimension": _dimensions(extractor.units, ids, asked, given, query, product),
+        "colour": _colours(extractor.colours, pairs),
+        "brand": _brands(pairs),
+        "dimension": _dimensions(extractor.units, pairs),
     }
 
 
-def _table(rows: Sequence[Attributes], ids: dict[str, int]) -> Table:
-    """`ids` numbers colours, brands and kinds, and grows."""
-    lists: dict[str, tuple[Ints, Any]] = {}
+# --- attributes as arrays --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Ragged:
+    """The values of row i are values[offsets[i] : offsets[i + 1]]."""
+
+    offsets: Ints  # [n + 1]
+    values: NDArray[Any]  # int64[m] numbers of ids, or float64[m, 4]: kind, low, high, binary
+
+    @property
+    def counts(self) -> Ints:
+        return np.diff(self.offsets)
+
+    def has(self, value: int) -> Bools:
+        """Which rows have this value, bool[n]."""
+        mask = np.zeros(len(self.counts), dtype=bool)
+        mask[np.repeat(np.arange(len(mask)), self.counts)[self.values == value]] = True
+        return mask
+
+
+def _table(rows: Sequence[Attributes], ids: dict[str, int]) -> dict[str, _Ragged]:
+    """Every attribute as an array. `ids` numbers colours, brands and kinds, and grows."""
+    table: dict[str, _Ragged] = {}
     for name in ("colours", "not_colours", "brands", "not_brands", "hinted_brands"):
         parts = [sorted(getattr(row, name)) for row in rows]
         numbers = [ids.setdefault(value, len(ids)) for part in parts for value in part]
-        lists[name] = (_offsets(parts), np.array(numbers, dtype=np.int64))
-    for name in _QUANTITIES:
+        table[name] = _Ragged(_offsets(parts), np.array(numbers, dtype=np.int64))
+    for name in ("quantities", "not_quantities", "fits_quantities"):
         parts = [getattr(row, name) for row in rows]
         values = [(ids.setdefault(q.kind, len(ids)), q.low, q.high, q.binary) for part in parts for q in part]
-        lists[name] = (_offsets(parts), np.array(values, dtype=np.float64).reshape(-1, 4))
-    return Table(lists, len(rows))
+        table[name] = _Ragged(_offsets(parts), np.array(values, dtype=np.float64).reshape(-1, 4))
+    return table
 
 
 def _offsets(parts: Sequence[Sequence[Any]]) -> Ints:
     return np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)]).astype(np.int64)
 
 
-def _any_pair(
-    asked: tuple[Ints, Any], given: tuple[Ints, Any], query: Ints, product: Ints, test: Callable[[Any, Any], Bools]
-) -> Bools:
-    """Whether any value asked for and any value given pass the test, bool[n]."""
-    owner, one, other = _cross(asked[0], given[0], query, product)
-    found = np.zeros(len(query), dtype=bool)
-    found[owner[test(asked[1][one], given[1][other])]] = True
-    return found
+@dataclass(frozen=True)
+class _Pairs:
+    """Attributes of queries and of products, and which of them are compared: query[i] with product[i]."""
+
+    asked: Mapping[str, _Ragged]
+    stated: Mapping[str, _Ragged]
+    query: Ints
+    product: Ints
+    ids: Mapping[str, int]
+
+    def asks(self, name: str) -> Bools:
+        return np.asarray(self.asked[name].counts[self.query] > 0)
+
+    def cross(self, asked: str, stated: str) -> tuple[Ints, Ints, Ints]:
+        """Every (pair, place of a value of its query, place of a value of its product), int64[m] each."""
+        one, other = self.asked[asked], self.stated[stated]
+        width = other.counts[self.product]
+        sizes = one.counts[self.query] * width
+        pair = np.repeat(np.arange(len(self.query)), sizes)
+        place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        first, second = one.offsets[self.query[pair]], other.offsets[self.product[pair]]
+        return pair, first + place // width[pair], second + place % width[pair]
+
+    def any(self, asked: str, stated: str, test: Callable[[Ints, Ints], Bools] = np.equal) -> Bools:
+        """Which pairs have a value of the query and a value of the product that pass the test, bool[n]."""
+        pair, one, other = self.cross(asked, stated)
+        mask = np.zeros(len(self.query), dtype=bool)
+        mask[pair[test(self.asked[asked].values[one], self.stated[stated].values[other])]] = True
+        return mask
 
 
-def _cross(asked: Ints, given: Ints, query: Ints, product: Ints) -> tuple[Ints, Ints, Ints]:
-    """Every (pair, value of its query, value of its product), int64[m] each."""
-    many, more = np.diff(asked)[query], np.diff(given)[product]
-    sizes = many * more
-    owner = np.repeat(np.arange(len(query)), sizes)
-    place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    width = more[owner]
-    return owner, asked[:-1][query][owner] + place // width, given[:-1][product][owner] + place % width
-
-
-def _same(one: Any, other: Any) -> Bools:
-    return np.asarray(one == other, dtype=bool)
+# --- the parts -------------------------------------------------------------------------------------------------
 
 
 def _state(asked: Bools, contradict: Bools, silent: Bools) -> NDArray[np.int8]:
     """The first that holds: unasked, contradiction, silence, else a match."""
-    found = np.select(
-        [~asked, contradict, silent], [Agreement.UNASKED, Agreement.CONTRADICT, Agreement.SILENT], Agreement.MATCH
-    )
-    return found.astype(np.int8)
+    states = (Agreement.UNASKED, Agreement.CONTRADICT, Agreement.SILENT)
+    return np.select([~asked, contradict, silent], states, Agreement.MATCH).astype(np.int8)
 
 
-def _colours(
-    colours: Colours, ids: dict[str, int], asked: Table, given: Table, query: Ints, product: Ints
-) -> NDArray[np.int8]:
-    table = np.zeros((len(ids) + 1, len(ids) + 1), dtype=bool)
-    known = [(id, ids[id]) for id in colours.families if id in ids]
-    for one, i in known:
-        table[i, [j for other, j in known if colours.agree(one, other)]] = True
-    several = ids.get(colours.any_colour, -1)
-    agrees = _any_pair(asked.lists["colours"], given.lists["colours"], query, product, lambda a, b: table[a, b])
-    refused = _any_pair(asked.lists["not_colours"], given.lists["colours"], query, product, _same)
-    wants, wants_several = asked.has("colours")[query], asked.contains("colours", several)[query]
-    agrees |= ~wants | (wants_several & (np.diff(given.lists["colours"][0])[product] > 1))
-    silent = ~given.has("colours")[product] | (given.contains("colours", several)[product] & ~wants_several)
-    return _state(wants | asked.has("not_colours")[query], refused | (~agrees & ~silent), silent)
+def _colours(colours: Colours, pairs: _Pairs) -> NDArray[np.int8]:
+    table = np.zeros((len(pairs.ids) + 1, len(pairs.ids) + 1), dtype=bool)
+    numbers = {id: pairs.ids[id] for id in colours.families if id in pairs.ids}
+    for one, i in numbers.items():
+        table[i, [j for other, j in numbers.items() if colours.agree(one, other)]] = True
+    several = pairs.ids.get(colours.any_colour, -1)
+    stated = pairs.stated["colours"]
+    counts = stated.counts[pairs.product]
+    wants, wants_several = pairs.asks("colours"), pairs.asked["colours"].has(several)[pairs.query]
+    agrees = pairs.any("colours", "colours", lambda a, b: table[a, b]) | ~wants | (wants_several & (counts > 1))
+    silent = (counts == 0) | (stated.has(several)[pairs.product] & ~wants_several)
+    excluded = pairs.any("not_colours", "colours")
+    return _state(wants | pairs.asks("not_colours"), excluded | (~agrees & ~silent), silent)
 
 
-def _brands(asked: Table, given: Table, query: Ints, product: Ints) -> NDArray[np.int8]:
-    def shared(one: str, other: str) -> Bools:
-        return _any_pair(asked.lists[one], given.lists[other], query, product, _same)
+def _brands(pairs: _Pairs) -> NDArray[np.int8]:
+    wants = pairs.asks("brands")
+    agrees = ~wants | pairs.any("brands", "brands")
+    unstated = pairs.stated["brands"].counts[pairs.product] == 0
+    silent = unstated | (~agrees & pairs.any("brands", "hinted_brands"))
+    excluded = pairs.any("not_brands", "brands")
+    return _state(wants | pairs.asks("not_brands"), excluded | (~agrees & ~silent), silent)
 
-    wants, refused = asked.has("brands")[query], shared("not_brands", "brands")
-    agrees = ~wants | shared("brands", "brands")
-    silent = ~given.has("brands")[product] | (~agrees & shared("brands", "hinted_brands"))
-    return _state(wants | asked.has("not_brands")[query], refused | (~agrees & ~silent), silent)
 
-
-def _dimensions(
-    units: Units, ids: dict[str, int], asked: Table, given: Table, query: Ints, product: Ints
-) -> NDArray[np.int8]:
-    tolerance = np.zeros(len(ids) + 1)
+def _dimensions(units: Units, pairs: _Pairs) -> NDArray[np.int8]:
+    tolerance = np.zeros(len(pairs.ids) + 1)
     for kind, share in units.tolerance.items():
-        if kind in ids:
-            tolerance[ids[kind]] = share
-    sides = (("quantities", "quantities", False), ("fits_quantities", "fits_quantities", False))
-    contradict = np.zeros(len(query), dtype=bool)
-    silent, wants = contradict.copy(), contradict.copy()
-    for one, other, refused in (*sides, ("not_quantities", "quantities", True)):
-        found, stated, owner = _each(asked.lists[one], given.lists[other], query, product, tolerance)
-        wants[owner] = True
-        contradict[owner[stated & (found == refused)]] = True
-        silent[owner[~stated]] = True
+        if kind in pairs.ids:
+            tolerance[pairs.ids[kind]] = share
+    contradict, silent, wants = np.zeros((3, len(pairs.query)), dtype=bool)
+    for asked, stated in (
+        ("quantities", "quantities"),
+        ("fits_quantities", "fits_quantities"),
+        ("not_quantities", "quantities"),
+    ):
+        pair, agrees, is_stated = _each_quantity(pairs, asked, stated, tolerance)
+        wants[pair] = True
+        contradict[pair[is_stated & (agrees == (asked == "not_quantities"))]] = True
+        silent[pair[~is_stated]] = True
     return _state(wants, contradict, silent)
 
 
-def _each(
-    asked: tuple[Ints, Any], given: tuple[Ints, Any], query: Ints, product: Ints, tolerance: NDArray[np.float64]
-) -> tuple[Bools, Bools, Ints]:
-    """For each quantity that each pair's query asks for: does one of the product's agree, does it state the kind, and
-    the pair."""
-    many = np.diff(asked[0])[query]
-    owner = np.repeat(np.arange(len(query)), many)
-    first = np.cumsum(many) - many
-    pair, one, other = _cross(asked[0], given[0], query, product)
-    slot = first[pair] + one - asked[0][:-1][query][pair]
-    a, b = asked[1][one], given[1][other]
+def _each_quantity(pairs: _Pairs, asked: str, stated: str, tolerance: NDArray[np.float64]) -> tuple[Ints, Bools, Bools]:
+    """For each quantity that each pair's query asks for: the pair, whether one of the product's agrees, and whether the
+    product states the kind."""
+    counts = pairs.asked[asked].counts[pairs.query]
+    owner = np.repeat(np.arange(len(pairs.query)), counts)
+    pair, one, other = pairs.cross(asked, stated)
+    slot = (np.cumsum(counts) - counts)[pair] + one - pairs.asked[asked].offsets[pairs.query[pair]]
+    a, b = pairs.asked[asked].values[one], pairs.stated[stated].values[other]
     same = a[:, 0] == b[:, 0]
-    close = same & _overlaps(a, b, tolerance[b[:, 0].astype(np.int64)])
-    found, stated = np.zeros(len(owner), dtype=bool), np.zeros(len(owner), dtype=bool)
-    found[slot[close]] = True
-    stated[slot[same]] = True
-    return found, stated, owner
+    agrees, is_stated = np.zeros((2, len(owner)), dtype=bool)
+    agrees[slot[same & _overlaps(a, b, tolerance[b[:, 0].astype(np.int64)])]] = True
+    is_stated[slot[same]] = True
+    return owner, agrees, is_stated
 
 
 def _overlaps(a: NDArray[np.float64], b: NDArray[np.float64], tolerance: NDArray[np.float64]) -> Bools:
-    """Columns: kind, low, high, binary. The same rule as `Quantity.agrees`."""
-    found = np.zeros(len(a), dtype=bool)
+    """Whether ranges overlap, give or take a share of the larger number, in decimal or in binary units; bool[m].
+
+    >>> _overlaps(np.array([[0, 0.396, 0.396, 1]]), np.array([[0, 0.39624, 0.39624, 1]]), np.array([0.01])).tolist()
+    [True]
+    """
+    overlaps = np.zeros(len(a), dtype=bool)
     for i, j in ((np.ones(len(a)), np.ones(len(b))), (a[:, 3], b[:, 3])):
         ends = np.stack([a[:, 1] * i, a[:, 2] * i, b[:, 1] * j, b[:, 2] * j])
         gap = np.maximum(ends[2] - ends[1], ends[0] - ends[3])
         largest = np.where(np.isfinite(ends), np.abs(ends), 0.0).max(axis=0)
-        found |= gap <= tolerance * largest + 1e-12
-    return found
+        overlaps |= gap <= tolerance * largest + 1e-12
+    return overlaps

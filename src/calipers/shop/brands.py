@@ -18,14 +18,14 @@ _SEPARATORS = re.compile(r"[()（）/／,、【】\[\]]+")
 class _Name:
     brand: str | None  # None: a phrase that is no brand
     how: How = "name"
-    exact: str = ""  # the spelling that is asked for, where the case matters
+    exact: str = ""  # the required spelling, where the case matters
     before_digit: bool = False  # "galaxy s" of "galaxy s21"
     not_after_number: bool = False  # the HP of "5 hp"
 
 
 @dataclass(frozen=True)
-class Named:
-    """A brand as it was found: by its own name, or by the name of a line of its products."""
+class BrandMention:
+    """A brand in a text: by its own name, or by the name of a line of its products."""
 
     brand: str
     is_line: bool
@@ -57,7 +57,7 @@ class Brands:
             Phrases(names),
         )
 
-    def find(self, line: Line) -> list[Mention[Named]]:
+    def find(self, line: Line) -> list[Mention[BrandMention]]:
         """The brands that a text names, from left to right."""
         text = line.folded
         first = next((place for place, c in enumerate(text) if c.isalnum()), 0)
@@ -65,14 +65,14 @@ class Brands:
         def fits(start: int, end: int, names: tuple[_Name, ...]) -> bool:
             return any(self._fits(line, start, end, name, first) for name in names)
 
-        found = self._phrases.find(text, fits)
-        best = ((m, next(n for n in m.what if self._fits(line, m.start, m.end, n, first))) for m in found)
-        return [Mention(m.start, m.end, Named(n.brand, n.how == "line")) for m, n in best if n.brand is not None]
+        mentions = self._phrases.find(text, fits)
+        best = ((m, next(n for n in m.what if self._fits(line, m.start, m.end, n, first))) for m in mentions)
+        return [Mention(m.start, m.end, BrandMention(n.brand, n.how == "line")) for m, n in best if n.brand is not None]
 
     def in_column(self, value: str) -> str | None:
         """The id of the brand that a brand column names; an unknown name is an id of its own. None where it is blank.
 
-        A name that has two spellings, A-one(エーワン), is known by either.
+        A name with two spellings, A-one(エーワン), is recognised by either.
         """
         return self._identify(value, self._ids)
 
@@ -171,9 +171,9 @@ def _spellings(name: str) -> set[str]:
     folded = fold(name)
     words = [word for word in re.split(r"[ -]", folded) if word]
     joined = "".join(words)
-    found = {folded, joined, "-".join(words)}
+    spellings = {folded, joined, "-".join(words)}
     if " " in folded or len(joined) >= _LONG:
-        found.add(" ".join(words))
+        spellings.add(" ".join(words))
     if len(joined) >= 4 and all(script(c) == "k" for c in joined):
-        found.add("".join(chr(ord(c) - 0x60) if 0x30A1 <= ord(c) <= 0x30F6 else c for c in joined))
-    return {spelling + trailing for spelling in found}
+        spellings.add("".join(chr(ord(c) - 0x60) if 0x30A1 <= ord(c) <= 0x30F6 else c for c in joined))
+    return {spelling + trailing for spelling in spellings}

@@ -1,32 +1,42 @@
-"""A text, and the columns of a product, to the attributes that it states."""
+"""A text, and the columns of a product, to the attributes that it states.
+
+A value may be the product's own, excluded ("not black", 黒以外), or what the product is made for ("for iPhone",
+iPhone用).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from calipers.shop.brands import Brands, Named
+from calipers.shop.brands import Brands
 from calipers.shop.colours import Colours
 from calipers.shop.lexicon import Words, read_words
-from calipers.shop.scope import Role, Scope
-from calipers.shop.text import Line, Mention, fold, normal, squash
+from calipers.shop.text import Line, Mention, closes, fold, normal, opens, squash
 from calipers.shop.units import Quantity, Units
+
+T = TypeVar("T")
+Columns = Mapping[str, Sequence[tuple[str, Any]]]  # what a column holds → (name, value)
 
 _HOLDS = ("text", "title", "dimension", "brand", "colour")
 _DEEPEST = 4  # levels of nested maps and lists that are looked into
 _LONGEST_NUMBER = 300  # float() of a longer integer fails
+_MODEL = re.compile(r"[a-z0-9 ./+()-]{0,24}(?:シリーズ)? ?")  # what may stand between a name and 用: " 14 pro max"
+_REACH = 4  # words between "for" and a name, between a product line and its accessory
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a text states. Empty parts mean that it says nothing of them.
+    """The attributes that a text states. A part that it does not mention is empty.
 
     `not_…` are excluded ("not black"), `fits_…` what the product is made for ("for iPhone"). `hinted_brands`
-    stand in the title of a product whose brand column names another: it may have to do with them (an Intel processor),
-    so nothing is known.
+    stand in the title of a product whose brand column names another one: they may be part of it (an Intel processor),
+    so they neither match nor contradict.
     """
 
     colours: frozenset[str] = frozenset()
@@ -42,7 +52,7 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Extractor:
-    """Reads attributes. `Extractor.from_files()` knows the built-in words; files and brands of a corpus add to them."""
+    """Reads attributes. `Extractor.from_files()` has the built-in words; files and brands of a corpus add to them."""
 
     colours: Colours
     brands: Brands
@@ -92,93 +102,81 @@ class Extractor:
 
     def read_product(self, product: str | Mapping[str, Any]) -> Attributes:
         """The attributes of a row with a title among its columns; of one without, its description is read as one."""
+        return self.read(self.title(product), None if isinstance(product, str) else product)
+
+    def title(self, product: str | Mapping[str, Any]) -> str:
+        """The title of a product, else its description, else an empty text."""
         if isinstance(product, str):
-            return self.read(product)
+            return product
         values = self.sort(product)
-        title = values["title"] or values["text"]
-        return self._with_columns(self._read(normal(str(title[0][1]) if title else "")), values)
+        return next((str(value) for part in ("title", "text") for _, value in values[part]), "")
 
     def sort(self, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
-        """(name, value) of the columns that are known, nested or not, by what they hold: colour, brand, dimension,
-        title, text."""
+        """(name, value) of the recognised columns, nested or not, by what they hold: colour, brand, dimension, title,
+        text."""
         values: dict[str, list[tuple[str, Any]]] = {part: [] for part in _HOLDS}
         for name, value in _flatten(columns):
             if part := self._columns.get(_name(name)):
                 values[part].append((_name(name), value))
         return values
 
-    def _with_columns(self, own: Attributes, values: Mapping[str, Sequence[tuple[str, Any]]]) -> Attributes:
-        colours = self._column_colours(value for _, value in values["colour"])
-        brands = frozenset(filter(None, (self.brands.in_column(str(value)) for _, value in values["brand"])))
-        return replace(
-            own,
-            colours=colours or own.colours,
-            brands=brands or own.brands,
-            hinted_brands=own.brands - brands if brands else frozenset(),
-            quantities=self._all_quantities(own.quantities, values["dimension"], values["text"]),
-        )
-
     # --- texts -------------------------------------------------------------------------------------------------
 
     def _read(self, line: Line) -> Attributes:
-        colours, not_colours = self._colours_of(line)
-        brands = self._brand_roles(line, self.brands.find(line))
-        quantities = self._quantity_roles(line, self.units.find(line))
+        colours, brands, quantities = self._colours_of(line), self._brands_of(line), self._quantities_of(line)
         return Attributes(
-            colours=colours,
-            not_colours=not_colours,
-            brands=frozenset(brand for brand, role in brands if role is Role.OWN),
-            not_brands=frozenset(brand for brand, role in brands if role is Role.EXCLUDED),
-            fits_brands=frozenset(brand for brand, role in brands if role is Role.FITS),
-            quantities=tuple(dict.fromkeys(q for q, role in quantities if role is Role.OWN)),
-            not_quantities=tuple(dict.fromkeys(q for q, role in quantities if role is Role.EXCLUDED)),
-            fits_quantities=tuple(dict.fromkeys(q for q, role in quantities if role is Role.FITS)),
+            colours=frozenset(colours[Role.OWN]),
+            not_colours=frozenset(colours[Role.EXCLUDED]),
+            brands=frozenset(brands[Role.OWN]),
+            not_brands=frozenset(brands[Role.EXCLUDED]),
+            fits_brands=frozenset(brands[Role.FITS]),
+            quantities=tuple(dict.fromkeys(quantities[Role.OWN])),
+            not_quantities=tuple(dict.fromkeys(quantities[Role.EXCLUDED])),
+            fits_quantities=tuple(dict.fromkeys(quantities[Role.FITS])),
         )
 
-    def _colours_of(self, line: Line) -> tuple[frozenset[str], frozenset[str]]:
-        found = self.colours.find(line)
-        excluded = self._scope.excluded(line, found)
-        own = (m for m, out in zip(found, excluded, strict=True) if not out)
-        return (
-            frozenset(m.what for m in own if not self._scope.directly_for(line, m.start)),
-            frozenset(m.what for m, out in zip(found, excluded, strict=True) if out),
-        )
+    def _colours_of(self, line: Line) -> dict[Role, list[str]]:
+        mentions = self.colours.find(line)
+        return self._by_role(line, mentions, [self._scope.directly_for(line, m.start) for m in mentions])
 
-    def _brand_roles(self, line: Line, found: Sequence[Mention[Named]]) -> list[tuple[str, Role]]:
-        mentions = [Mention(m.start, m.end, m.what.brand) for m in found]
-        excluded = self._scope.excluded(line, mentions)
-        made_for = self._scope.made_for(line, mentions, [m.what.is_line for m in found])
-        return [
-            (m.what, Role.EXCLUDED if out else Role.FITS if fits else Role.OWN)
-            for m, out, fits in zip(mentions, excluded, made_for, strict=True)
+    def _brands_of(self, line: Line) -> dict[Role, list[str]]:
+        spans = self.brands.find(line)
+        mentions = [Mention(m.start, m.end, m.what.brand) for m in spans]
+        return self._by_role(line, mentions, self._scope.made_for(line, mentions, [m.what.is_line for m in spans]))
+
+    def _quantities_of(self, line: Line) -> dict[Role, list[Quantity]]:
+        mentions, scope = self.units.find(line), self._scope
+        fits = [
+            m.what.kind in self.units.fits
+            and (scope.directly_for(line, m.start) or scope.directly_fitting(line, m.end))
+            for m in mentions
         ]
+        return self._by_role(line, mentions, fits)
 
-    def _quantity_roles(self, line: Line, found: Sequence[Mention[Quantity]]) -> list[tuple[Quantity, Role]]:
-        excluded = self._scope.excluded(line, found)
-        return [
-            (m.what, Role.EXCLUDED if out else Role.FITS if self._fits(line, m) else Role.OWN)
-            for m, out in zip(found, excluded, strict=True)
-        ]
-
-    def _own_quantities(self, line: Line) -> list[Quantity]:
-        return [q for q, role in self._quantity_roles(line, self.units.find(line)) if role is Role.OWN]
-
-    def _fits(self, line: Line, mention: Mention[Quantity]) -> bool:
-        if mention.what.kind not in self.units.fits:
-            return False
-        return self._scope.directly_for(line, mention.start) or self._scope.directly_fitting(line, mention.end)
+    def _by_role(self, line: Line, mentions: Sequence[Mention[T]], fits: Sequence[bool]) -> dict[Role, list[T]]:
+        values: dict[Role, list[T]] = {role: [] for role in Role}
+        for mention, is_excluded, is_for in zip(mentions, self._scope.excluded(line, mentions), fits, strict=True):
+            role = Role.EXCLUDED if is_excluded else Role.FITS if is_for else Role.OWN
+            values[role].append(mention.what)
+        return values
 
     # --- columns -----------------------------------------------------------------------------------------------
 
-    def _column_colours(self, values: Iterable[Any]) -> frozenset[str]:
-        return frozenset(m.what for value in values for m in self.colours.in_column(normal(str(value))))
+    def _with_columns(self, own: Attributes, values: Columns) -> Attributes:
+        colours = {m.what for _, value in values["colour"] for m in self.colours.in_column(normal(str(value)))}
+        brands = frozenset(filter(None, (self.brands.in_column(str(value)) for _, value in values["brand"])))
+        return replace(
+            own,
+            colours=frozenset(colours) or own.colours,
+            brands=brands or own.brands,
+            hinted_brands=own.brands - brands if brands else frozenset(),
+            quantities=self._all_quantities(own.quantities, values),
+        )
 
-    def _all_quantities(
-        self, own: tuple[Quantity, ...], columns: Sequence[tuple[str, Any]], texts: Sequence[tuple[str, Any]]
-    ) -> tuple[Quantity, ...]:
-        stated = [q for name, value in columns for q in self._column_quantities(name, value)] + list(own)
+    def _all_quantities(self, own: tuple[Quantity, ...], values: Columns) -> tuple[Quantity, ...]:
+        stated = [q for name, value in values["dimension"] for q in self._column_quantities(name, value)] + list(own)
         kinds = {q.kind for q in stated}
-        described = (q for _, value in texts for q in self._own_quantities(normal(str(value))))
+        described = (q for _, value in values["text"] for q in self._quantities_of(normal(str(value)))[Role.OWN])
         return tuple(dict.fromkeys((*stated, *(q for q in described if q.kind not in kinds))))
 
     def _column_quantities(self, name: str, value: Any) -> Iterator[Quantity]:
@@ -228,3 +226,173 @@ def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
             yield from _values(name, element, depth + 1)
     else:
         yield name, value
+
+
+# --- whose value it is -------------------------------------------------------------------------------------------
+
+
+class Role(Enum):
+    OWN = "own"
+    EXCLUDED = "excluded"
+    FITS = "fits"
+
+
+@dataclass(frozen=True)
+class Scope:
+    negation: Mapping[str, tuple[str, ...]]
+    fits: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def from_words(cls, words: Mapping[str, Any]) -> Scope:
+        def folded(part: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+            return {key: tuple(sorted(map(fold, several), key=len, reverse=True)) for key, several in part.items()}
+
+        return cls(folded(words["negation"]), folded(words["fits"]))
+
+    # --- negation ----------------------------------------------------------------------------------------------
+
+    def excluded(self, line: Line, mentions: Sequence[Mention[Any]]) -> list[bool]:
+        """Which of these are negated, by a word before or behind them, directly or as part of a list."""
+        forwards = [self._negated_before(line, m.start) for m in mentions]
+        backwards = [self._negated_after(line, m.end) for m in mentions]
+        for i in range(1, len(mentions)):  # "not black or white"
+            if forwards[i - 1] and self._listed(line, mentions[i - 1], mentions[i]):
+                forwards[i] = True
+        for i in range(len(mentions) - 2, -1, -1):  # 黒と白以外
+            if backwards[i + 1] and self._listed(line, mentions[i], mentions[i + 1]):
+                backwards[i] = True
+        return [before or after for before, after in zip(forwards, backwards, strict=True)]
+
+    def _negated_before(self, line: Line, start: int) -> bool:
+        text = line.folded
+        end = _back_over(text, start, " -")
+        for _ in range(2):
+            if not text.endswith(self.negation["between"], 0, end):
+                break
+            between = next((w for w in self.negation["between"] if _ends_with(text, end, w)), None)
+            end = _back_over(text, end - len(between), " -") if between else end
+        return end < start and _ends_with_any(text, end, self.negation["before"])
+
+    def _negated_after(self, line: Line, end: int) -> bool:
+        text = line.folded
+        for link in ("", *self.negation["linked_after"]):
+            place = end + len(link)
+            if text.startswith(link, end) and text.startswith(self.negation["after"], place):
+                return True
+        return False
+
+    def _listed(self, line: Line, one: Mention[Any], other: Mention[Any]) -> bool:
+        return _gap(line, one, other) in self.negation["lists"]
+
+    # --- made for ----------------------------------------------------------------------------------------------
+
+    def made_for(self, line: Line, mentions: Sequence[Mention[Any]], is_line: Sequence[bool]) -> list[bool]:
+        """Which of these name what the product is made for. `is_line` marks product lines, which accessories follow."""
+        text = line.folded
+        limits = [*(mention.start for mention in mentions[1:]), len(text)][: len(mentions)]
+        accessory = [
+            lines and self._accessory_after(text, mention.end, limit)
+            for mention, limit, lines in zip(mentions, limits, is_line, strict=True)
+        ]
+        fits = [
+            follows or self._for_before(text, mention.start) or self._for_after(text, mention.end, limit)
+            for mention, limit, follows in zip(mentions, limits, accessory, strict=True)
+        ]
+        for i in range(1, len(mentions)):  # "for HP, Canon and Brother"
+            fits[i] = fits[i] or (fits[i - 1] and self._for_list(line, mentions[i - 1], mentions[i]))
+        for i in range(len(mentions) - 2, -1, -1):  # iPhone/iPad対応, "apple ipad case"
+            gap = _gap(line, mentions[i], mentions[i + 1])
+            joined = (gap in self.fits["lists"] and fits[i + 1]) or (gap == "" and accessory[i + 1])
+            fits[i] = fits[i] or (joined and (gap != "" or mentions[i].what == mentions[i + 1].what))
+        return fits
+
+    def directly_for(self, line: Line, start: int) -> bool:
+        """Whether "for" stands right before: "for black paper"."""
+        end = _back_over(line.folded, start, " ")
+        return end < start and _ends_with_any(line.folded, end, self.fits["before"])
+
+    def directly_fitting(self, line: Line, end: int) -> bool:
+        """Whether 用 or 対応 stands right behind."""
+        return line.folded.startswith(self.fits["after_ja"], end)
+
+    def _for_before(self, text: str, start: int) -> bool:
+        """A word of `before` at most four words back, with no clause and no "by" between."""
+        place = start
+        for _ in range(_REACH + 1):
+            end = _back_over(text, place, " ")
+            if end == place and place != start:
+                return False
+            if _ends_with_any(text, end, self.fits["before"]):
+                return True
+            place = _word_start(text, end)
+            if place == end or text[place:end] in self.fits["ends"]:
+                return False
+        return False
+
+    def _for_after(self, text: str, end: int, limit: int) -> bool:
+        for word in self.fits["after"]:
+            for place in (end + 1, *_next_words(text, end, limit)):
+                if text.startswith(word, place) and place > end and closes(text, place + len(word)):
+                    return not text.startswith((" with", " for"), place + len(word))
+        if any(text.find(w, end, min(limit, end + 64)) >= 0 for w in self.fits["anywhere_after"]):
+            return True
+        model = _MODEL.match(text, end, limit)
+        stop = model.end() if model else end
+        return any(text.startswith(self.fits["after_ja"], place) for place in (end, stop))
+
+    def _accessory_after(self, text: str, end: int, limit: int) -> bool:
+        return any(
+            text.startswith(word, place) and closes(text, place + len(word)) and opens(text, place)
+            for place in (end, *_next_words(text, end, limit))
+            for word in self.fits["accessories"]
+        )
+
+    def _for_list(self, line: Line, one: Mention[Any], other: Mention[Any]) -> bool:
+        """Only list words and model names, few of them, between two names."""
+        words = line.folded[one.end : min(other.start, one.end + 40)].replace(",", " , ").split()
+        if other.start - one.end > 40 or not any(w in self.fits["lists"] for w in words):
+            return False
+        return words[-1] in self.fits["lists"] and len(words) <= _REACH and not set(words) & set(self.fits["ends"])
+
+
+def _gap(line: Line, one: Mention[Any], other: Mention[Any]) -> str:
+    """The text between two mentions, without spaces around it; "…" for a long one, which is none of the short words."""
+    if other.start - one.end > 12:
+        return "…"
+    return line.base[one.end : other.start].strip().lower()
+
+
+def _back_over(text: str, end: int, characters: str) -> int:
+    while end > 0 and text[end - 1] in characters:
+        end -= 1
+    return end
+
+
+def _ends_with(text: str, end: int, word: str) -> bool:
+    return text.endswith(word, 0, end) and opens(text, end - len(word))
+
+
+def _ends_with_any(text: str, end: int, words: tuple[str, ...]) -> bool:
+    return text.endswith(words, 0, end) and any(_ends_with(text, end, word) for word in words)
+
+
+def _word_start(text: str, end: int) -> int:
+    """Where the word that ends here begins: back to a space or the end of a clause; at most 24 characters."""
+    place = end
+    while place > 0 and text[place - 1] not in " ,;|()[]【】" and end - place < 24:
+        place -= 1
+    return place
+
+
+def _next_words(text: str, end: int, limit: int) -> list[int]:
+    """Where the next few words begin, within the clause."""
+    places: list[int] = []
+    place = end
+    stop = min(limit, end + 48)
+    while place < stop and len(places) < _REACH:
+        if text[place] in ",;|()[]【】":
+            break
+        if text[place] == " " and place + 1 < stop:
+            places.append(place + 1)
+        place += 1
+    return places

@@ -1,4 +1,4 @@
-"""The words: built-in files and those that a user adds, read, checked and put together.
+"""The words: built-in files and those that a user adds, read, checked and merged.
 
 Every file has the same schema (docs/attributes.md); a file may hold any part of it. An added file extends: lists grow,
 an entry of the same id gets the new words, a single value is replaced. Nothing in a file is executed.
@@ -52,10 +52,7 @@ SCHEMA: dict[str, Any] = {
     "at_least_after": _LIST,
     "not_limits": _LIST,
     "negation": dict.fromkeys(("before", "between", "after", "linked_after", "lists"), _LIST),
-    "fits": dict.fromkeys(
-        ("before", "after", "after_ja", "anywhere_after", "lists", "ends", "accessories"),
-        _LIST,
-    ),
+    "fits": dict.fromkeys(("before", "after", "after_ja", "anywhere_after", "lists", "ends", "accessories"), _LIST),
     "columns": {**dict.fromkeys(("colour", "brand", "dimension", "title", "text"), _LIST), "units": {"*": _WORD}},
 }
 
@@ -75,28 +72,28 @@ def _load(path: Path) -> Words:
     try:
         text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         _refuse_deep(yaml.parse(text, Loader=loader))
-        found = yaml.load(text, Loader=loader)
+        content = yaml.load(text, Loader=loader)
     except OSError as error:
         raise DataError(f"the attributes file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"the attributes file {path} is not UTF-8, at byte {error.start}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"the attributes file {path} is no YAML: {_fault(error)}") from error
-    if found is None:
+        raise DataError(f"the attributes file {path} is not valid YAML: {_fault(error)}") from error
+    if content is None:
         return {}
-    _check(found, SCHEMA, str(path), ())
-    return dict(found)
+    _check(content, SCHEMA, str(path), ())
+    return dict(content)
 
 
-def _check(found: Any, schema: Any, path: str, place: tuple[str, ...]) -> None:
+def _check(content: Any, schema: Any, path: str, place: tuple[str, ...]) -> None:
     where = f"{path}, {' → '.join(map(printable, place)) or 'top level'}"
     if isinstance(schema, str):
-        if not _IS[schema](found):
-            raise DataError(f"{where}: expected {schema}, found {_show(found)}")
+        if not _IS[schema](content):
+            raise DataError(f"{where}: expected {schema}, found {_show(content)}")
         return
-    if not isinstance(found, Mapping):
-        raise DataError(f"{where}: expected a map of {_keys(schema)}, found {_show(found)}")
-    for key, value in found.items():
+    if not isinstance(content, Mapping):
+        raise DataError(f"{where}: expected a map of {_keys(schema)}, found {_show(content)}")
+    for key, value in content.items():
         if not isinstance(key, str):
             raise DataError(f"{where}: the key {key!r} must be a word; put it in quotes")
         if key not in schema and "*" not in schema:
@@ -123,9 +120,9 @@ def _fault(error: Exception) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {printable(problem)[:200]}"
 
 
-def _show(found: Any) -> str:
+def _show(content: Any) -> str:
     # Not repr: aliases can make a short file stand for a value that no memory holds.
-    return printable(reprlib.repr(found))[:80]
+    return printable(reprlib.repr(content))[:80]
 
 
 def _keys(schema: Mapping[str, Any]) -> str:
@@ -133,20 +130,20 @@ def _keys(schema: Mapping[str, Any]) -> str:
 
 
 _IS = {
-    _LIST: lambda found: isinstance(found, list) and all(isinstance(word, str) and word.strip() for word in found),
-    _WORD: lambda found: isinstance(found, str) and bool(found.strip()),
-    _NUMBER: lambda found: isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 1e30,
-    _FLAG: lambda found: isinstance(found, bool),
+    _LIST: lambda value: isinstance(value, list) and all(isinstance(word, str) and word.strip() for word in value),
+    _WORD: lambda value: isinstance(value, str) and bool(value.strip()),
+    _NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30,
+    _FLAG: lambda value: isinstance(value, bool),
 }
 
 
 def _merge(words: Words, more: Mapping[str, Any]) -> None:
     for key, value in more.items():
-        known = words.get(key)
-        if isinstance(known, dict) and isinstance(value, Mapping):
-            _merge(known, value)
-        elif isinstance(known, list) and isinstance(value, list):
-            known.extend(word for word in value if word not in known)
+        present = words.get(key)
+        if isinstance(present, dict) and isinstance(value, Mapping):
+            _merge(present, value)
+        elif isinstance(present, list) and isinstance(value, list):
+            present.extend(word for word in value if word not in present)
         elif isinstance(value, Mapping):
             words[key] = {}
             _merge(words[key], value)

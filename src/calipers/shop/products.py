@@ -1,14 +1,14 @@
-"""The products of a corpus, for what their columns state: noticed as the corpus is read, and looked up by id later.
+"""The products of a corpus and the attributes in their columns: noticed as the corpus is read, looked up by id later.
 
-Only brands and a fingerprint stay while the corpus passes. The columns of the few products that a search finds are read
-from the corpus once more, so memory does not grow with it.
+Only brands and a fingerprint are kept while the corpus is read. The columns of the few products that a search finds are
+read from the corpus once more, so memory does not grow with it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,10 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """`extractor` knows the brands of the corpus. `rows` goes through the corpus, (id, columns), whenever it is called.
+    """`extractor` has the brands of the corpus. `rows` reads the corpus, (id, columns), at each call.
 
-    `expected` says whether a column holds a colour, a brand or a size, or someone gave words for them. `dictionary` and
-    `fingerprint` are those of the words and of what the known columns hold.
+    `expected` says whether a column holds a colour, a brand or a size, or the user gave words for them. `dictionary` is
+    the fingerprint of the words, `fingerprint` the one of the recognised columns.
     """
 
     extractor: Extractor
@@ -42,29 +42,25 @@ class Products:
     fingerprint: str
 
     def read(self, ids: Collection[str]) -> dict[str, Item]:
-        """The products of these ids. One pass over the corpus, none where no id is asked for."""
+        """The products of these ids. One pass over the corpus; none for no ids."""
         wanted = set(ids)
-        found: dict[str, Item] = {}
+        items: dict[str, Item] = {}
         for id, row in self.rows() if wanted else ():
             if id in wanted:
-                found[id] = read_item(self.extractor, row)
-                if len(found) == len(wanted):
+                items[id] = read_item(self.extractor, row)
+                if len(items) == len(wanted):
                     break
-        if missing := sorted(wanted - found.keys()):
+        if missing := sorted(wanted - items.keys()):
             raise DataError(f"the corpus has changed since it was read: {name_some(missing)} are not in it any more")
-        return found
+        return items
 
 
 def read_item(extractor: Extractor, product: str | Mapping[str, Any]) -> Item:
-    if isinstance(product, str):
-        return Item(extractor.read(product), product)
-    known = extractor.sort(product)
-    title = known["title"] or known["text"]
-    return Item(extractor.read_product(product), str(title[0][1]) if title else "")
+    return Item(extractor.read_product(product), extractor.title(product))
 
 
 class Noticing:
-    """Notices the columns of documents one by one. `finish` makes the Products of them."""
+    """Takes the columns of documents one by one; `finish` makes the Products of them."""
 
     def __init__(self, words: Words, *, expected: bool = False) -> None:
         self._extractor = Extractor.from_words(words)
@@ -74,10 +70,10 @@ class Noticing:
         self._expected = expected
 
     def notice(self, id: str, row: Mapping[str, Any]) -> None:
-        known = self._extractor.sort(row)
-        stated = {part: [(name, str(value)) for name, value in known[part]] for part in (*PARTS, "title")}
+        values = self._extractor.sort(row)
+        stated = {part: [(name, str(value)) for name, value in values[part]] for part in (*PARTS, "title")}
         self._brands.update(dict.fromkeys(value for _, value in stated["brand"] if value.strip()))
-        self._expected = self._expected or _says(stated)
+        self._expected = self._expected or any(value.strip() for part in PARTS for _, value in stated[part])
         self._total.update(json.dumps([id, stated]).encode() + b"\n")
 
     def finish(self, rows: Rows) -> Products:
@@ -88,10 +84,6 @@ class Noticing:
             dictionary=self._dictionary,
             fingerprint=f"sha256:{self._total.hexdigest()[:16]}",
         )
-
-
-def _says(stated: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
-    return any(value.strip() for part in PARTS for _, value in stated[part])
 
 
 def _fingerprint(words: Words) -> str:

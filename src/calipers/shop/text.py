@@ -1,4 +1,4 @@
-"""Texts in a form that phrases can be looked up in, and the looking up. Every step is linear in the text."""
+"""Texts in a normal form, and the search for many phrases in them. Every step is linear in the text."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def _compose(word: str) -> Iterable[str]:
     return (unicodedata.normalize("NFKC", word[i : i + _CHUNK]) for i in range(0, len(word), _CHUNK))
 
 
-def _spell_fraction(found: re.Match[str]) -> str:
-    value = Fraction(_VULGAR[ord(found[2])]).limit_denominator(8)
-    return f"{found[1]}{' ' if found[1] else ''}{value.numerator}/{value.denominator}"
+def _spell_fraction(match: re.Match[str]) -> str:
+    value = Fraction(_VULGAR[ord(match[2])]).limit_denominator(8)
+    return f"{match[1]}{' ' if match[1] else ''}{value.numerator}/{value.denominator}"
 
 
 def fold(text: str) -> str:
@@ -124,10 +124,10 @@ class Phrases(Generic[T]):
         index: dict[str, list[tuple[str, T]]] = defaultdict(list)
         for phrase, what in phrases.items():
             index[phrase[:2]].append((phrase, what))
-        self._index = {key: sorted(found, key=lambda entry: -len(entry[0])) for key, found in index.items()}
+        self._index = {key: sorted(entries, key=lambda entry: -len(entry[0])) for key, entries in index.items()}
 
     def __contains__(self, phrase: str) -> bool:
-        return any(phrase == known for known, _ in self._index.get(phrase[:2], ()))
+        return any(phrase == entry for entry, _ in self._index.get(phrase[:2], ()))
 
     def at(self, text: str, place: int) -> Iterable[tuple[str, T]]:
         """The phrases that begin here, longest first."""
@@ -138,7 +138,7 @@ class Phrases(Generic[T]):
 
     def find(self, text: str, fits: Callable[[int, int, T], bool]) -> list[Mention[T]]:
         """Where phrases stand; none begins inside a Latin word, and `fits(start, end, what)` decides on the rest."""
-        found: list[Mention[T]] = []
+        mentions: list[Mention[T]] = []
         free = 0
         for begin in _STARTS.finditer(text):
             place = begin.start()
@@ -147,6 +147,6 @@ class Phrases(Generic[T]):
             for phrase, what in self.at(text, place):
                 if fits(place, place + len(phrase), what):
                     free = place + len(phrase)
-                    found.append(Mention(place, free, what))
+                    mentions.append(Mention(place, free, what))
                     break
-        return found
+        return mentions

@@ -1,18 +1,31 @@
-"""Numbers with units in texts, by kind and magnitude: 500 ml, 10-15 cm, 6 x 330 ml, 5'6", 350ml×24本."""
+"""Numbers with units in texts, by kind and magnitude: 500 ml, 10-15 cm, 6 x 330 ml, 5'6", 350ml×24本.
+
+Numbers are read as they are written: 1,000 and 1.5 and 1,5, 3/4 and 1-1/2, 1万 and 二十, six.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calipers.shop.numerals import Number, numbers
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, script
 
 _RANGE = re.compile(r" ?(?:-|~|to|から) ?")
 _TIMES = re.compile(r" ?(?:x|×|\*|by) ?(?:[wdhlφ]|幅|丈|高さ|長さ|奥行き?|縦|横)?")
+_DIGITS = re.compile(r"[0-9][0-9.,]*")  # one class, no backtracking
+_LONGEST = 24
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_EUROPEAN = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
+_DECIMAL = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
+_KANJI = re.compile(r"[〇一二三四五六七八九十百千万]+")
+_KANJI_DIGITS = {c: n for n, c in enumerate("〇一二三四五六七八九")}
+_KANJI_POWERS = {"十": 10, "百": 100, "千": 1000}
+_MULTIPLIERS = {"万": 10_000, "千": 1_000}
+_DENOMINATORS = {2, 3, 4, 5, 6, 8, 16, 32, 64}
+_DIMENSION_LETTERS = "wdhlφ"  # W60×D40×H180
 
 
 @dataclass(frozen=True)
@@ -27,23 +40,6 @@ class Quantity:
     high: float
     text: str = ""
     binary: float = 1.0
-
-    def agrees(self, other: Quantity, tolerance: float) -> bool:
-        """Whether the two overlap, give or take a share of the larger number; never between kinds.
-
-        >>> Quantity("length", 0.396, 0.396).agrees(Quantity("length", 0.39624, 0.39624), 0.01)
-        True
-        """
-        if self.kind != other.kind:
-            return False
-        return any(_overlap(self, other, tolerance, binary=binary) for binary in (False, True))
-
-
-def _overlap(one: Quantity, other: Quantity, tolerance: float, *, binary: bool) -> bool:
-    a, b = (one.binary, other.binary) if binary else (1.0, 1.0)
-    gap = max(other.low * b - one.high * a, one.low * a - other.high * b)
-    ends = [abs(x) for x in (one.low * a, one.high * a, other.low * b, other.high * b) if math.isfinite(x)]
-    return gap <= tolerance * max(ends, default=0.0) + 1e-12
 
 
 @dataclass(frozen=True)
@@ -104,8 +100,8 @@ class Units:
 
     def find(self, line: Line) -> list[Mention[Quantity]]:
         """The quantities of a text, from left to right."""
-        found = numbers(line, words=self._words["number_words"], not_after=self._words["number_not_after"])
-        measured = [self._measure(line, number) for number in found]
+        written = numbers(line, words=self._words["number_words"], not_after=self._words["number_not_after"])
+        measured = [self._measure(line, number) for number in written]
         measured = self._packs(line, _feet_and_inches(line, self._shared_units(line, measured)))
         mentions = [self._mention(line, part) for part in self._joined(line, measured)]
         return [mention for mention in mentions if mention is not None]
@@ -137,9 +133,9 @@ class Units:
 
     # --- several numbers -------------------------------------------------------------------------------------
 
-    def _shared_units(self, line: Line, found: Sequence[_Measured]) -> list[_Measured]:
+    def _shared_units(self, line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
         """10 x 20 cm: the first is in cm too; 6 x 330 ml: the first is a count."""
-        shared = list(found)
+        shared = list(parts)
         for i in range(len(shared) - 2, -1, -1):
             one, next_ = shared[i], shared[i + 1]
             if one.unit is None and next_.unit is not None and _gap(line, one, next_, _TIMES):
@@ -149,9 +145,9 @@ class Units:
                     shared[i] = replace(one, unit=self._piece)
         return shared
 
-    def _packs(self, line: Line, found: Sequence[_Measured]) -> list[_Measured]:
+    def _packs(self, line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
         """330 ml x 6, and pack of 6."""
-        counted = list(found)
+        counted = list(parts)
         for i, one in enumerate(counted):
             if one.unit is not None or not one.number.value.is_integer() or one.number.value < 1:
                 continue
@@ -161,21 +157,15 @@ class Units:
                 counted[i] = replace(one, unit=self._piece)
         return counted
 
-    def _joined(self, line: Line, found: Sequence[_Measured]) -> list[tuple[_Measured, _Measured]]:
+    def _joined(self, line: Line, parts: Sequence[_Measured]) -> Iterator[tuple[_Measured, _Measured]]:
         """Pairs of ends: a range is two numbers, anything else the same one twice. What has no unit is dropped."""
-        joined: list[tuple[_Measured, _Measured]] = []
-        i = 0
-        while i < len(found):
-            one = found[i]
-            other = found[i + 1] if i + 1 < len(found) else None
+        rest = list(reversed(parts))
+        while rest:
+            one, other = rest.pop(), rest[-1] if rest else None
             if other and other.unit and _is_range(line, one, other):
-                joined.append((replace(one, unit=one.unit or other.unit), other))
-                i += 2
-                continue
-            if one.unit:
-                joined.append((one, one))
-            i += 1
-        return joined
+                yield replace(one, unit=one.unit or other.unit), rest.pop()
+            elif one.unit:
+                yield one, one
 
     def _mention(self, line: Line, ends: tuple[_Measured, _Measured]) -> Mention[Quantity] | None:
         one, other = ends
@@ -194,16 +184,14 @@ class Units:
 
     def _limits(self, text: str, start: int, end: int, low: float, high: float) -> tuple[float, float]:
         words = self._words
-        if not _preceded(text, start, words["not_limits"]):
-            if _preceded(text, start, words["at_most_before"]):
-                return -math.inf, high
-            if _preceded(text, start, words["at_least_before"]):
-                return low, math.inf
+        limited = not _preceded(text, start, words["not_limits"])
+        if limited and _preceded(text, start, words["at_most_before"]):
+            return -math.inf, high
+        if limited and _preceded(text, start, words["at_least_before"]):
+            return low, math.inf
         if _followed(text, end, words["at_most_after"]):
             return -math.inf, high
-        if _followed(text, end, words["at_least_after"]):
-            return low, math.inf
-        return low, high
+        return low, math.inf if _followed(text, end, words["at_least_after"]) else high
 
 
 def _unit(kind: str, entry: Mapping[str, Any]) -> Unit:
@@ -252,10 +240,10 @@ def _is_range(line: Line, one: _Measured, other: _Measured) -> bool:
     return line.folded[one.end : other.start] == " and " and _preceded(line.folded, one.start, ("between",))
 
 
-def _feet_and_inches(line: Line, found: Sequence[_Measured]) -> list[_Measured]:
+def _feet_and_inches(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
     """5'6" and 5 ft 6 in are one length: the larger unit first, less than one of it behind, nothing between."""
     merged: list[_Measured] = []
-    for part in found:
+    for part in parts:
         last = merged[-1] if merged else None
         if last and last.unit and part.unit and _is_compound(line, last, part):
             total = last.number.value + part.number.value * part.unit.factor / last.unit.factor
@@ -289,3 +277,136 @@ def _followed(text: str, end: int, words: Sequence[str]) -> bool:
         for place in (end, end + 1)
         if place == end or text[end : end + 1] == " "
     )
+
+
+# --- numbers as they are written -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Number:
+    start: int
+    end: int
+    value: float
+    written: str = "digits"  # "digits", "kanji", "word", or "dimension" for the 60 of W60×D40
+
+
+def numbers(line: Line, *, words: Mapping[str, float], not_after: Sequence[str]) -> list[Number]:
+    """The numbers of a text, from left to right, without parts of names (TN-2110, WH-1000XM4) and prices."""
+    kept: list[Number] = []
+    for number in sorted((*_in_digits(line), *_in_kanji(line), *_in_words(line, words)), key=lambda n: n.start):
+        previous = kept[-1].end if kept else -1
+        if number.start >= previous and _stands_alone(line.folded, number, previous, not_after):
+            kept.append(number)
+    return _fractions(line.folded, kept)
+
+
+def value(text: str) -> float | None:
+    """
+    >>> [value(t) for t in ("1,000", "1,5", "0,500", "1.234,5", "1,234.5", "1.2.3", "12,34,5")]
+    [1000.0, 1.5, 0.5, 1234.5, 1234.5, None, None]
+    """
+    if len(text) > _LONGEST:
+        return None
+    if _THOUSANDS.fullmatch(text) and not text.startswith("0"):
+        return float(text.replace(",", ""))
+    if _EUROPEAN.fullmatch(text):
+        return float(text.replace(".", "").replace(",", "."))
+    return float(text.replace(",", ".")) if _DECIMAL.fullmatch(text) else None
+
+
+def kanji_value(text: str) -> int | None:
+    """
+    >>> [kanji_value(t) for t in ("二十", "三百五十", "一万", "十", "一二")]
+    [20, 350, 10000, 10, None]
+    """
+    total = part = 0
+    digit: int | None = None
+    for c in text:
+        if c in _KANJI_DIGITS:
+            if digit is not None:
+                return None
+            digit = _KANJI_DIGITS[c]
+        elif c in _KANJI_POWERS:
+            part, digit = part + (1 if digit is None else digit) * _KANJI_POWERS[c], None
+        else:
+            total, part, digit = total + (part + (digit or 0) or 1) * 10_000, 0, None
+    return total + part + (digit or 0)
+
+
+def _in_digits(line: Line) -> Iterator[Number]:
+    text = line.folded
+    for match in _DIGITS.finditer(text):
+        digits = match[0].rstrip(".,")
+        number = value(digits)
+        end = match.start() + len(digits)
+        if number is not None:
+            factor = _MULTIPLIERS.get(text[end : end + 1], 1)
+            written = "dimension" if _after_dimension_letter(text, match.start()) else "digits"
+            yield Number(match.start(), end + (factor > 1), number * factor, written)
+
+
+def _after_dimension_letter(text: str, start: int) -> bool:
+    if start == 0 or text[start - 1] not in _DIMENSION_LETTERS:
+        return False
+    return start == 1 or script(text[start - 2]) != "a" or text[start - 2] == "x"
+
+
+def _in_kanji(line: Line) -> Iterator[Number]:
+    text = line.folded
+    for match in _KANJI.finditer(text):
+        number = kanji_value(match[0]) if len(match[0]) <= 8 else None
+        after_digit = match.start() > 0 and text[match.start() - 1].isdigit()
+        if number and opens(text, match.start()) and not after_digit:
+            yield Number(match.start(), match.end(), float(number), "kanji")
+
+
+def _in_words(line: Line, words: Mapping[str, float]) -> Iterator[Number]:
+    for match in re.finditer(r"[a-z]+", line.folded):
+        if match[0] in words and opens(line.folded, match.start()):
+            yield Number(match.start(), match.end(), float(words[match[0]]), "word")
+
+
+def _stands_alone(text: str, number: Number, previous_end: int, not_after: Sequence[str]) -> bool:
+    start = number.start
+    if start == 0 or number.written in ("kanji", "word"):
+        return True
+    before = text[start - 1]
+    if any(text.endswith(mark, 0, start) for mark in not_after):
+        return False
+    if before in "-/" and start >= 2 and script(text[start - 2]) == "a":  # TN-2110, but 10-15 and 3/4
+        return start - 1 == previous_end or _is_quantity_end(text, start - 1)
+    if script(before) != "a":
+        return before not in ".,"
+    after_times = before == "x" and start >= 2 and (text[start - 2].isdigit() or text[start - 2] in "mlgtn")
+    return after_times or number.written == "dimension"
+
+
+def _is_quantity_end(text: str, end: int) -> bool:
+    """Whether letters that follow a digit end here: the cm of 10cm-15cm."""
+    place = end
+    while place > 0 and end - place < 4 and text[place - 1].isalpha():
+        place -= 1
+    return place < end and place > 0 and text[place - 1].isdigit()
+
+
+def _is_fraction(text: str, top: Number, bottom: Number) -> bool:
+    """3/4, but not 3/4/5 mm, which are three sizes."""
+    around = (text[bottom.end : bottom.end + 1], text[max(0, top.start - 1) : top.start])
+    if text[top.end : bottom.start] != "/" or "/" in around:
+        return False
+    return bottom.value in _DENOMINATORS and 0 < top.value < bottom.value
+
+
+def _fractions(text: str, separate: Sequence[Number]) -> list[Number]:
+    """3/4 is one number, and so is 1-1/2 or 1 1/2."""
+    merged: list[Number] = []
+    for number in separate:
+        top = merged[-1] if merged else None
+        if top and _is_fraction(text, top, number):
+            merged[-1] = Number(top.start, number.end, top.value / number.value)
+            if len(merged) > 1 and text[merged[-2].end : top.start] in ("-", " ") and merged[-2].value.is_integer():
+                whole = merged[-2]
+                merged[-2:] = [Number(whole.start, number.end, whole.value + top.value / number.value)]
+        else:
+            merged.append(number)
+    return merged
