@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calipers.cli import run
-from calipers.core import DataError, InvalidOutput, RequestError
+from calipers.core import InvalidOutput, RequestError
 from calipers.data.texts import load_texts
 from calipers.models import ModelOptions
 from calipers.reliability import api
@@ -208,20 +208,6 @@ def test_what_cannot_be_asked_is_one_sentence(
         told = capsys.readouterr().err
         assert why in told
         assert told.count("\n") == 1
-
-
-def test_texts_are_read_with_care(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "twice.jsonl", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}])
-    write_jsonl(tmp_path / "none.jsonl", [{"_id": "a", "body": "x"}])
-    write_jsonl(
-        tmp_path / "title.jsonl", [{"_id": 7, "title": "T", "text": "x"}, {"_id": 8, "title": None, "text": ""}]
-    )
-    with pytest.raises(DataError, match="the id 'a' stands already"):
-        load_texts(str(tmp_path / "twice.jsonl"), "corpus")
-    with pytest.raises(DataError, match="there is no 'text'; found _id, body"):
-        load_texts(str(tmp_path / "none.jsonl"), "corpus")
-    found = load_texts(str(tmp_path / "title.jsonl"), "corpus")
-    assert (found.ids, found.columns["text"], found.source.rows_blank) == (("7",), ["T x"], 1)
 
 
 def test_text_from_data_cannot_command_the_terminal(calipers: Run, shop: Path, tmp_path: Path) -> None:
