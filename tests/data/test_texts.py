@@ -29,7 +29,7 @@ def test_rows_without_an_id_are_numbered_or_refused(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("red mug\n\nblue mug\n", encoding="utf-8")
     assert load_texts(str(tmp_path / "lines.txt"), "queries").ids == ("1", "3")
     assert file_rows(tmp_path / "lines.txt", first_number=0).load().ids == ("0", "2")
-    with pytest.raises(DataError, match="lines.txt, line 1: there is no column '_id'; found text"):
+    with pytest.raises(DataError, match=r"lines\.txt, line 1: there is no column '_id'; found text"):
         file_rows(tmp_path / "lines.txt").load()
 
 
@@ -49,5 +49,5 @@ def test_rows_that_are_read_again_keep_their_ids_and_columns(tmp_path: Path) -> 
 
 
 def test_a_file_without_a_text_is_refused() -> None:
-    with pytest.raises(DataError, match="nothing.jsonl holds no text"):
+    with pytest.raises(DataError, match=r"nothing\.jsonl holds no text"):
         TextRows(lambda: iter(()), "nothing.jsonl").load()
