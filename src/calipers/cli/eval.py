@@ -74,7 +74,7 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
             rerank=flags["rerank"],
             run_out=flags["run_out"],
         )
-    content = document.to_json(document.document(result))
+    content = document.to_json(result.to_dict())
     if flags["output"]:
         options.write_output(flags["output"], content)
     if flags["as_json"]:

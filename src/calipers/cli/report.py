@@ -92,7 +92,7 @@ def _render(kind: str, results: Sequence[Result], mteb_task: str | None) -> str:
         return markdown.results_markdown([(result, catalogue.find(result.task)) for result in results])
     if kind == "model-index":
         return model_card.model_index(results, mteb_task=mteb_task)
-    documents = [document.document(result) for result in results]
+    documents = [result.to_dict() for result in results]
     return document.to_json(documents[0] if len(documents) == 1 else documents)
 
 

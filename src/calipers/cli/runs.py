@@ -53,7 +53,7 @@ def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
 
     result = Store(store).load(run)
     if as_json:
-        content = document.document(result)
+        content = result.to_dict()
         if examples:
             content["examples"] = document.examples(result, examples)
         click.echo(document.to_json(content))
@@ -107,7 +107,7 @@ def import_(
     for result in found:
         place.save(result)
     if as_json:
-        click.echo(document.to_json([document.document(result) for result in found]))
+        click.echo(document.to_json([result.to_dict() for result in found]))
         return
     out, err = options.consoles()
     kept = {result.run_id for result in found}

@@ -1,9 +1,10 @@
-"""The shared nouns: models, datasets, outcomes, metrics, results, verdicts, and how things fail.
+"""The shared nouns: models, datasets, outcomes, metrics, figures, results, and how things fail.
 
 Imports nothing of ours, so that every other part may import it.
 """
 
 from calipers.core.datasets import Column, Dataset, DataSource, Document, fingerprint
+from calipers.core.display import html_table
 from calipers.core.errors import (
     CalipersError,
     DataError,
@@ -29,15 +30,12 @@ from calipers.core.models import (
     Silent,
     TokenizedText,
 )
+from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 from calipers.core.results import (
-    Columns,
-    Counts,
     DefaultData,
-    Floats,
     Measurement,
     Metric,
     NoOptions,
-    Outcomes,
     Result,
     RunLine,
     Statistic,
@@ -86,6 +84,7 @@ __all__ = [
     "TokenizedText",
     "figure_tables",
     "fingerprint",
+    "html_table",
     "name_some",
     "printable",
     "read_figures",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Column:
-    """A column that a task reads: `key` is the name in `--column key=name`, `default` the name it has usually."""
+    """A column that a task reads. `key` is its name for the task, `default` its usual name in the data."""
 
     key: str
     default: str
@@ -37,7 +37,7 @@ class DataSource:
     name: str | None = None
     split: str | None = None
     revision: str | None = None
-    requested: int | None = None  # --samples; None means every row
+    requested: int | None = None  # how many rows; None: every row
     shuffle: bool = True
     seed: int = 42
     streaming: bool = False
@@ -51,9 +51,9 @@ class Dataset:
     """Rows as named columns (by column key), an id for each, and a fingerprint of both.
 
     `tables` are further rows that all of these refer to, such as the corpus of a search; the fingerprint covers them.
-    `counts` are facts about the reading, such as how many judgements name a document that is not there. `read_again`
-    goes through the rows as they are stored, (id, all their columns), for the few that someone wants more of: what a
-    task does not read is not kept. Rows that were left out for being blank come along.
+    `counts` are facts about the reading, such as how many judgements name a document that does not exist. `read_again`
+    yields the rows as they are stored, (id, all their columns), blank rows included: columns that a task does not read
+    are not kept, and a few rows may be needed in full later.
     """
 
     ids: tuple[str, ...]
@@ -71,7 +71,7 @@ class Dataset:
         return len(self.ids)
 
     def take(self, rows: Sequence[int]) -> Dataset:
-        """Some of the rows, in this order, with the fingerprint that they have alone."""
+        """A dataset of these rows, in this order, with a fingerprint of its own."""
         ids = tuple(self.ids[i] for i in rows)
         columns = {key: [values[i] for i in rows] for key, values in self.columns.items()}
         return Dataset(ids, columns, self.source, fingerprint(ids, columns, self.tables), self.tables, self.counts)

@@ -12,7 +12,7 @@ class CalipersError(Exception):
 
 
 class RequestError(CalipersError):
-    """What was asked cannot be done: an unknown task, a missing flag, a file in the way."""
+    """The request cannot be carried out: an unknown task, a missing parameter, a file in the way."""
 
 
 class DataError(RequestError):
@@ -26,7 +26,7 @@ class ModelError(CalipersError):
 
 
 class InferenceError(CalipersError):
-    """The model was loaded but did not answer; `reason` says why."""
+    """The model was loaded but gave no output; `reason` says why."""
 
     exit_code = 4
 
@@ -36,7 +36,7 @@ class InferenceError(CalipersError):
 
 
 class InvalidOutput(InferenceError):
-    """The model answered, and the answer is dead: non-finite, zero-norm or constant. `rows` are example ids.
+    """The output of the model is unusable: non-finite, zero-norm or constant. `rows` are example ids.
 
     The message is the reason with the label in front.
 

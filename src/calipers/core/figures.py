@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core.results import Columns, Metric, Outcomes, Statistic, Thresholds
+from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.results import Metric, Statistic, Thresholds
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Progress(Protocol):
-    """Where long work says how far it is. The command line shows a bar, the library stays silent."""
+    """How long work reports its progress. The command line shows a bar, the library stays silent."""
 
     def start(self, label: str, total: int) -> None: ...
 
@@ -31,7 +31,7 @@ SILENT = Silent()
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What answered, and how: enough to tell two models apart and to run the same one again."""
+    """Which model was run, and how: enough to distinguish two models and to run the same one again."""
 
     backend: str
     model_id: str
@@ -56,10 +56,10 @@ class Encoder(Protocol):
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
-        """One row per text, in the order asked: float32[n, d].
+        """One row per text, in their order: float32[n, d].
 
-        `prompt` is put before every text, instead of the model's own (`info.settings["prompt"]`); None leaves that
-        one in its place, and "" takes it away.
+        `prompt` is put before every text and replaces the model's own (`info.settings["prompt"]`). None keeps the
+        model's own prompt, "" removes it.
         """
         ...
 
@@ -71,7 +71,7 @@ class PairScorer(Protocol):
     def info(self) -> ModelInfo: ...
 
     def score(self, pairs: Sequence[tuple[str, str]], *, progress: Progress = SILENT) -> NDArray[np.float32]:
-        """float32[n] for a model with one output, float32[n, labels] for one with several; in the order asked."""
+        """float32[n] for a model with one output, float32[n, labels] for one with several; in the order of the pairs."""
         ...
 
 
@@ -80,7 +80,7 @@ class TokenizedText:
     """A text as a masked language model sees it. `words[i]` is the word that token i belongs to, -1 for none."""
 
     ids: NDArray[np.int32]
-    scored: NDArray[np.int32]  # positions of the real tokens, which are asked for one by one
+    scored: NDArray[np.int32]  # positions of the real tokens, which are hidden one by one
     words: NDArray[np.int32]
     characters: int  # how much of the text the tokens cover
     unknown: int  # how many of the scored tokens are not in the vocabulary
@@ -119,14 +119,14 @@ class MaskedLM(Protocol):
         ...
 
     def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
-        """For each question the log-probabilities of the whole vocabulary, float32[n, v]: ask for a few at a time."""
+        """For each question the log-probabilities of the whole vocabulary, float32[n, v]: pass a few at a time."""
         ...
 
 
 @dataclass(frozen=True)
 class Halo:
-    """What a masked language model thinks of at a text: tokens, the most likely first, with the natural log of their
-    probabilities; `echoes` says which of them are tokens of the text itself. Empty for a text without tokens."""
+    """The tokens that a masked language model associates with a text, the most likely first, with the natural log of
+    their probabilities. `echoes` marks tokens of the text itself. Empty for a text without tokens."""
 
     tokens: tuple[str, ...]
     log_probs: tuple[float, ...]
@@ -135,6 +135,6 @@ class Halo:
 
 @runtime_checkable
 class ShowsHalo(Protocol):
-    """A masked language model that also says what it thinks of at a whole text."""
+    """A masked language model that also gives the tokens it associates with a whole text."""
 
     def top_tokens(self, texts: Sequence[str], k: int = 10) -> list[Halo]: ...

@@ -1,40 +1,19 @@
-"""Outcomes, metrics, tasks and results."""
+"""Metrics, tasks and results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core.datasets import Column, Dataset, DataSource
+from calipers.core.display import html_table
 from calipers.core.models import ModelInfo, Progress
+from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.number[Any]]
-Columns = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """What came out of each example. `columns` has one entry per example, the unit that a bootstrap resamples.
-
-    `details` are tables of a finer grain (tokens of a text) whose column `example` points back to the example's row;
-    `counts` are facts about the run as a whole, such as how many texts were truncated, or a threshold.
-    """
-
-    ids: tuple[str, ...]
-    columns: Columns
-    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    details: Mapping[str, Columns] = field(default_factory=dict)
-    counts: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what a reader should be warned of
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
+SCHEMA = "calipers/eval/1"
 
 Statistic = Callable[[Counts], Floats]
 
@@ -67,9 +46,9 @@ class Metric:
     higher_is_better: bool = True
     thresholds: Thresholds = Thresholds(0.05, 0.10)
     digits: int = 2
-    needs: tuple[str, ...] = ()  # outcome columns that only some options give; without them the metric is left out
-    same: tuple[str, ...] = ()  # outcome columns in which two models must agree for a difference to mean anything
-    minor: bool = False  # shown by eval; compared only when asked for, being much the same as another
+    needs: tuple[str, ...] = ()  # outcome columns that depend on the options; without them the metric is skipped
+    same: tuple[str, ...] = ()  # outcome columns that must be equal in two models for a comparison to be valid
+    minor: bool = False  # shown by eval; compared only on request, because it is close to another metric
 
     def value(self, columns: Columns) -> float:
         """NaN where the metric is not defined."""
@@ -122,7 +101,7 @@ class Task(Measurement):
 
 @dataclass(frozen=True)
 class Result:
-    """A run's record: what was asked, on what, what came out. It holds no verdict."""
+    """A run's record: what was requested, on which data, what came out. It holds no verdict."""
 
     run_id: str
     created: str
@@ -139,6 +118,61 @@ class Result:
     timing: Mapping[str, float]
     environment: Mapping[str, Any]
     outcomes: Outcomes
+
+    def __repr__(self) -> str:
+        """One line: the first metric with its interval, and what it is about."""
+        name, value = next(iter(self.metrics.items()), ("no metric", float("nan")))
+        interval = f" [{ends}]" if (ends := self._interval(name)) else ""
+        return f"Result({self._title()}: {name} {value:.4g}{interval}, run {self.run_id})"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{value:.4g}", self._interval(name)) for name, value in self.metrics.items()]
+        notes = [f"warning: {warning}" for warning in self.warnings]
+        return html_table(self._title(), ("metric", "value", "interval"), rows, [*notes, f"run {self.run_id}"])
+
+    def _title(self) -> str:
+        return f"{self.model.model_id}, {self.task} on {len(self.outcomes):,} of {self.dataset.path}"
+
+    def _interval(self, name: str) -> str:
+        ends = self.intervals.get(name)
+        return f"{ends[0]:.4g} to {ends[1]:.4g}" if ends else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `calipers eval --format json` writes; its keys are a contract (see docs/design.md).
+
+        Numbers are not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`.
+        """
+        source = dict(vars(self.dataset))
+        chosen = ("path", "name", "split", "revision")
+        return {
+            "schema": SCHEMA,
+            "run": self.run_id,
+            "created": self.created,
+            "model_id": self.model.model_id,
+            "model_path": self.model.path,
+            "task": self.task,
+            "device": self.model.device,
+            "dataset": {
+                **{key: source.pop(key) for key in chosen},
+                "samples": len(self.outcomes),
+                **source,
+                "fingerprint": self.fingerprint,
+            },
+            "scored": self.outcomes.counts,
+            "options": self.options,
+            "metrics": self.metrics,
+            "intervals": self.intervals,
+            "bootstrap": self.bootstrap,
+            "model": {
+                "backend": self.model.backend,
+                "fingerprint": self.model.fingerprint,
+                **self.model.settings,
+            },
+            "warnings": self.warnings,
+            "timing": self.timing,
+            "environment": self.environment,
+            "request": self.request,
+        }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A Result as the JSON document that programs read. Its keys are a contract; see docs/design.md."""
+"""JSON that programs read, and the first outcomes of a result."""
 
 from __future__ import annotations
 
@@ -8,50 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from calipers.core import Result
-
-SCHEMA = "calipers/eval/1"
-
-
-def document(result: Result) -> dict[str, Any]:
-    source = result.dataset
-    return {
-        "schema": SCHEMA,
-        "run": result.run_id,
-        "created": result.created,
-        "model_id": result.model.model_id,
-        "model_path": result.model.path,
-        "task": result.task,
-        "device": result.model.device,
-        "dataset": {
-            "path": source.path,
-            "name": source.name,
-            "split": source.split,
-            "revision": source.revision,
-            "samples": len(result.outcomes),
-            "requested": source.requested,
-            "shuffle": source.shuffle,
-            "seed": source.seed,
-            "streaming": source.streaming,
-            "columns_mapping": source.columns_mapping,
-            "rows_read": source.rows_read,
-            "rows_blank": source.rows_blank,
-            "fingerprint": result.fingerprint,
-        },
-        "scored": result.outcomes.counts,
-        "options": result.options,
-        "metrics": result.metrics,
-        "intervals": result.intervals,
-        "bootstrap": result.bootstrap,
-        "model": {
-            "backend": result.model.backend,
-            "fingerprint": result.model.fingerprint,
-            **result.model.settings,
-        },
-        "warnings": result.warnings,
-        "timing": result.timing,
-        "environment": result.environment,
-        "request": result.request,
-    }
 
 
 def examples(result: Result, most: int) -> list[dict[str, Any]]:
