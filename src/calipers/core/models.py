@@ -71,7 +71,7 @@ class PairScorer(Protocol):
     def info(self) -> ModelInfo: ...
 
     def score(self, pairs: Sequence[tuple[str, str]], *, progress: Progress = SILENT) -> NDArray[np.float32]:
-        """float32[n] for a model with one output, float32[n, labels] for one with several; in the order of the pairs."""
+        """float32[n] for a model with one output, float32[n, labels] for one with several; in their order."""
         ...
 
 
