@@ -11,7 +11,7 @@ import pytest
 
 from calipers.core import DataError, DataSource, RequestError
 from calipers.data import corpora
-from calipers.diagnosis import adaptation as adapting
+from calipers.diagnosis import adaptation
 from calipers.models import ModelOptions
 from calipers.shop import sample as shop
 from tests.support.masked_models import make_model
@@ -51,37 +51,37 @@ class TestFrequency:
             corpora.load_query_counts(dataset=None, queries=str(self.write(tmp_path, -2)), source=SOURCE)
 
     def test_else_the_words_of_the_corpus_do(self) -> None:
-        found = adapting.query_frequency(shop.load(), path=None, queries=None, source=SOURCE)
+        found = adaptation.query_frequency(shop.load(), path=None, queries=None, source=SOURCE)
         assert found
         assert len(found.of) == 200
-        assert "how often they are asked is not told" in found.how
+        assert "the data have no column 'count'" in found.how
 
     def test_word_frequency_by_hand(self) -> None:
         texts = ["Red mug", "red bowl", "blue mug, red mug"]
-        found = adapting.word_frequency(["RED", "red mug", "teal", ""], texts)
+        found = adaptation.word_frequency(["RED", "red mug", "teal", ""], texts)
         np.testing.assert_allclose(found[:3], [np.log(4), (np.log(4) + np.log(3)) / 2, 0.0])
         assert np.isnan(found[3])
 
 
 class TestHeads:
     def test_a_masked_language_model_has_its_own(self, tmp_path: Path) -> None:
-        head = adapting.find_head(str(make_model("bert", tmp_path)), None, ModelOptions(pooling="mean"))
+        head = adaptation.find_head(str(make_model("bert", tmp_path)), None, ModelOptions(pooling="mean"))
         assert head.top_tokens(["dog"], 1)[0].tokens
 
     def test_an_embedding_model_has_none_and_fits_no_other(self, minilm: Path, tmp_path: Path) -> None:
-        assert adapting.find_head(str(minilm), None, ModelOptions()) is None
+        assert adaptation.find_head(str(minilm), None, ModelOptions()) is None
         with pytest.raises(Exception, match="reads 32 numbers a token"):
-            adapting.find_head(str(minilm), str(make_model("bert", tmp_path)), ModelOptions())
+            adaptation.find_head(str(minilm), str(make_model("bert", tmp_path)), ModelOptions())
 
     def test_only_pytorch_has_states(self, model: Callable[[str], Path]) -> None:
         static = str(model("potion-base-4m-int8"))
-        assert adapting.find_head(static, None, ModelOptions()) is None
+        assert adaptation.find_head(static, None, ModelOptions()) is None
         with pytest.raises(RequestError, match="PyTorch"):
-            adapting.find_head(static, static, ModelOptions())
+            adaptation.find_head(static, static, ModelOptions())
 
 
 def test_domain_texts_are_the_same_for_every_model() -> None:
-    one, other = (adapting.domain_texts(shop.load(), seed=42) for _ in range(2))
+    one, other = (adaptation.domain_texts(shop.load(), seed=42) for _ in range(2))
     assert one.ids == other.ids
     assert len(one) == 500
 

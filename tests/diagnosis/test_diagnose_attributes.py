@@ -12,11 +12,12 @@ import pytest
 
 from calipers import cli
 from calipers.core import DataError
-from calipers.diagnosis import api as diagnosing
-from calipers.diagnosis import findings
+from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis.layers.attribute_figures import make_figures
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
+from calipers.runs.embedding import Inputs
 from calipers.runs.store import Store
 from calipers.shop import read_words
 from calipers.shop.products import Noticing
@@ -164,11 +165,11 @@ def test_texts_that_are_no_products_go_without_unless_asked(tmp_path: Path, caps
         {"_id": "q", "text": "red sea"}
     ]
     write_jsonl(tmp_path / "queries.jsonl", asked)
-    inputs = diagnosing.Inputs(corpus=line[2], queries=line[4])
-    found = {f.layer: f for f in diagnosing.diagnose(Letters(), inputs).findings}
+    inputs = Inputs(corpus=line[2], queries=line[4])
+    found = {f.layer: f for f in api.diagnose(Letters(), inputs).findings}
     assert "only 8% of the queries state one" in (found["attributes"].reason or "")
-    wishes = diagnosing.Wishes(layers=("attributes",))
-    asked_for = diagnosing.diagnose(Letters(), inputs, wishes=wishes).findings[0]
+    options = DiagnosisOptions(layers=("attributes",))
+    asked_for = api.diagnose(Letters(), inputs, options=options).findings[0]
     assert asked_for.result is not None
     assert asked_for.result.outcomes.counts["queries_stating_colour"] == 1
 
@@ -183,9 +184,9 @@ def test_queries_that_state_nothing_leave_nothing_to_check(tmp_path: Path, capsy
 def diagnose(folder: Path, store: Store | None = None, words: Mapping[str, Any] | None = None) -> Diagnosis:
     line = write(folder, in_columns)
     (folder / "words.yaml").write_text(json.dumps(words or {}))
-    inputs = diagnosing.Inputs(corpus=line[2], queries=line[4], attributes=(str(folder / "words.yaml"),))
-    wishes = diagnosing.Wishes(layers=("attributes",), options={"k": 4}, resamples=200)
-    return diagnosing.diagnose(line[0], inputs, baseline=line[0], wishes=wishes, store=store)
+    inputs = Inputs(corpus=line[2], queries=line[4], attributes=(str(folder / "words.yaml"),))
+    options = DiagnosisOptions(layers=("attributes",), layer_options={"k": 4}, resamples=200)
+    return api.diagnose(line[0], inputs, baseline=line[0], options=options, store=store)
 
 
 def test_text_and_page_show_rates_and_pairs(tmp_path: Path, capsys: Any) -> None:
@@ -231,8 +232,8 @@ def test_a_table_of_esci_pairs_has_its_columns_used(tmp_path: Path) -> None:
     rows = [f"1,red mug,p{i},Mug {i},{'E' if i % 4 == 0 else 'S'},{COLOURS[i % 4]},{BRANDS[i % 4]}" for i in range(12)]
     header = "query_id,query,product_id,product_title,esci_label,product_color,product_brand"
     (tmp_path / "esci.csv").write_text("\n".join([header, *rows, "2,acmeco mug,p0,Mug 0,S,red,Sony"]) + "\n")
-    wishes = diagnosing.Wishes(layers=("attributes",), options={"k": 12})
-    found = diagnosing.diagnose(Letters(), diagnosing.Inputs(dataset=str(tmp_path / "esci.csv")), wishes=wishes)
+    options = DiagnosisOptions(layers=("attributes",), layer_options={"k": 12})
+    found = api.diagnose(Letters(), Inputs(dataset=str(tmp_path / "esci.csv")), options=options)
     result = found.findings[0].result
     assert result is not None
     assert result.metrics["colour_explicit_failure_rate"] == 9 / 12

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from calipers.core import DataSource, ModelInfo, Result, read_figures, read_named
-from calipers.diagnosis import api as diagnosing
-from calipers.diagnosis import findings
+from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis.mteb_figures import with_forgetting
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.interop.mteb import TaskScore, to_result
+from calipers.runs.embedding import Inputs
 from tests.support.diagnoses import Letters
 from tests.support.samples import PAIRS
 
@@ -28,7 +29,7 @@ BEFORE = [0.5 + 0.02 * i for i in range(12)]
 
 def judge(after: list[float]) -> tuple[Result, Any]:
     first, second = scores(BEFORE, "base"), scores(after, "tuned")
-    verdict = diagnosing._compare(first, second, diagnosing.Wishes(resamples=2000))
+    verdict = api.compare_layers(first, second, DiagnosisOptions(resamples=2000))
     return with_forgetting(first, second, verdict), verdict
 
 
@@ -67,8 +68,8 @@ def test_mteb_tasks_run_without_a_corpus_and_beside_a_baseline() -> None:
     pytest.importorskip("mteb")
     from tests.support.mteb_tasks import sts
 
-    wishes = diagnosing.Wishes(mteb=(sts("LocalSTS", PAIRS),), resamples=200)
-    found: Diagnosis = diagnosing.diagnose(Worse(), diagnosing.Inputs(), baseline=Letters(), wishes=wishes)
+    options = DiagnosisOptions(mteb=(sts("LocalSTS", PAIRS),), resamples=200)
+    found: Diagnosis = api.diagnose(Worse(), Inputs(), baseline=Letters(), options=options)
     (finding,) = found.findings
     assert (finding.layer, finding.decides) == ("mteb", True)
     assert finding.verdict is not None

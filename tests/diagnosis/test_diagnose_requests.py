@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from calipers import cli
-from calipers.diagnosis import adaptation as adapting
-from calipers.diagnosis import api as diagnosing
-from calipers.diagnosis import findings
+from calipers.diagnosis import adaptation, api, findings
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis import json as diagnosis_json
 from calipers.diagnosis import text as diagnosis_text
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Scorecard
 from calipers.metrics import bootstrap
+from calipers.runs.embedding import Inputs
 from calipers.runs.store import Store
 from tests.support.diagnoses import Letters
 from tests.support.samples import write_jsonl
@@ -34,8 +34,8 @@ def write(folder: Path, judged: tuple[str, ...] = JUDGED) -> dict[str, str]:
 
 
 def diagnose(files: dict[str, str], *layers: str, baseline: Letters | None = None) -> Diagnosis:
-    wishes = diagnosing.Wishes(layers=layers, resamples=200)
-    return diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), baseline=baseline, wishes=wishes)
+    options = DiagnosisOptions(layers=layers, resamples=200)
+    return api.diagnose(Letters(), Inputs(**files), baseline=baseline, options=options)
 
 
 def refuse(capsys: Any, vectors: Path, files: dict[str, str], *flags: str) -> str:
@@ -49,14 +49,14 @@ def refuse(capsys: Any, vectors: Path, files: dict[str, str], *flags: str) -> st
 
 def test_more_results_than_documents_are_refused(tmp_path: Path, vectors: Path, capsys: Any) -> None:
     told = refuse(capsys, vectors, write(tmp_path), "--layers", "retrieval", "--k", "5000")
-    assert "--k must be at most the number of documents, which is 8, found 5,000" in told
+    assert "--k must be at most the number of documents, 8, found 5,000" in told
 
 
 def test_as_many_results_as_documents_are_not(tmp_path: Path) -> None:
     """Every document is then found by every query: chance has no skewness, and a run must still be stored."""
-    wishes = diagnosing.Wishes(layers=("geometry", "retrieval"), options={"k": len(WORDS)})
-    inputs = diagnosing.Inputs(**write(tmp_path))
-    found = diagnosing.diagnose(Letters(), inputs, wishes=wishes, store=Store(tmp_path / "store"))
+    options = DiagnosisOptions(layers=("geometry", "retrieval"), layer_options={"k": len(WORDS)})
+    inputs = Inputs(**write(tmp_path))
+    found = api.diagnose(Letters(), inputs, options=options, store=Store(tmp_path / "store"))
     assert found.findings[1].result
     assert found.findings[1].result.metrics["recall@8"] == 1.0
 
@@ -121,8 +121,8 @@ def test_no_layer_at_all_is_refused(tmp_path: Path, vectors: Path, capsys: Any, 
 
 def test_a_head_is_not_advised_where_none_can_be_put_on(model: Any) -> None:
     static = f"static:{model('potion-base-4m-int8')}"
-    assert "--mlm-head" not in adapting._no_head(static, static)
-    assert "--mlm-head" in adapting._no_head("torch:a/b", "torch:a/c")
+    assert "`mlm_head`" not in adaptation._no_head(static, static)
+    assert "`mlm_head`" in adaptation._no_head("torch:a/b", "torch:a/c")
 
 
 def test_a_layer_records_the_resamples_that_its_intervals_rest_on(

@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console
 
 from calipers.core import Figure
-from calipers.diagnosis import api as diagnosing
-from calipers.diagnosis import findings
+from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis import json as diagnosis_json
 from calipers.diagnosis import text as diagnosis_text
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.rendering import charts, document
+from calipers.runs.embedding import Inputs
 from calipers.runs.store import Store
 from tests.support.diagnoses import Letters
 from tests.support.samples import write_jsonl
@@ -39,8 +40,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def diagnosis(files: dict[str, str]) -> Diagnosis:
-    wishes = diagnosing.Wishes(layers=("geometry", "retrieval"), options={"k": 3})
-    return diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), baseline=Letters(), wishes=wishes)
+    options = DiagnosisOptions(layers=("geometry", "retrieval"), layer_options={"k": 3})
+    return api.diagnose(Letters(), Inputs(**files), baseline=Letters(), options=options)
 
 
 def text_of(diagnosis: Diagnosis, **settings: Any) -> str:
@@ -100,7 +101,7 @@ def test_the_json_has_the_keys_of_the_contract(diagnosis: Diagnosis) -> None:
 
 
 def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, str]) -> None:
-    found = diagnosing.diagnose(Letters(), diagnosing.Inputs(corpus=files["corpus"]))
+    found = api.diagnose(Letters(), Inputs(corpus=files["corpus"]))
     reasons = {finding.layer: finding.reason for finding in found.findings}
     assert reasons["geometry"] is None
     assert "--queries" in (reasons["retrieval"] or "")
@@ -109,7 +110,7 @@ def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, st
 
 
 def test_a_layer_whose_options_do_not_fit_is_left_out_too(files: dict[str, str]) -> None:
-    found = diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), wishes=diagnosing.Wishes(options={"k": 1}))
+    found = api.diagnose(Letters(), Inputs(**files), options=DiagnosisOptions(layer_options={"k": 1}))
     reasons = {finding.layer: finding.reason for finding in found.findings}
     assert reasons["retrieval"] is None
     assert "--k must be at least 2" in (reasons["certainty"] or "")
@@ -122,8 +123,8 @@ def test_stored_layers_are_shown_and_compared_like_other_runs(
 
     store = Store(tmp_path)
     for _ in range(2):
-        wishes = diagnosing.Wishes(layers=("retrieval",))
-        diagnosing.diagnose(Letters(), diagnosing.Inputs(**files), wishes=wishes, store=store)
+        options = DiagnosisOptions(layers=("retrieval",))
+        api.diagnose(Letters(), Inputs(**files), options=options, store=store)
     first, second = store.list()
     assert first.task == "diagnose/retrieval"
     assert cli.run(["runs", "show", first.run_id, "--store", str(tmp_path)]) == 0
@@ -167,9 +168,9 @@ def test_a_graph_has_a_line_for_every_edge_and_escapes_names() -> None:
 def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path) -> None:
     from tests.support.diagnoses import cut
 
-    inputs = diagnosing.Inputs(dataset=str(cut(data("scifact"), tmp_path)))
-    wishes = diagnosing.Wishes(layers=("certainty", "knowledge"))
-    found = diagnosing.diagnose(str(model("potion-base-4m-int8")), inputs, wishes=wishes)
+    inputs = Inputs(dataset=str(cut(data("scifact"), tmp_path)))
+    options = DiagnosisOptions(layers=("certainty", "knowledge"))
+    found = api.diagnose(str(model("potion-base-4m-int8")), inputs, options=options)
     page = diagnosis_html.page(found)
     for title in ("Reliability curve", "Risk and coverage", "The neighbourhood of "):
         assert f"<title>{title}" in page

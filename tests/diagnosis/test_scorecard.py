@@ -13,11 +13,12 @@ from rich.console import Console
 
 from calipers.comparison import verdict
 from calipers.core import Metric, Outcomes, RequestError, Result
-from calipers.diagnosis import adaptation as adapting
-from calipers.diagnosis import scorecard, scorecard_text
+from calipers.diagnosis import adaptation, scorecard
+from calipers.diagnosis.json import _scorecard as scorecard_document
 from calipers.diagnosis.layers import LAYERS
 from calipers.diagnosis.records import Scorecard, ScoreLine
 from calipers.diagnosis.scorecard import Frequency
+from calipers.diagnosis.text import _show_scorecard
 from calipers.metrics.means import mean_statistic
 from calipers.tasks import fill_mask, retrieval, similarity
 from tests.support.verdicts import result
@@ -184,7 +185,7 @@ class TestMlm:
         card = read("mlm", {"retrieval": searched(BEFORE)}, {"retrieval": searched(BETTER)})
         assert card.label == "INCONCLUSIVE"
         assert card.reads_as == "contrastive"
-        assert "not like what was asked about (domain adaptation by MLM)" in card.paragraph
+        assert "not like the named training (domain adaptation by MLM)" in card.paragraph
 
     def test_tokenizers_that_differ_are_not_compared_by_token(self) -> None:
         card = read("mlm", {"fill-mask": filled(-3.0)}, {"fill-mask": filled(-2.0, tokens=12)})
@@ -199,7 +200,7 @@ class TestSlices:
 
     def test_without_frequencies_the_tail_is_unknown(self) -> None:
         card = read("contrastive", {"retrieval": searched(BEFORE)}, {"retrieval": searched(BETTER)}, frequency=None)
-        assert "not known" in (lines(card)["ndcg/tail"].reason or "")
+        assert "is unknown" in (lines(card)["ndcg/tail"].reason or "")
         assert card.notes == ()
 
     def test_a_frequency_that_most_queries_share_splits_around_it(self) -> None:
@@ -213,13 +214,13 @@ class TestSlices:
 def test_an_unknown_adaptation_and_flags_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(RequestError, match="one of mlm, contrastive"):
         read("magic", {}, {})
-    with pytest.raises(RequestError, match="--baseline"):
-        adapting.check("mlm", None, None)
-    with pytest.raises(RequestError, match="--adaptation"):
-        adapting.check(None, "base", "sts.jsonl")
+    with pytest.raises(RequestError, match="`baseline`"):
+        adaptation.check("mlm", None, None)
+    with pytest.raises(RequestError, match="`adaptation`"):
+        adaptation.check(None, "base", "sts.jsonl")
     with pytest.raises(RequestError, match="found 'magic'"):
-        adapting.check("magic", "base", None)
-    adapting.check(None, None, None)
+        adaptation.check("magic", "base", None)
+    adaptation.check(None, None, None)
 
 
 def test_the_table_and_the_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,16 +230,16 @@ def test_the_table_and_the_document(capsys: pytest.CaptureFixture[str]) -> None:
         {"retrieval": searched(BETTER, "new"), "sentence-similarity": similar(0.4)},
     )
     out = StringIO()
-    scorecard_text.show_scorecard(Console(file=out, width=200), card)
+    _show_scorecard(Console(file=out, width=200), card)
     told = out.getvalue()
     assert "\x1b[2J" not in told
     assert "ndcg@10 *" in told
     assert "REGRESSION  the model has forgotten general language" in told
     assert "By hand." in told
     wide = StringIO()
-    scorecard_text.show_scorecard(Console(file=wide, width=120, force_terminal=True), card)
+    _show_scorecard(Console(file=wide, width=120, force_terminal=True), card)
     assert "AS EXPECTED" in wide.getvalue()
-    written = json.loads(json.dumps(scorecard_text.document(card)))
+    written = json.loads(json.dumps(scorecard_document(card)))
     assert written["forgetting"] is True
     assert written["lines"][0]["metric"] == "ndcg@10"
     assert {"expected", "interval", "reading", "change"} <= set(written["lines"][0])

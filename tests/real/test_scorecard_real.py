@@ -14,12 +14,12 @@ from rich.console import Console
 from calipers import models
 from calipers.comparison import verdict
 from calipers.core import SILENT, Outcomes, Result, read_figures
-from calipers.diagnosis import adaptation as adapting
-from calipers.diagnosis import scorecard, scorecard_text
+from calipers.diagnosis import adaptation, scorecard
 from calipers.diagnosis.layers import LAYERS, space_of
 from calipers.diagnosis.layers.geometry_parts import GeometryOptions
 from calipers.diagnosis.layers.knowledge_probe import KnowledgeOptions
 from calipers.diagnosis.records import Scorecard, ScoreLine
+from calipers.diagnosis.text import _show_scorecard
 from calipers.models import ModelOptions
 from calipers.runs import api
 from calipers.shop import sample as shop
@@ -54,8 +54,8 @@ class Shelf:
         """Everything that the scorecard reads, of one model; encoders go under the head of the base."""
         if name not in self.known:
             encoder: Any = models.load(models.find(self.path(name)), ModelOptions(), "encode")
-            asked = adapting.Request("", mlm_head=self.path("base"))
-            filled = adapting.perplexity(self.path(name), adapting.domain_texts(DATA, 42), asked, SILENT)
+            asked = adaptation.AdaptationOptions("", mlm_head=self.path("base"))
+            filled = adaptation.perplexity(self.path(name), adaptation.domain_texts(DATA, 42), asked, SILENT)
             assert filled
             self.known[name] = {
                 "retrieval": api.evaluate(encoder, task="retrieval", dataset=self.path("shop"), resamples=100),
@@ -68,16 +68,16 @@ class Shelf:
     def layers(self, name: str, encoder: Any) -> dict[str, Result]:
         corpus, queries = DATA.tables["corpus"].columns["text"], DATA.columns["query"]
         space = space_of(DATA, encoder.encode(corpus), encoder.encode(queries))
-        space = adapting.probe_space(space, self.path(name), encoder, (), self.path("base"), ModelOptions())
+        space = adaptation.probe_space(space, self.path(name), encoder, (), self.path("base"), ModelOptions())
         found = {layer: LAYERS[layer].run(encoder, space, options, SILENT) for layer, options in LAYER_OPTIONS.items()}
         return {layer: _result(name, layer, outcomes) for layer, outcomes in found.items()}
 
     def read(self, name: str, adaptation: Any) -> Scorecard:
-        frequency = adapting.query_frequency(DATA, path=self.path("shop"), queries=None, source=DATA.source)
+        frequency = adaptation.query_frequency(DATA, path=self.path("shop"), queries=None, source=DATA.source)
         base, other = self.results("base"), self.results(name)
         card = scorecard.read(adaptation, base, other, MEASURES, frequency=frequency, terms=TERMS)
         print(f"\n{name} as {adaptation}")
-        scorecard_text.show_scorecard(Console(width=150), card)
+        _show_scorecard(Console(width=150), card)
         return card
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from calipers import cli
 from calipers.core import SILENT, Figure, InvalidOutput, ModelInfo, Outcomes, read_figures, read_named
-from calipers.diagnosis import api as diagnosing
-from calipers.diagnosis import layers
+from calipers.diagnosis import api, layers
 from calipers.diagnosis.layers import Pairs, Space, Texts
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.runs import directions
 from calipers.runs.directions import directed, put_back
+from calipers.runs.embedding import Inputs
 from calipers.runs.space import Kept, draw
 from calipers.shop import sample as shop
 from tests.support.diagnoses import ask
@@ -164,11 +165,9 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def test_two_models_that_miss_different_texts_are_compared(files: dict[str, str]) -> None:
-    wishes = diagnosing.Wishes(layers=("geometry", "retrieval", "semantic_gap"), resamples=200)
+    options = DiagnosisOptions(layers=("geometry", "retrieval", "semantic_gap"), resamples=200)
     known = ("mug", "cup", "pot", "number1", "number2")
-    found = diagnosing.diagnose(
-        Words(*known), diagnosing.Inputs(**files), baseline=Words(*known, "unheard"), wishes=wishes
-    )
+    found = api.diagnose(Words(*known), Inputs(**files), baseline=Words(*known, "unheard"), options=options)
     assert all(finding.verdict and finding.verdict.comparisons for finding in found.findings)
     retrieval = found.findings[1]
     assert retrieval.result is not None

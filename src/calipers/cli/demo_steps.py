@@ -16,10 +16,12 @@ import numpy as np
 
 from calipers import data, tasks
 from calipers.core import Figure, ModelError, Named, Progress, Result, Task, read_figures, read_named
-from calipers.diagnosis import api as diagnosing
+from calipers.diagnosis.api import diagnose
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.models import ModelOptions
 from calipers.runs import api
+from calipers.runs.embedding import Inputs
 from calipers.runs.store import Store
 from calipers.runs.vector_cache import VectorCache
 from calipers.shop import sample as shop
@@ -92,11 +94,15 @@ def shop_command(model: str, folder: Path, report: Path | None) -> str:
 def visit_shop(model: str, folder: Path, store: Store | None, progress: Progress) -> Diagnosis:
     """Write the sample shop into the folder and diagnose the model on it."""
     vectors = VectorCache(store.folder / "vectors") if store else None
-    wishes = diagnosing.Wishes(
-        layers=SHOP_LAYERS, options={"grades": "esci"}, model_options=ModelOptions(model_id=HUB_ID.split("/")[1])
+    return diagnose(
+        model,
+        Inputs(dataset=str(shop.write(folder))),
+        options=DiagnosisOptions(layers=SHOP_LAYERS, layer_options={"grades": "esci"}),
+        model_options=ModelOptions(model_id=HUB_ID.split("/")[1]),
+        store=store,
+        vectors=vectors,
+        progress=progress,
     )
-    inputs = diagnosing.Inputs(dataset=str(shop.write(folder)))
-    return diagnosing.diagnose(model, inputs, wishes=wishes, store=store, vectors=vectors, progress=progress)
 
 
 @dataclass(frozen=True)

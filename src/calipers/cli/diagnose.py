@@ -71,16 +71,14 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
 @options.option(
     "Diagnosis",
     "--codec",
-    type=click.Choice(["fp16", "int8", "int4", "binary", "pq"]),
+    choices="CODECS",
     help="How vectors are stored, for certainty. Default: int8.",
 )
-@options.option("Diagnosis", "--rerank", metavar="MODEL", help="A cross-encoder for a second stage.")
-@options.option("Diagnosis", "--rerank-k", type=int, default=100, show_default=True, help="How many results it reads.")
 @options.option("Diagnosis", "--exact", is_flag=True, default=None, help="Never work a figure out on a sample.")
 @options.option(
     "Diagnosis",
     "--grades",
-    type=click.Choice(["plain", "esci"]),
+    choices="GRADES",
     help="esci: grades 3 2 1 0 are exact, substitute, complement, irrelevant. Default: plain, or what the labels say.",
 )
 @options.option(
@@ -89,7 +87,7 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
 @options.option(
     "Diagnosis",
     "--words",
-    type=click.Choice(["auto", "space", "phrases"]),
+    choices="WORDS",
     help="What a word is, for word order: phrases for Japanese and Chinese. Default: by the text.",
 )
 @options.option(
@@ -101,7 +99,7 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     "--mteb",
     "mteb_names",
     metavar="NAMES",
-    help="General language: tasks or benchmarks of mteb, commas between. A drop against the baseline is told.",
+    help="General language: tasks or benchmarks of mteb, commas between. A drop against the baseline is reported.",
 )
 @options.option("Data", "--entities", metavar="FILE", help="Entities for the layer knowledge. Default: mined.")
 @options.option(
@@ -118,21 +116,7 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     help="YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
 )
 @options.option("Data", "--sts", metavar="FILE", help="With --adaptation: scored pairs that show what was forgotten.")
-@options.option(
-    "Diagnosis",
-    "--adaptation",
-    type=click.Choice(["mlm", "contrastive"]),
-    help="With --baseline, the model before training: a scorecard of what this training should and must not change.",
-)
-@options.option(
-    "Diagnosis", "--mlm-head", metavar="MODEL", help="The base model whose MLM head reads this model's states."
-)
-@options.option("Diagnosis", "--query-prompt", metavar="TEXT", help="Put before every query. Default: the model's own.")
-@options.option("Diagnosis", "--passage-prompt", metavar="TEXT", help="Put before every document.")
-@options.option(
-    "Diagnosis", "--confidence", type=float, default=0.95, show_default=True, help="Of intervals and labels."
-)
-@options.option("Diagnosis", "--resamples", type=int, default=10_000, show_default=True, help="Of the comparison.")
+@options.flags("diagnosis.options:DiagnosisOptions")
 @options.option(
     "Diagnosis",
     "--fail-on",
@@ -191,11 +175,13 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
 
 def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
     from calipers.core import DataSource
-    from calipers.diagnosis import api as diagnosing
+    from calipers.diagnosis import api
+    from calipers.diagnosis.options import DiagnosisOptions
     from calipers.rendering import text
+    from calipers.runs.embedding import Inputs
 
     store = options.open_store(flags["store"], flags["no_store"])
-    inputs = diagnosing.Inputs(
+    inputs = Inputs(
         **{name: flags[name] for name in _INPUTS},
         source=DataSource(
             path="",
@@ -206,20 +192,21 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
             seed=flags["seed"],
         ),
     )
-    wishes = diagnosing.Wishes(
+    chosen = options.make(
+        DiagnosisOptions,
+        flags,
         layers=_names(flags["layers"], "--layers"),
-        options={"seed": flags["seed"], **{name: flags.get(name) for name in _LAYER_OPTIONS}},
-        model_options=options.model_options(flags),
+        layer_options={"seed": flags["seed"], **{name: flags.get(name) for name in _LAYER_OPTIONS}},
         mteb=_names(flags["mteb_names"], "--mteb"),
-        **{name: flags[name] for name in _WISHES},
     )
     _, err = options.consoles()
     with text.bar(err) as progress:
-        return diagnosing.diagnose(
+        return api.diagnose(
             model,
             inputs,
             baseline=flags["baseline"],
-            wishes=wishes,
+            options=chosen,
+            model_options=options.model_options(flags),
             store=store,
             vectors=options.vector_cache(store, flags),
             progress=progress,
@@ -240,18 +227,17 @@ _INPUTS = (
     "out_of_domain",
     "sts",
 )
-_WISHES = ("query_prompt", "passage_prompt", "rerank", "rerank_k", "resamples", "confidence", "adaptation", "mlm_head")
 
 
-def _names(told: str | None, flag: str) -> tuple[str, ...]:
+def _names(words: str | None, flag: str) -> tuple[str, ...]:
     """
     >>> _names("geometry, retrieval", "--layers"), _names(None, "--layers")
     (('geometry', 'retrieval'), ())
     """
     from calipers.core import RequestError
 
-    names = tuple(name.strip() for name in (told or "").split(",") if name.strip())
-    if told is not None and not names:
+    names = tuple(name.strip() for name in (words or "").split(",") if name.strip())
+    if words is not None and not names:
         raise RequestError(f"{flag} names nothing: give names with commas between, or leave it out")
     return names
 

@@ -94,9 +94,15 @@ def _add(source: Callable[[], Sequence[click.Parameter]]) -> Decorator:
     return decorate
 
 
-def option(group: str, *names: str, **settings: Any) -> Decorator:
-    """A flag of a command itself."""
-    return _add(lambda: [GroupedOption(names, group=group, **settings)])
+def option(group: str, *names: str, choices: str | None = None, **settings: Any) -> Decorator:
+    """A flag of a command itself. `choices` names a list of `calipers.core.choices`."""
+
+    def source() -> list[click.Parameter]:
+        if choices:
+            settings["type"] = click.Choice(_import(f"core.choices:{choices}"))
+        return [GroupedOption(names, group=group, **settings)]
+
+    return _add(source)
 
 
 def flags(

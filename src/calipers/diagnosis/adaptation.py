@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,37 +19,35 @@ from calipers.core import (
     Encoder,
     Metric,
     Model,
-    ModelInfo,
-    Outcomes,
     Progress,
     RequestError,
     Result,
     ShowsHalo,
     fingerprint,
 )
+from calipers.core.choices import ADAPTATIONS
 from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layers import Space
 from calipers.diagnosis.layers.entities import mine
 from calipers.diagnosis.layers.words import MissingExtra, plain_words
-from calipers.diagnosis.records import Finding, Scorecard
+from calipers.diagnosis.records import Scorecard
 from calipers.diagnosis.scorecard import Frequency
 from calipers.metrics import geometry
 from calipers.models import ModelOptions
 from calipers.models.tokenizer import read_json
-from calipers.runs import api, catalogue
+from calipers.runs import api
 from calipers.runs.record import MetricValues, make_result
 from calipers.runs.store import Store
 from calipers.tasks import fill_mask, similarity
 
-ADAPTATIONS = ("mlm", "contrastive")
 _TEXTS, _TOKENS = 500, 3000  # of the corpus, for pseudo-perplexity
 _SIMILARITY, _FILL_MASK = similarity.TASK.name, fill_mask.TASK.name
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked: which adaptation, general pairs with scores, and the model whose MLM head is to be used."""
+class AdaptationOptions:
+    """Which adaptation, general pairs with scores, and the model whose MLM head is used."""
 
     adaptation: str
     sts: str | None = None
@@ -61,31 +59,31 @@ class Request:
 
 
 def check(adaptation: str | None, baseline: object, sts: str | None) -> None:
-    """Refuse flags that do not go together, before anything is read."""
+    """Refuse options that do not go together, before anything is read."""
     if adaptation is None:
         if sts:
-            raise RequestError("--sts is the general check of a scorecard: give --adaptation as well")
+            raise RequestError("`sts` is the general check of a scorecard: set `adaptation` as well")
         return
     if adaptation not in ADAPTATIONS:
-        raise RequestError(f"--adaptation must be one of {', '.join(ADAPTATIONS)}, found {adaptation!r}")
+        raise RequestError(f"`adaptation` must be one of {', '.join(ADAPTATIONS)}, found {adaptation!r}")
     if baseline is None:
-        raise RequestError("--adaptation reads what training changed: give the model before it as --baseline")
+        raise RequestError("`adaptation` reports what a training changed: name the model before it as `baseline`")
 
 
 # --- heads and entities ------------------------------------------------------------------------------------------
 
 
 def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -> Any:
-    """The masked language model on this model's own states: under its own head if it has one, else under that of
+    """The masked language model on this model's own states: with its own head if it has one, else with the head of
     `mlm_head`. None where there is neither: an embedding model has usually lost its head."""
     if not isinstance(model, str):
         return model if isinstance(model, ShowsHalo) else None
     source = models.find(model)
     if source.backend != "torch":
         if mlm_head:
-            raise RequestError(f"--mlm-head needs the states of a PyTorch model, and {model} is {source.backend}")
+            raise RequestError(f"`mlm_head` needs the states of a PyTorch model, and {model} is {source.backend}")
         return None
-    wish = ModelOptions(
+    loading = ModelOptions(
         revision=options.revision,
         dtype=options.dtype,
         device=options.device,
@@ -93,23 +91,23 @@ def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -
         allow_pickle=options.allow_pickle,
         trust_remote_code=options.trust_remote_code,
     )
-    if _has_head(source, wish):
-        return models.load(source, wish, "fill-mask")
+    if _has_head(source, loading):
+        return models.load(source, loading, "fill-mask")
     if mlm_head is None:
         return None
     from calipers.models import torch_masked
 
     head = models.find(mlm_head)
     if head.backend != "torch":
-        raise RequestError(f"--mlm-head must be a PyTorch model with an MLM head, and {mlm_head} is {head.backend}")
-    return torch_masked.graft(source, head, wish)
+        raise RequestError(f"`mlm_head` must be a PyTorch model with an MLM head, and {mlm_head} is {head.backend}")
+    return torch_masked.graft(source, head, loading)
 
 
 def _has_head(source: models.Source, options: ModelOptions) -> bool:
     from calipers.models.torch_weights import find_folder
 
-    made = read_json(find_folder(source, options) / "config.json").get("architectures") or [""]
-    return str(made[0]).endswith(("ForMaskedLM", "ForPreTraining"))
+    architectures = read_json(find_folder(source, options) / "config.json").get("architectures") or [""]
+    return str(architectures[0]).endswith(("ForMaskedLM", "ForPreTraining"))
 
 
 def probe_space(
@@ -122,84 +120,25 @@ def probe_space(
 ) -> Space:
     """The space with the entities of the knowledge probe, which are the same for both models, and with a head."""
     try:
-        found = tuple(entities) or mine(space.corpus.texts, encoder)
+        entities = tuple(entities) or mine(space.corpus.texts, encoder)
     except MissingExtra:
-        found = ()  # the layer says which package is missing
-    return replace(space, entities=found, head=find_head(model, mlm_head, options))
+        entities = ()  # the layer reports which package is missing
+    return replace(space, entities=entities, head=find_head(model, mlm_head, options))
 
 
 # --- the scorecard -----------------------------------------------------------------------------------------------
 
 
-class Wishes(Protocol):
-    """What of a diagnosis' wishes is read here."""
-
-    @property
-    def adaptation(self) -> str | None: ...
-    @property
-    def mlm_head(self) -> str | None: ...
-    @property
-    def model_options(self) -> ModelOptions: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def resamples(self) -> int: ...
-    @property
-    def options(self) -> Mapping[str, Any]: ...
-
-
-class Inputs(Protocol):
-    """What of its inputs is read here."""
-
-    @property
-    def dataset(self) -> str | None: ...
-    @property
-    def queries(self) -> str | None: ...
-    @property
-    def sts(self) -> str | None: ...
-    @property
-    def source(self) -> DataSource: ...
-
-
-def of_findings(
-    before: tuple[str | Model | None, Sequence[Finding]],
-    after: tuple[str | Model, Sequence[Finding]],
-    read: tuple[Inputs, Dataset, Wishes],
-    *,
-    store: Store | None,
-    progress: Progress,
-) -> Scorecard | None:
-    """What the layers of both say about the training between them; None where none was named, or a model is dead."""
-    inputs, dataset, wish = read
-    if wish.adaptation is None or before[0] is None or not before[1] or not after[1]:
-        return None
-    seed = int(wish.options.get("seed") or 42)
-    asked = Request(
-        wish.adaptation, inputs.sts, wish.mlm_head, wish.model_options, wish.confidence, wish.resamples, seed
-    )
-    sides = [
-        Side(model, {f.layer: f.result for f in found if f.result}) for model, found in ((before[0], before[1]), after)
-    ]
-    measures = {name: _measures(result) for name, result in sides[0].results.items()}
-    frequency = query_frequency(dataset, path=inputs.dataset, queries=inputs.queries, source=inputs.source)
-    return score(asked, sides[0], sides[1], measures, dataset, frequency, store=store, progress=progress)
-
-
-def _measures(result: Result) -> Sequence[Metric]:
-    found = catalogue.find(result.task)
-    return list(found.measures(found.options(**result.options)))
-
-
 @dataclass(frozen=True)
 class Side:
-    """A model and what the layers found about it, by layer."""
+    """A model and the results of the layers about it, by layer."""
 
     model: str | Model
     results: Mapping[str, Result]
 
 
 def score(
-    asked: Request,
+    options: AdaptationOptions,
     baseline: Side,
     candidate: Side,
     measures: Mapping[str, Sequence[Metric]],
@@ -209,29 +148,30 @@ def score(
     store: Store | None = None,
     progress: Progress = SILENT,
 ) -> Scorecard:
-    """The layers' results with general similarity and domain perplexity beside them, read as an adaptation."""
+    """The layers' results, general similarity and domain perplexity, read as an adaptation."""
     reasons = {}
     before, after = dict(baseline.results), dict(candidate.results)
-    known = dict(measures)
-    if asked.sts:
+    metrics = dict(measures)
+    if options.sts:
         for side, results in ((baseline, before), (candidate, after)):
-            results[_SIMILARITY] = _similarity(side.model, asked, store, progress)
-        known[_SIMILARITY] = similarity.METRICS
+            results[_SIMILARITY] = _similarity(side.model, options, store, progress)
+        metrics[_SIMILARITY] = similarity.METRICS
     else:
-        reasons[_SIMILARITY] = "what the model knew before was not checked: give --sts FILE"
-    texts = domain_texts(dataset, asked.seed)
-    found = [perplexity(side.model, texts, asked, progress) for side in (baseline, candidate)]
-    if found[0] and found[1]:
-        before[_FILL_MASK], after[_FILL_MASK] = found[0], found[1]
-        known[_FILL_MASK] = fill_mask.METRICS
+        reasons[_SIMILARITY] = "general ability was not checked: set `sts`"
+    texts = domain_texts(dataset, options.seed)
+    first, second = (perplexity(side.model, texts, options, progress) for side in (baseline, candidate))
+    if first and second:
+        before[_FILL_MASK], after[_FILL_MASK] = first, second
+        metrics[_FILL_MASK] = fill_mask.METRICS
     else:
         reasons[_FILL_MASK] = _no_head(baseline.model, candidate.model)
-    terms = verdict.Terms({}, (), asked.confidence, asked.resamples, asked.seed, asked.model_options.workers, worst=0)
+    threads = options.model_options.workers
+    terms = verdict.Terms({}, (), options.confidence, options.resamples, options.seed, threads, worst=0)
     return scorecard.read(
-        asked.adaptation,  # type: ignore[arg-type]
+        options.adaptation,  # type: ignore[arg-type]
         before,
         after,
-        known,
+        metrics,
         frequency=frequency,
         reasons=reasons,
         terms=terms,
@@ -239,21 +179,21 @@ def score(
 
 
 def _no_head(*sides: str | Model) -> str:
-    """Why there is no perplexity; --mlm-head is advised where it could be used."""
-    told = "there is no MLM head for both models"
+    """Why there is no perplexity; `mlm_head` is suggested where it could be used."""
+    reason = "there is no MLM head for both models"
     if all(isinstance(side, str) and models.find(side).backend == "torch" for side in sides):
-        return f"{told}: name a model that has one with --mlm-head"
-    return f"{told}, and one can be put on the states of PyTorch models only"
+        return f"{reason}: set `mlm_head` to a model that has one"
+    return f"{reason}, and a head can be put on PyTorch models only"
 
 
-def _similarity(model: str | Model, asked: Request, store: Store | None, progress: Progress) -> Result:
+def _similarity(model: str | Model, options: AdaptationOptions, store: Store | None, progress: Progress) -> Result:
     return api.evaluate(
         model,
         task=_SIMILARITY,
-        dataset=asked.sts,
-        model_options=asked.model_options,
-        resamples=asked.resamples,
-        confidence=asked.confidence,
+        dataset=options.sts,
+        model_options=options.model_options,
+        resamples=options.resamples,
+        confidence=options.confidence,
         store=store,
         reuse=True,
         progress=progress,
@@ -261,7 +201,7 @@ def _similarity(model: str | Model, asked: Request, store: Store | None, progres
 
 
 def domain_texts(dataset: Dataset, seed: int) -> Dataset:
-    """Some documents, the same for every model."""
+    """A sample of the documents, the same for every model."""
     corpus = dataset.tables["corpus"]
     rows = np.sort(geometry.sample(len(corpus), _TEXTS, seed=seed)).tolist()
     ids = tuple(corpus.ids[i] for i in rows)
@@ -269,30 +209,24 @@ def domain_texts(dataset: Dataset, seed: int) -> Dataset:
     return Dataset(ids, columns, DataSource(corpus.source.path, rows_read=len(ids)), fingerprint(ids, columns))
 
 
-def perplexity(model: str | Model, texts: Dataset, asked: Request, progress: Progress) -> Result | None:
+def perplexity(model: str | Model, texts: Dataset, options: AdaptationOptions, progress: Progress) -> Result | None:
     """Fill-mask on domain texts; None where there is no head. A model in memory has one if it fills masks itself."""
-    head = find_head(model, asked.mlm_head, asked.model_options)
+    head = find_head(model, options.mlm_head, options.model_options)
     if head is None or not hasattr(head, "log_probs"):
         return None
-    options = fill_mask.FillMaskOptions(tokens=_TOKENS, word_level=True)
-    outcomes = fill_mask.run(head, texts, options, progress)
-    return _result(outcomes, asdict(options), head.info, texts, asked)
-
-
-def _result(outcomes: Outcomes, options: dict[str, Any], info: ModelInfo, rows: Dataset, asked: Request) -> Result:
+    task_options = fill_mask.FillMaskOptions(tokens=_TOKENS, word_level=True)
+    outcomes = fill_mask.run(head, texts, task_options, progress)
     columns = outcomes.columns
-    known = [m for m in fill_mask.METRICS if all(c in columns for c in m.needs)]
-    drawn = {"unit": "text", "confidence": asked.confidence, "resamples": asked.resamples, "seed": asked.seed}
-    values = MetricValues({m.name: m.value(columns) for m in known}, {m.name: None for m in known})
+    metrics = [m for m in fill_mask.METRICS if all(c in columns for c in m.needs)]
     result = make_result(
         _FILL_MASK,
-        options,
-        info,
+        asdict(task_options),
+        head.info,
         outcomes,
-        values,
-        dataset=rows.source,
-        fingerprint=rows.fingerprint,
-        bootstrap=drawn,
+        MetricValues({m.name: m.value(columns) for m in metrics}, {m.name: None for m in metrics}),
+        dataset=texts.source,
+        fingerprint=texts.fingerprint,
+        bootstrap={"unit": "text", **{key: getattr(options, key) for key in ("confidence", "resamples", "seed")}},
         request={},
         environment={},
     )
@@ -306,15 +240,18 @@ def query_frequency(dataset: Dataset, *, path: str | None, queries: str | None, 
     """By a column of the queries' file, else by how frequent their words are in the corpus; None without queries."""
     if not len(dataset):
         return None
-    told = corpora.load_query_counts(dataset=path, queries=queries, source=source)
-    if told:
-        name, counts = told
+    counted = corpora.load_query_counts(dataset=path, queries=queries, source=source)
+    if counted:
+        name, counts = counted
         return Frequency(
             counts, f"Head and tail are the most and the least frequent third of the queries, by {name!r}."
         )
-    found = word_frequency(dataset.columns["query"], dataset.tables["corpus"].columns["text"])
-    how = "Head and tail are thirds of the queries by how frequent their words are in the corpus: how often they are "
-    return Frequency(dict(zip(dataset.ids, found, strict=True)), how + "asked is not told (a column 'count').")
+    frequencies = word_frequency(dataset.columns["query"], dataset.tables["corpus"].columns["text"])
+    how = (
+        "Head and tail are thirds of the queries by how frequent their words are in the corpus: the data have no "
+        "column 'count' with how often a query is made."
+    )
+    return Frequency(dict(zip(dataset.ids, frequencies, strict=True)), how)
 
 
 def word_frequency(queries: Sequence[str], texts: Sequence[str]) -> list[float]:

@@ -9,8 +9,8 @@ from typing import Literal
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Figure, Named, read_figures, read_named
-from calipers.diagnosis import scorecard_text
-from calipers.diagnosis.records import Diagnosis, Finding
+from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
+from calipers.rendering import numbers
 
 Tone = Literal["bad", "warning", "good", "plain"]
 
@@ -53,8 +53,8 @@ def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None
     """The baseline's value of a figure and the difference; None where there is none."""
     if finding.verdict is None:
         return None, None
-    known = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}
-    before = known.get(figure.name)
+    values = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}
+    before = values.get(figure.name)
     compared = comparisons_of(finding).get(figure.name)
     if compared:
         return compared.baseline, compared.delta
@@ -63,27 +63,25 @@ def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None
 
 def headlines(diagnosis: Diagnosis) -> list[Headline]:
     """Verdicts first, then what warns, then what a search gives, then that nothing else is wrong."""
-    found = [*_verdicts(diagnosis), *_warnings(diagnosis)]
-    calm = not any(h.tone in ("bad", "warning") for h in found)
-    told = list(_told(diagnosis))
-    if calm:
+    lines = [*_verdicts(diagnosis), *_warnings(diagnosis)]
+    if not any(line.tone in ("bad", "warning") for line in lines):
         layers = " and ".join(f.layer for f in diagnosis.findings if f.result)
-        found.append(Headline("good", f"No figure of {layers} is past its warning level.", ""))
-    return found + told
+        lines.append(Headline("good", f"No figure of {layers} is past its warning level.", ""))
+    return [*lines, *_plain_facts(diagnosis)]
 
 
 def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
     """The scorecard speaks first where there is one; what a layer says by itself is then no verdict."""
     card = diagnosis.scorecard
     if card:
-        yield Headline(_TONES.get(card.label, "warning"), f"{card.label}: {scorecard_text.so(card)}.", "scorecard")
+        yield Headline(_TONES.get(card.label, "warning"), f"{card.label}: {conclusion(card)}.", "scorecard")
     for finding in diagnosis.findings:
         if finding.verdict and finding.decides:
-            label, told = finding.verdict.label, wording.sentence(finding.verdict)
+            label, sentence = finding.verdict.label, wording.sentence(finding.verdict)
             if card:
-                yield Headline("plain", f"The layer {finding.layer} by itself: {label}, {told}", finding.layer)
+                yield Headline("plain", f"The layer {finding.layer} by itself: {label}, {sentence}", finding.layer)
             else:
-                yield Headline(_TONES.get(label, "warning"), f"{label}: {told}", finding.layer)
+                yield Headline(_TONES.get(label, "warning"), f"{label}: {sentence}", finding.layer)
 
 
 _TONES: dict[str, Tone] = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}
@@ -109,11 +107,11 @@ def _warned(warning: str) -> str:
     return f"{meaning[:1].upper()}{meaning[1:]} ({number})."
 
 
-def _told(diagnosis: Diagnosis) -> Iterator[Headline]:
+def _plain_facts(diagnosis: Diagnosis) -> Iterator[Headline]:
     for finding in diagnosis.findings:
         if finding.result and (empty := finding.result.outcomes.counts.get("queries_without_relevant")):
-            told = f"{empty:g} queries have no relevant document at all: they count as 0 in ndcg, mrr, map and recall."
-            yield Headline("plain", told, finding.layer)
+            sentence = f"{empty:g} queries have no relevant document: they count as 0 in ndcg, mrr, map and recall."
+            yield Headline("plain", sentence, finding.layer)
         for figure in figures_of(finding):
             words = _WORDS.get(figure.name.partition("@")[0] if "/" not in figure.name else figure.name)
             if words and figure.value is not None and not figure.warning:
@@ -129,11 +127,11 @@ def _share(value: float) -> str:
 
 
 def _contradicted(figure: Figure, what: str) -> str:
-    told = f"{_share(figure.value or 0)} of the results of queries that state a {what} contradict it"
-    return f"{told} ({wording.plural('query', figure.count)}, interval {interval_of(figure)})."
+    sentence = f"{_share(figure.value or 0)} of the results of queries that state a {what} contradict it"
+    return f"{sentence} ({numbers.count('query', figure.count)}, interval {interval_of(figure)})."
 
 
-# Sentences about figures that every reader asks for; a figure that warns has said its own already.
+# Sentences about figures that every reader wants to know; a figure that warns has a sentence of its own.
 _WORDS: dict[str, Callable[[Figure], str]] = {
     "ndcg": lambda f: (
         f"The first {f.name.partition('@')[2]} results reach {_share(f.value or 0)} of what the best order would "
@@ -166,28 +164,36 @@ def direction(figure: Figure) -> str:
 
 
 def value_of(figure: Figure) -> str:
-    return wording.number(figure.value, figure.digits)
+    return numbers.number(figure.value, figure.digits)
 
 
 def interval_of(figure: Figure) -> str:
-    if figure.interval is None:
-        return wording.NONE
-    low, high = (wording.number(end, figure.digits) for end in figure.interval)
-    return f"{low} – {high}"
+    return numbers.interval(figure.interval, figure.digits)
 
 
 def count_of(figure: Figure) -> str:
-    told = wording.plural(figure.unit, figure.count)
-    return told if figure.exact else f"{told}, a sample"
+    count = numbers.count(figure.unit, figure.count)
+    return count if figure.exact else f"{count}, a sample"
 
 
 def shown_label(figure: Figure, comparison: Comparison | None) -> str:
     """The label of a change; one of a figure with no good direction has none."""
-    return comparison.label if comparison and figure.higher_is_better is not None else wording.NONE
+    return comparison.label if comparison and figure.higher_is_better is not None else numbers.NONE
 
 
 def shorten_all(named: Sequence[Named], most: int) -> list[tuple[str, str, str]]:
     """(id, text, note) of the first few, each one line."""
     return [
-        (wording.shorten(n.id, 40), wording.shorten(n.text, 100), wording.shorten(n.note, 300)) for n in named[:most]
+        (numbers.shorten(n.id, 40), numbers.shorten(n.text, 100), numbers.shorten(n.note, 300)) for n in named[:most]
     ]
+
+
+def conclusion(card: Scorecard) -> str:
+    """What the label says of the training, as a clause."""
+    if card.forgetting:
+        return "the model has forgotten general language"
+    return {
+        "PASS": "the training did what it is for",
+        "AT_RISK": "the training did what it is for, with a side effect to look at",
+        "INCONCLUSIVE": "these data do not show whether the training did what it is for",
+    }.get(card.label, "the training cost what it must not cost, or did the contrary")

@@ -14,10 +14,10 @@ from typing import Any
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Columns, Figure, Named, Outcomes
-from calipers.diagnosis import findings, scorecard_text
+from calipers.diagnosis import findings
 from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.records import Diagnosis, Finding
-from calipers.rendering import charts
+from calipers.rendering import charts, numbers
 
 _EXAMPLES = 10  # of each figure
 _TEXT, _NOTE = 220, 500  # letters of an example
@@ -52,8 +52,8 @@ def page(diagnosis: Diagnosis) -> str:
         headlines=findings.headlines(diagnosis),
         layers=[_layer(finding, Markup) for finding in diagnosis.findings],
         card=card,
-        card_header=scorecard_text.HEADER,
-        card_rows=[scorecard_text.row(line) for line in card.lines] if card else [],
+        card_header=diagnosis_text.SCORECARD_HEADER,
+        card_rows=[diagnosis_text.scorecard_row(line) for line in card.lines] if card else [],
         notes=diagnosis.notes,
         settings=_settings(diagnosis),
     )
@@ -62,10 +62,10 @@ def page(diagnosis: Diagnosis) -> str:
 
 def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     model = diagnosis.model
-    told = [("fingerprint of the model", model.fingerprint), ("fingerprint of the data", diagnosis.fingerprint)]
-    told += [(name, str(value)) for name, value in model.settings.items() if value not in (None, "", {})]
+    rows = [("fingerprint of the model", model.fingerprint), ("fingerprint of the data", diagnosis.fingerprint)]
+    rows += [(name, str(value)) for name, value in model.settings.items() if value not in (None, "", {})]
     runs = ", ".join(f"{f.layer} {f.result.run_id}" for f in diagnosis.findings if f.result)
-    return [*told, ("runs", runs)]
+    return [*rows, ("runs", runs)]
 
 
 def _layer(finding: Finding, safe: Callable[[str], Any]) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def _layer(finding: Finding, safe: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _interval_name(finding: Finding) -> str:
-    asked = finding.result.bootstrap.get("confidence") if finding.result else None
-    return f"{100 * asked:g} % interval" if asked else "interval"
+    confidence = finding.result.bootstrap.get("confidence") if finding.result else None
+    return f"{100 * confidence:g} % interval" if confidence else "interval"
 
 
 def _figure(finding: Finding, figure: Figure, compared: Comparison | None) -> dict[str, Any]:
@@ -101,22 +101,22 @@ def _figure(finding: Finding, figure: Figure, compared: Comparison | None) -> di
         "value": findings.value_of(figure),
         "interval": findings.interval_of(figure),
         "direction": findings.direction(figure),
-        "level": figure.level or wording.NONE,
+        "level": figure.level or numbers.NONE,
         "warns": bool(figure.warning),
         "meaning": diagnosis_text.meaning(figure),
         "known": figure.value is not None,
-        "baseline": wording.number(before, figure.digits),
-        "delta": wording.signed(delta, figure.digits),
-        "delta_interval": wording.interval(compared.interval if compared else None, figure.digits),
+        "baseline": numbers.number(before, figure.digits),
+        "delta": numbers.signed(delta, figure.digits),
+        "delta_interval": numbers.signed_interval(compared.interval if compared else None, figure.digits),
         "label": findings.shown_label(figure, compared),
     }
 
 
 def _example(named: Named) -> dict[str, str]:
     return {
-        "id": wording.shorten(named.id, 60),
-        "text": wording.shorten(named.text, _TEXT) if named.text != named.id else "",
-        "note": wording.shorten(named.note, _NOTE),
+        "id": numbers.shorten(named.id, 60),
+        "text": numbers.shorten(named.text, _TEXT) if named.text != named.id else "",
+        "note": numbers.shorten(named.note, _NOTE),
     }
 
 
@@ -242,14 +242,14 @@ _NEIGHBOURHOODS = 2  # of the least coherent entities, and of the most coherent
 def _neighbourhoods(outcomes: Outcomes) -> Iterator[Chart]:
     """The neighbourhood graphs of entities at both ends of coherence."""
     table, edges = outcomes.details["entities"], outcomes.details["edges"]
-    known = [i for i, value in enumerate(table["coherence"].tolist()) if math.isfinite(value)]
-    ranked = sorted(known, key=lambda i: float(table["coherence"][i]))
+    finite = [i for i, value in enumerate(table["coherence"].tolist()) if math.isfinite(value)]
+    ranked = sorted(finite, key=lambda i: float(table["coherence"][i]))
     for i in dict.fromkeys([*ranked[:_NEIGHBOURHOODS], *ranked[-_NEIGHBOURHOODS:]]):
-        name = wording.shorten(str(outcomes.texts["entity"][i]), 40)
-        told = f"{name}: coherence {table['coherence'][i]:.2f}, {table['level'][i]}."
+        name = numbers.shorten(str(outcomes.texts["entity"][i]), 40)
+        caption = f"{name}: coherence {table['coherence'][i]:.2f}, {table['level'][i]}."
         yield Chart(
             _neighbourhood(name, i, edges),
-            f"{told} Its nearest documents; the closer two are, the stronger the line.",
+            f"{caption} Its nearest documents; the closer two are, the stronger the line.",
         )
 
 
@@ -258,6 +258,6 @@ def _neighbourhood(name: str, example: int, edges: Columns) -> str:
     source, target, cosine = (edges[key] for key in ("source", "target", "cosine"))
     spokes = [n for n in mine if not source[n]]
     place = {str(target[n]): number for number, n in enumerate(spokes)}
-    around = [(wording.shorten(str(edges.get("text", target)[n]), 21), float(cosine[n])) for n in spokes]
+    around = [(numbers.shorten(str(edges.get("text", target)[n]), 21), float(cosine[n])) for n in spokes]
     between = {(place[str(source[n])], place[str(target[n])]): float(cosine[n]) for n in mine if source[n]}
     return charts.graph(name, around, between)

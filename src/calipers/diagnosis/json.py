@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from calipers.comparison import json as verdict_json
 from calipers.core import ModelInfo
-from calipers.diagnosis import findings, scorecard_text
-from calipers.diagnosis.records import Diagnosis, Finding
+from calipers.diagnosis import findings
+from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 
 SCHEMA = "calipers/diagnose/1"
 
@@ -38,7 +39,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         },
         "headlines": [vars(headline) for headline in findings.headlines(diagnosis)],
         "layers": {finding.layer: _layer(finding) for finding in diagnosis.findings},
-        "scorecard": scorecard_text.document(diagnosis.scorecard) if diagnosis.scorecard else None,
+        "scorecard": _scorecard(diagnosis.scorecard) if diagnosis.scorecard else None,
         "notes": list(diagnosis.notes),
         "timing": dict(diagnosis.timing),
     }
@@ -69,3 +70,7 @@ def _layer(finding: Finding) -> dict[str, Any]:
         content["label"] = whole["label"] if finding.decides else None
         content["comparisons"] = whole["comparisons"]
     return content
+
+
+def _scorecard(card: Scorecard) -> dict[str, Any]:
+    return {**asdict(card), "forgetting": card.forgetting, "lines": [asdict(line) for line in card.lines]}

@@ -50,7 +50,9 @@ def with_forgetting(before: Result, after: Result, verdict: Verdict) -> Result:
 
 def _forgetting(primary: Comparison, scores: int, warns: bool) -> Figure:
     lost = None if primary.delta is None else -primary.delta
-    told = f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)" if warns else None
+    warning = (
+        f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)" if warns else None
+    )
     return Figure(
         name="forgetting",
         value=lost,
@@ -60,7 +62,7 @@ def _forgetting(primary: Comparison, scores: int, warns: bool) -> Figure:
         meaning="How many points of the mean main score were lost against the baseline; below 0 it gained.",
         interval=(-primary.interval[1], -primary.interval[0]) if primary.interval else None,
         level=f"a loss of {primary.thresholds.at_risk:.0%} of the baseline",
-        warning=told,
+        warning=warning if warns else None,
         reason=primary.reason if lost is None else None,
         digits=2,
     )

@@ -98,10 +98,10 @@ def read(
 ) -> Scorecard:
     """The scorecard of two sets of results, by the names of layers and tasks; a part that one lacks is unknown."""
     if adaptation not in _WANTS:
-        raise RequestError(f"--adaptation must be one of {', '.join(_WANTS)}, found {adaptation!r}")
+        raise RequestError(f"`adaptation` must be one of {', '.join(_WANTS)}, found {adaptation!r}")
     sides = Sides(baseline, candidate, measures, reasons or {})
-    asked = terms or verdict.Terms(thresholds={}, deciding=(), worst=0)
-    lines = [line for want in _WANTS[adaptation] for line in _lines(want, sides, frequency, asked)]
+    terms = terms or verdict.Terms(thresholds={}, deciding=(), worst=0)
+    lines = [line for want in _WANTS[adaptation] for line in _lines(want, sides, frequency, terms)]
     return Scorecard(
         adaptation=adaptation,
         baseline=_name(baseline),
@@ -130,32 +130,32 @@ def _lines(want: _Want, sides: Sides, frequency: Frequency | None, terms: verdic
     chosen, why = _metrics(want, sides, frequency)
     if not chosen:
         return [] if want.how == "free" else [_unknown(want, want.metric.replace("@", ""), why)]
-    found = verdict.compare(sides.baseline[want.part], sides.candidate[want.part], chosen, terms)
-    return [_line(want, metric, c) for metric, c in zip(chosen, found.comparisons, strict=True)]
+    compared = verdict.compare(sides.baseline[want.part], sides.candidate[want.part], chosen, terms)
+    return [_line(want, metric, c) for metric, c in zip(chosen, compared.comparisons, strict=True)]
 
 
 def _metrics(want: _Want, sides: Sides, frequency: Frequency | None) -> tuple[list[Metric], str]:
     """The metrics that both results have, or why there is none."""
     before, after = sides.baseline[want.part], sides.candidate[want.part]
-    known = [m for m in sides.measures[want.part] if m.name in before.metrics and m.name in after.metrics]
+    shared = [m for m in sides.measures[want.part] if m.name in before.metrics and m.name in after.metrics]
     if want.metric == "*":
-        return known, "there is no score"
+        return shared, "there is no score"
     plain, _, slice = want.metric.partition("/")
-    found = [m for m in known if m.name == plain or (plain.endswith("@") and m.name.startswith(plain))][:1]
+    named = [m for m in shared if m.name == plain or (plain.endswith("@") and m.name.startswith(plain))][:1]
     if plain == "pseudo_perplexity":
-        return _comparable(known, before, after)
-    if not found:
+        return _comparable(shared, before, after)
+    if not named:
         return [], f"one of the models has no {plain.rstrip('@')}"
-    return _sliced(found[0], slice, before, frequency) if slice else (found, "")
+    return _sliced(named[0], slice, before, frequency) if slice else (named, "")
 
 
-def _comparable(known: Sequence[Metric], before: Result, after: Result) -> tuple[list[Metric], str]:
+def _comparable(metrics: Sequence[Metric], before: Result, after: Result) -> tuple[list[Metric], str]:
     """Pseudo-perplexity per token, or per word where the tokenizers differ."""
-    if not any(metric.name == "pseudo_perplexity" for metric in known):
+    if not any(metric.name == "pseudo_perplexity" for metric in metrics):
         return [], "one of the models has no pseudo_perplexity"
     for name, unit in (("pseudo_perplexity", "tokens"), ("word_pseudo_perplexity", "words")):
         columns = [result.outcomes.columns.get(unit) for result in (before, after)]
-        metric = next((m for m in known if m.name == name), None)
+        metric = next((m for m in metrics if m.name == name), None)
         if metric and columns[0] is not None and np.array_equal(columns[0], columns[1]):  # type: ignore[arg-type]
             return [metric], ""
     return [], "the two tokenizers divide the texts differently, and perplexity per word was not measured"
@@ -164,12 +164,12 @@ def _comparable(known: Sequence[Metric], before: Result, after: Result) -> tuple
 def _sliced(metric: Metric, slice: str, result: Result, frequency: Frequency | None) -> tuple[list[Metric], str]:
     """The metric over the most or the least frequent third of the queries."""
     if frequency is None:
-        return [], "how frequent the queries are is not known"
+        return [], "the frequency of the queries is unknown"
     values = np.array([frequency.of.get(id.removesuffix("/query"), np.nan) for id in result.outcomes.ids])
-    known = values[np.isfinite(values)]
-    if not len(known) or known.min() == known.max():
+    finite = values[np.isfinite(values)]
+    if not len(finite) or finite.min() == finite.max():
         return [], "all queries are equally frequent"
-    low, high = np.quantile(known, [_TAIL, _HEAD])
+    low, high = np.quantile(finite, [_TAIL, _HEAD])
     inside = values >= high if slice == "head" else values <= low
     if low == high:  # many queries share the middle frequency
         inside = values > low if slice == "head" else values < high
@@ -312,15 +312,15 @@ _SUCH = {"mlm": "domain adaptation by MLM", "contrastive": "task adaptation by c
 def paragraph(adaptation: Adaptation, lines: Sequence[ScoreLine]) -> str:
     """What happened, in a few sentences."""
     by = {reading: [line for line in lines if line.reading == reading] for reading in _SENTENCES}
-    told = [sentence.format(_list(by[reading])) for reading, sentence in _SENTENCES.items() if by[reading]]
-    told += [_tail(lines)] if _tail(lines) else []
+    sentences = [sentence.format(_list(by[reading])) for reading, sentence in _SENTENCES.items() if by[reading]]
+    sentences += [_tail(lines)] if _tail(lines) else []
     looks = looks_like(lines)
     so = (
         f"By what improved, this looks like {_SUCH[looks]}" if looks else "Neither the language nor the search improved"
     )
     if looks in ("mlm", "contrastive") and looks != adaptation:
-        so += f", not like what was asked about ({_SUCH[adaptation]})"
-    return f"After {_TRAINING[adaptation]}: " + " ".join([*told, f"{so}."])
+        so += f", not like the named training ({_SUCH[adaptation]})"
+    return f"After {_TRAINING[adaptation]}: " + " ".join([*sentences, f"{so}."])
 
 
 _SENTENCES: dict[Reading, str] = {
@@ -335,17 +335,17 @@ _SENTENCES: dict[Reading, str] = {
 
 
 def _list(lines: Sequence[ScoreLine]) -> str:
-    return "; ".join(_tell(line) for line in lines)
+    return "; ".join(_in_words(line) for line in lines)
 
 
-def _tell(line: ScoreLine) -> str:
+def _in_words(line: ScoreLine) -> str:
     if line.delta is None or line.baseline is None or line.candidate is None:
         return f"{line.metric} ({line.reason})"
-    told = f"{line.metric} {line.baseline:.{line.digits}f} → {line.candidate:.{line.digits}f}"
+    values = f"{line.metric} {line.baseline:.{line.digits}f} → {line.candidate:.{line.digits}f}"
     if line.interval is None:
-        return told
+        return values
     low, high = line.interval
-    return f"{told} ({line.delta:+.{line.digits}f}, {low:+.{line.digits}f} to {high:+.{line.digits}f})"
+    return f"{values} ({line.delta:+.{line.digits}f}, {low:+.{line.digits}f} to {high:+.{line.digits}f})"
 
 
 def _tail(lines: Sequence[ScoreLine]) -> str:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from calipers.comparison import wording
 from calipers.core import Figure, printable
-from calipers.diagnosis import findings, scorecard_text
-from calipers.diagnosis.records import Diagnosis, Finding
-from calipers.rendering import text
+from calipers.diagnosis import findings
+from calipers.diagnosis.records import Diagnosis, Finding, Scorecard, ScoreLine
+from calipers.rendering import numbers, tables
+from calipers.rendering.tables import Cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,88 +17,99 @@ if TYPE_CHECKING:
 _EXAMPLES = 5  # of each figure
 _TONES = {"bad": "bold red", "warning": "yellow", "good": "green", "plain": ""}
 _MARKS = {"bad": "✗", "warning": "!", "good": "✓", "plain": "·"}
-_LABELS = {"PASS": "green", "AT_RISK": "yellow", "REGRESSION": "bold red", "INVALID": "bold red"}
-
-Row = list[tuple[str, str]]  # cells with their styles
+_LABELS = {
+    "PASS": "green",
+    "AT_RISK": "yellow",
+    "INCONCLUSIVE": "magenta",
+    "REGRESSION": "bold red",
+    "INVALID": "bold red",
+}
+_READINGS = {
+    "AS_EXPECTED": "green",
+    "NOT_SHOWN": "magenta",
+    "CONTRARY": "bold red",
+    "AT_RISK": "yellow",
+    "LOST": "bold red",
+    "NO_DEMAND": "dim",
+    "UNKNOWN": "dim",
+}
+SCORECARD_HEADER = ("metric", "expected", "before", "after", "delta", "interval", "what happened", "reading")
+_TRAININGS = {"mlm": "MLM on domain text", "contrastive": "contrastive training"}
 
 
 def show_diagnosis(console: Console, diagnosis: Diagnosis, *, examples: int = _EXAMPLES) -> None:
     """What was looked at, the findings in words, then a panel for each layer and what its figures point at."""
-    text.show_facts(console, "diagnose", facts(diagnosis))
+    tables.show_facts(console, "diagnose", facts(diagnosis))
     for headline in findings.headlines(diagnosis):
-        _say(console, f"{_MARKS[headline.tone]} {printable(headline.sentence)}", _TONES[headline.tone])
+        tables.say(console, f"{_MARKS[headline.tone]} {printable(headline.sentence)}", _TONES[headline.tone])
     for finding in diagnosis.findings:
         _show_layer(console, finding, examples)
     if diagnosis.scorecard:
-        scorecard_text.show_scorecard(console, diagnosis.scorecard)
+        _show_scorecard(console, diagnosis.scorecard)
     for note in diagnosis.notes:
-        _say(console, f"note: {printable(note)}", "dim")
+        tables.say(console, f"note: {printable(note)}", "dim")
 
 
 def facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     model, base = diagnosis.model, diagnosis.baseline
-    told = [("Model", f"{model.model_id}  ({model.backend}, {model.device})")]
-    told += [("Baseline", f"{base.model_id}  ({base.backend}, {base.device})")] if base else []
+    rows = [("Model", f"{model.model_id}  ({model.backend}, {model.device})")]
+    rows += [("Baseline", f"{base.model_id}  ({base.backend}, {base.device})")] if base else []
     source = diagnosis.dataset
     split = f", split {source.split}" if source.split else ""
-    told.append(("Data", f"{source.path}{split}  ({diagnosis.fingerprint[:15]}…)"))
+    rows.append(("Data", f"{source.path}{split}  ({diagnosis.fingerprint[:15]}…)"))
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in diagnosis.counts.items() if n]
-    told.append(("Texts", ", ".join(counts)))
+    rows.append(("Texts", ", ".join(counts)))
     timing = diagnosis.timing
     if "total_seconds" in timing:
         reused = f", {timing.get('texts_reused', 0):,.0f} texts from the cache" if timing.get("texts_reused") else ""
-        told.append(("Time", f"{timing['total_seconds']:.1f} s{reused}"))
-    return told
+        rows.append(("Time", f"{timing['total_seconds']:.1f} s{reused}"))
+    return rows
 
 
 def _show_layer(console: Console, finding: Finding, examples: int) -> None:
     if finding.result is None:
-        _say(console, f"\n{finding.layer}: left out. {printable(finding.reason or '')}", "dim")
+        tables.say(console, f"\n{finding.layer}: skipped. {printable(finding.reason or '')}", "dim")
         return
-    header, rows = table(finding)
+    header, rows = figure_rows(finding)
+    right = [i for i, name in enumerate(header) if name in ("value", "baseline", "delta") or name.endswith("interval")]
     title = f"{finding.layer}  ·  {finding.about}"
-    if console.is_terminal:
-        _show_panel(console, title, header, rows)
-    else:
-        _show_plain(console, title, header, rows)
+    tables.show_table(console, header, rows, right=right, fold=[len(header) - 1], title=title)
     if finding.verdict and finding.decides:
         label = finding.verdict.label
-        _say(console, f"{label}  {wording.sentence(finding.verdict)}", _LABELS.get(label, ""))
+        tables.say(console, f"{label}  {wording.sentence(finding.verdict)}", _LABELS.get(label, ""))
     for figure, named in findings.examples_of(finding).items():
         if examples < 1:
             break
-        _say(console, f"\n{figure}: the first {min(examples, len(named))} of {len(named)} named", "bold")
+        tables.say(console, f"\n{figure}: the first {min(examples, len(named))} of {len(named)} named", "bold")
         for id, words, note in findings.shorten_all(named, examples):
-            _say(console, f"  {id}  {words}" if words != id else f"  {id}")
-            _say(console, f"      {note}", "dim")
+            tables.say(console, f"  {id}  {words}" if words != id else f"  {id}")
+            tables.say(console, f"      {note}", "dim")
 
 
-def table(finding: Finding) -> tuple[list[str], list[Row]]:
+def figure_rows(finding: Finding) -> tuple[list[str], list[list[str | Cell]]]:
     """Header and rows of a layer's figures; with a baseline also its value, the difference and the label."""
     compared = findings.comparisons_of(finding)
-    header = ["figure", "value", "95 % interval", "good is", "warns"]
-    if finding.result and finding.result.bootstrap.get("confidence"):
-        header[2] = f"{finding.result.bootstrap['confidence']:.0%} interval"
-    header += ["baseline", "delta", "label"] if compared else []
+    interval = numbers.interval_name(finding.result.bootstrap.get("confidence") if finding.result else None)
+    header = ["figure", "value", interval, "good is", "warns", *(["baseline", "delta", "label"] if compared else [])]
     rows = []
     for figure in findings.figures_of(finding):
         style = "yellow" if figure.warning else ""
-        row: Row = [
-            (figure.name, style or "bold"),
-            (findings.value_of(figure), style),
-            (findings.interval_of(figure), ""),
-            (findings.direction(figure), "dim"),
-            (f"! {figure.level}" if figure.warning else figure.level or wording.NONE, style or "dim"),
+        row: list[str | Cell] = [
+            Cell(figure.name, style or "bold"),
+            Cell(findings.value_of(figure), style),
+            findings.interval_of(figure),
+            Cell(findings.direction(figure), "dim"),
+            Cell(f"! {figure.level}" if figure.warning else figure.level or numbers.NONE, style or "dim"),
         ]
         if compared:
             before, delta = findings.beside(finding, figure)
             label = findings.shown_label(figure, compared.get(figure.name))
             row += [
-                (wording.number(before, figure.digits), ""),
-                (wording.signed(delta, figure.digits), ""),
-                (label, _LABELS.get(label, "")),
+                numbers.number(before, figure.digits),
+                numbers.signed(delta, figure.digits),
+                Cell(label, _LABELS.get(label, "")),
             ]
-        rows.append([*row, (meaning(figure), "dim")])
+        rows.append([*row, Cell(meaning(figure), "dim")])
     return [*header, "what it means"], rows
 
 
@@ -107,39 +119,34 @@ def meaning(figure: Figure) -> str:
     return f"{figure.meaning} ({findings.count_of(figure)})"
 
 
-_RIGHT = ("value", "baseline", "delta")
+# --- the scorecard -----------------------------------------------------------------------------------------------
 
 
-def _show_panel(console: Console, title: str, header: list[str], rows: list[Row]) -> None:
-    from rich import box
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, name in enumerate(header):
-        last = place == len(header) - 1
-        right = name in _RIGHT or name.endswith("interval")
-        grid.add_column(name, justify="right" if right else "left", no_wrap=not last, min_width=30 if last else None)
-    for row in rows:
-        grid.add_row(*(Text(printable(cell), style=style) for cell, style in row))
-    console.print(Panel(grid, title=Text(title), title_align="left", border_style="cyan"))
-
-
-def _show_plain(console: Console, title: str, header: list[str], rows: list[Row]) -> None:
-    lines = [header, *([printable(cell) for cell, _ in row] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    _say(console, f"\n{title}")
-    for line in lines:
-        cells = [
-            cell.rjust(width) if name in _RIGHT or name.endswith("interval") else cell.ljust(width)
-            for cell, width, name in zip(line, widths, header, strict=True)
-        ]
-        _say(console, "  ".join(cells).rstrip())
+def _show_scorecard(console: Console, card: Scorecard) -> None:
+    """The table, the paragraph, the label."""
+    title = f"scorecard  ·  {_TRAININGS[card.adaptation]}  ·  {card.baseline} → {card.candidate}"
+    tables.say(console, f"\n{printable(title)}", "bold")
+    rows: list[list[str | Cell]] = []
+    for line in card.lines:
+        cells = [printable(cell) for cell in scorecard_row(line)]
+        rows.append([*cells[:-1], Cell(cells[-1], _READINGS[line.reading])])
+    tables.show_table(console, SCORECARD_HEADER, rows, right=(2, 3, 4, 5), fold=(6,))
+    tables.say(console, f"\n{printable(card.paragraph)}")
+    for note in card.notes:
+        tables.say(console, printable(note), "dim")
+    tables.say(console, f"{card.label}  {findings.conclusion(card)}", _LABELS.get(card.label, "bold red"))
 
 
-def _say(console: Console, line: str, style: str = "") -> None:
-    """Wrapped on a terminal; elsewhere one line stays one line. What comes from data has gone through printable()."""
-    from rich.text import Text
-
-    console.print(Text(line, style=style), soft_wrap=not console.is_terminal)
+def scorecard_row(line: ScoreLine) -> tuple[str, ...]:
+    """The cells of a line; a mark stands behind the change that the training is for."""
+    name = f"{line.metric} {wording.MARK}" if line.decides else line.metric
+    return (
+        name,
+        line.expected,
+        numbers.number(line.baseline, line.digits),
+        numbers.number(line.candidate, line.digits),
+        numbers.signed(line.delta, line.digits),
+        numbers.signed_interval(line.interval, line.digits),
+        line.change if line.delta is not None else f"unknown: {line.reason}",
+        line.reading.replace("_", " "),
+    )

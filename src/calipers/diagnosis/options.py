@@ -1,0 +1,45 @@
+"""What a diagnosis may be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from calipers.core.choices import ADAPTATIONS
+from calipers.core.options import Options, option
+from calipers.runs import api
+
+
+@dataclass(frozen=True)
+class DiagnosisOptions(Options):
+    """How a model is diagnosed. Without `layers`, all that the inputs allow are run.
+
+    `layer_options` are the options of the layers by name; each layer takes its own. `mteb` holds names of tasks and
+    benchmarks, or mteb's own task objects.
+    """
+
+    layers: tuple[str, ...] = ()
+    layer_options: Mapping[str, Any] = field(default_factory=dict)
+    mteb: tuple[Any, ...] = ()
+    rerank: str | None = option(None, "A cross-encoder for a second stage.", group="Diagnosis", metavar="MODEL")
+    rerank_k: int = option(100, "How many results it reads.", group="Diagnosis")
+    adaptation: str | None = option(
+        None,
+        "With --baseline, the model before training: a scorecard of what this training should and must not change.",
+        group="Diagnosis",
+        choices=ADAPTATIONS,
+    )
+    mlm_head: str | None = option(
+        None, "The base model whose MLM head reads this model's states.", group="Diagnosis", metavar="MODEL"
+    )
+    query_prompt: str | None = option(
+        None, "Put before every query. Default: the model's own.", group="Diagnosis", metavar="TEXT"
+    )
+    passage_prompt: str | None = option(None, "Put before every document.", group="Diagnosis", metavar="TEXT")
+    confidence: float = option(api.CONFIDENCE, "Of intervals and labels.", group="Diagnosis", above=0, below=1)
+    resamples: int = option(api.RESAMPLES, "Of the comparison.", group="Diagnosis")
+
+    @property
+    def seed(self) -> int:
+        return int(self.layer_options.get("seed") or 42)
