@@ -1,4 +1,4 @@
-"""The range of every activation on real texts, looked at once and used for as many quantised graphs as one likes."""
+"""The range of every activation on real texts, taken once for any number of quantised graphs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
-from calipers.artifacts.inputs import Batch, Graph, Rows, single
-from calipers.artifacts.recipe import CALIBRATIONS, Range, Recipe
-from calipers.core import SILENT, DataError, ModelError, Progress, RequestError
+from calipers.artifacts.inputs import Rows, single
+from calipers.artifacts.manifest import write_whole
+from calipers.artifacts.recipe import Range, Recipe
+from calipers.core import SILENT, DataError, ModelError, Progress
+from calipers.models.batching import Batch
+from calipers.models.onnx_session import Graph
 
 _AT_ONCE = 100  # tensors fetched in one run of a row: bounds the memory of long rows in deep models
 _BINS = 2048
@@ -24,7 +27,7 @@ _LIMIT = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Seen:
-    """What one tensor held over all rows. `infinite` counts values that are not finite, which no number here covers."""
+    """The finite values of one tensor over all rows. `infinite` counts the others, which are in no other number."""
 
     count: int
     mean: float
@@ -36,7 +39,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Tensor → the range that quantisation shall cover, and the rows that it was seen on."""
+    """Tensor → the range that quantisation covers, and the rows that it was taken from."""
 
     method: str
     tensors: Mapping[str, Range]
@@ -47,25 +50,17 @@ class Ranges:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        content = json.dumps(asdict(self), allow_nan=False)
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(content, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(asdict(self), allow_nan=False))
 
 
 def read_ranges(path: Path) -> Ranges:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return Ranges(
-            **found
-            | {
-                "tensors": {name: (float(a), float(b)) for name, (a, b) in found["tensors"].items()},
-                "statistics": {name: Seen(**seen) for name, seen in found["statistics"].items()},
-                "rows": tuple(found["rows"]),
-            }
-        )
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["tensors"] = {name: (float(a), float(b)) for name, (a, b) in content["tensors"].items()}
+        content["statistics"] = {name: Seen(**seen) for name, seen in content["statistics"].items()}
+        return Ranges(**content | {"rows": tuple(content["rows"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ModelError(f"{path} does not hold calibration ranges: {error!r}") from error
+        raise ModelError(f"{path} is not a file of calibration ranges: {error!r}") from error
 
 
 def collect_ranges(
@@ -76,36 +71,34 @@ def collect_ranges(
     shape: tuple[int, int] | None = None,
     progress: Progress = SILENT,
 ) -> Ranges:
-    """Run the rows one by one and look at every float tensor that a node computes.
+    """Run the rows one by one and observe every float tensor that a node computes.
 
-    minmax is what was seen; percentile leaves out the outermost values, exactly; entropy is the range whose 128 levels
+    minmax keeps all values; percentile leaves out the outermost values, exactly; entropy is the range whose 128 levels
     lose least information (Kullback-Leibler) on a histogram of 2,048 bins. onnxruntime's own entropy has 128 bins, and
     so only one candidate: the whole range.
     """
     if not len(rows):
         raise DataError("calibration needs at least one text")
-    wish = recipe or Recipe("w8a8")
+    recipe = recipe or Recipe("w8a8")
     batches = single(rows, shape)
-    passes = 1 if wish.calibration == "minmax" else 2
+    passes = 1 if recipe.calibration == "minmax" else 2
     progress.start("Calibrating", passes * len(batches))
     observe = _observer(graph, batches, progress)
     seen = _first_pass(observe)
-    tensors = _METHODS[wish.calibration](seen, observe, wish)
+    tensors = _METHODS[recipe.calibration](seen, observe, recipe)
     return Ranges(
-        method=wish.calibration,
+        method=recipe.calibration,
         tensors={name: _finite(ends) for name, ends in tensors.items()},
         statistics=seen,
         rows=rows.ids,
         dataset=rows.path,
         fingerprint=rows.fingerprint,
-        settings=calibration_settings(wish),
+        settings=calibration_settings(recipe),
     )
 
 
 def calibration_settings(recipe: Recipe) -> dict[str, Any]:
-    """What of a recipe decides the ranges: two recipes that agree here can share them."""
-    if recipe.calibration not in CALIBRATIONS:
-        raise RequestError(f"--calibration-method must be one of {', '.join(CALIBRATIONS)}")
+    """The settings of a recipe that decide the ranges: recipes that agree in them can share their ranges."""
     share = {"percentile": recipe.percentile} if recipe.calibration == "percentile" else {}
     return {"method": recipe.calibration, "symmetric": recipe.symmetric, **share}
 
@@ -115,7 +108,7 @@ Observe = Callable[[], Iterator[tuple[str, Values]]]
 
 
 def _observer(graph: FloatGraph, batches: Sequence[Batch], progress: Progress) -> Observe:
-    """All rows again at every call: each tensor's values in each row, flat."""
+    """Each call runs all rows again, and gives the flat values of each tensor in each row."""
     runner = Graph(session_of(with_outputs(graph.proto, graph.tensors), str(graph.path)), str(graph.path))
     groups = [graph.tensors[i : i + _AT_ONCE] for i in range(0, len(graph.tensors), _AT_ONCE)]
 
@@ -148,7 +141,7 @@ def _first_pass(observe: Observe) -> dict[str, Seen]:
 
 
 def _seen(count: float, total: float, squares: float, lowest: float, highest: float, infinite: float) -> Seen:
-    """Of a tensor that was always empty: nothing, at 0."""
+    """A tensor that was always empty has zeros."""
     if not count:
         return Seen(0, 0.0, 0.0, *((lowest, highest) if infinite else (0.0, 0.0)), int(infinite))
     mean = total / count
@@ -161,7 +154,7 @@ def _minmax(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> dict[
 
 
 def _percentile(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> dict[str, Range]:
-    """The outermost values of each side are kept while the rows pass, as many as may be cut off and one more."""
+    """Over the rows, the outermost values of each side are kept: as many as may be cut off and one more."""
     cut = (1 - recipe.percentile / 100) * (1 if recipe.symmetric else 0.5)
     keep = {name: int(cut * s.count) + 1 for name, s in seen.items()}
     low: dict[str, Values] = {}
@@ -189,17 +182,17 @@ def _entropy(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> dict
         if widest[name] > 0:
             top = float(np.float64(widest[name]))
             counts[name] += np.histogram(values.astype(np.float64), _BINS, range=(-top, top))[0]
-    found = {}
+    ranges = {}
     for name, s in seen.items():
         limit = widest[name] * information_limit(counts[name]) if widest[name] > 0 else 0.0
-        found[name] = _ends(max(s.lowest, -limit), min(s.highest, limit), recipe)
-    return found
+        ranges[name] = _ends(max(s.lowest, -limit), min(s.highest, limit), recipe)
+    return ranges
 
 
 def information_limit(counts: NDArray[np.int64], levels: int = _LEVELS) -> float:
     """The share of a symmetric histogram's half-width that `levels` levels describe with least loss.
 
-    Candidates keep the middle 2k of the bins; what lies outside counts at their edges (TensorRT's way). 1 is all of it.
+    Candidates keep the middle 2k of the bins; values outside count at their edges, as in TensorRT. 1 is all of it.
 
     >>> bell = (1e5 * np.exp(-(((np.arange(2048) - 1023.5) / 30) ** 2))).astype(int)
     >>> bell[[0, -1]] = 1
@@ -228,7 +221,7 @@ def _information_loss(counts: NDArray[np.int64], half: int, kept: int, levels: i
         return float("inf")
     p, q = clipped / clipped.sum(), levelled / levelled.sum()
     where = p > 0
-    # A bin that holds only what was clipped has no level of its own: the smallest share stands for none.
+    # A bin that holds only clipped values has no level: the smallest share stands for none.
     return float((p[where] * np.log(p[where] / np.maximum(q[where], 1e-12))).sum())
 
 

@@ -1,6 +1,6 @@
 """A PyTorch model to an ONNX graph, by torch.onnx's dynamo exporter.
 
-The examples are ragged and padded: from a mask of ones the exporter may drop the mask and say nothing.
+The examples are ragged and padded: from a mask of ones the exporter may silently drop the mask.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 
 from calipers.artifacts.graphs import quiet
-from calipers.artifacts.inputs import Batch, Floats, Forward, Rows, first_line, pad
+from calipers.artifacts.inputs import Floats, Rows
+from calipers.artifacts.records import BuildOptions
 from calipers.core import InferenceError, ModelError, RequestError
+from calipers.models.batching import Batch, Forward, pad
+from calipers.models.pooling import normalized, pool
+from calipers.models.tokenizer import Tokens, first_line
 
-OPSET = 21  # the first with 16-bit quantisation
-OPSETS = range(18, 24)  # what the dynamo exporter writes and onnxruntime reads
 _INLINE = 1_500_000_000  # bytes of weights that go into the file itself
 
-# ability → transformers' class for it, and what its first output is called.
+# ability → its class in transformers, and the name of its first output.
 HEADS = {
     "encode": ("AutoModel", "last_hidden_state"),
     "fill-mask": ("AutoModelForMaskedLM", "logits"),
@@ -36,8 +38,8 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Source:
-    """The model that artifacts are made of. `load` gives it in PyTorch, float32; None where a graph is all there is."""
+class ExportSource:
+    """The model that artifacts are made of. `load` loads it in PyTorch, float32; None where there is only a graph."""
 
     folder: Path  # tokenizer and settings, as sentence-transformers lays them out
     fingerprint: str  # of weights and tokenizer
@@ -56,7 +58,7 @@ class Source:
 
 
 def head_of(architecture: str) -> str:
-    """The ability that a config's architecture is made for.
+    """The ability that an architecture of config.json is made for.
 
     >>> head_of("AlbertForMaskedLM"), head_of("BertForSequenceClassification"), head_of("BertModel")
     ('fill-mask', 'score', 'encode')
@@ -68,87 +70,69 @@ def head_of(architecture: str) -> str:
     if architecture == "" or architecture.endswith("Model"):
         return "encode"
     raise RequestError(
-        f"the architecture {architecture} is none that can be built: expected an encoder (…Model), a masked language "
-        "model (…ForMaskedLM) or a classifier (…ForSequenceClassification); --task says which head to take"
+        f"the architecture {architecture} cannot be built: expected an encoder (…Model), a masked language model "
+        "(…ForMaskedLM) or a classifier (…ForSequenceClassification); choose the head with `task`"
     )
 
 
 def input_names(model: Any) -> list[str]:
-    """What the model takes. Type ids are left out where it has one type only."""
-    takes = inspect.signature(model.forward).parameters
+    """The inputs of the model. Type ids are left out where it has only one type."""
+    parameters = inspect.signature(model.forward).parameters
     names = ["input_ids", "attention_mask"]
-    if "token_type_ids" in takes and (getattr(model.config, "type_vocab_size", 0) or 0) > 1:
+    if "token_type_ids" in parameters and (getattr(model.config, "type_vocab_size", 0) or 0) > 1:
         names.append("token_type_ids")
-    missing = [name for name in names if name not in takes]
+    missing = [name for name in names if name not in parameters]
     if missing:
         raise ModelError(f"{type(model).__name__} cannot be exported: it takes no {missing[0]}")
     return names
 
 
-def reference(model: Any, source: Source, *, pooled: bool) -> Forward:
-    """The model itself, without the wrapper that is exported: what a graph is checked against."""
+def reference(model: Any, source: ExportSource, *, pooled: bool) -> Forward:
+    """The model without the wrapper that is exported: graphs are checked against it."""
     import torch
 
     names = input_names(model)
 
     def forward(batch: Batch) -> Floats:
-        arrays = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
         try:
             with torch.inference_mode():
-                found = model(**{name: torch.from_numpy(arrays[name].copy()) for name in names})[0]
+                output = model(**dict(zip(names, _tensors(batch, names), strict=True)))[0]
         except Exception as error:
-            raise InferenceError(f"PyTorch fails on a batch of {batch.ids.shape}: {first_line(error)}") from error
-        values = np.asarray(found.float().numpy(), dtype=np.float32)
-        return pool(values, batch.mask, source) if pooled else values
+            raise InferenceError(f"PyTorch failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
+        values = np.asarray(output.float().numpy(), dtype=np.float32)
+        if not pooled:
+            return values
+        vectors = pool(values, batch.mask, source.pooling)
+        return normalized(vectors) if source.normalize else vectors
 
     return forward
-
-
-def pool(tokens: Floats, mask: np.ndarray[Any, Any], source: Source) -> Floats:
-    """[b, s, d] to [b, d]: the numpy half of what the wrapper does in PyTorch."""
-    weights = mask[:, :, None].astype(np.float32)
-    if source.pooling == "cls":
-        vectors = tokens[:, 0]
-    elif source.pooling == "max":
-        vectors = np.where(weights > 0, tokens, -np.inf).max(axis=1)
-    elif source.pooling == "last":
-        vectors = tokens[np.arange(len(tokens)), mask.sum(axis=1) - 1]
-    else:
-        vectors = (tokens * weights).sum(axis=1) / weights.sum(axis=1)
-    if source.normalize:
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return vectors.astype(np.float32)
 
 
 def export(
     model: Any,
     target: Path,
-    source: Source,
+    source: ExportSource,
     rows: Rows,
-    *,
-    opset: int = OPSET,
-    shape: tuple[int, int] | None = None,
-    pooled: bool = False,
+    options: BuildOptions,
 ) -> Path:
-    """Write the graph to `target`. With a shape its batch and length are fixed, else both are free."""
+    """Write the graph to `target`. With a static shape its batch and length are fixed, else both are free."""
     import torch
 
-    names = input_names(model)
-    batch = example(rows, shape, types="token_type_ids" in names)
-    arrays = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.types}
+    names, shape = input_names(model), options.static_shape
+    batch = _example(rows, shape, types="token_type_ids" in names)
     free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     attention = getattr(model.config, "_attn_implementation", None)
     _set_attention(model, "eager")
     try:
         with quiet(), torch.inference_mode(False):
             torch.onnx.export(
-                _wrap(model, names, source, pooled=pooled).eval(),
-                tuple(torch.from_numpy(arrays[name].copy()) for name in names),
+                _wrap(model, names, source, pooled=options.pooled).eval(),
+                _tensors(batch, names),
                 str(target),
                 input_names=names,
-                output_names=[source.output(pooled)],
+                output_names=[source.output(options.pooled)],
                 dynamic_shapes=None if shape else (tuple([free] * len(names)),),
-                opset_version=opset,
+                opset_version=options.opset,
                 dynamo=True,
                 external_data=source.size > _INLINE,
                 verbose=False,
@@ -160,22 +144,30 @@ def export(
     return target
 
 
-def example(rows: Rows, shape: tuple[int, int] | None, *, types: bool) -> Batch:
-    """What the exporter sees: rows of different lengths, none of them as long as the batch is wide but one."""
+def _tensors(batch: Batch, names: list[str]) -> tuple[Any, ...]:
+    import torch
+
+    arrays = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.type_ids}
+    return tuple(torch.from_numpy(arrays[name].copy()) for name in names)
+
+
+def _example(rows: Rows, shape: tuple[int, int] | None, *, types: bool) -> Batch:
+    """The input of the exporter: rows of different lengths, only one of them as long as the batch is wide."""
     count, width = shape or (3, min(12, rows.longest))
     lengths = [max(2, width * (i % 3 + 2) // 5) for i in range(count)]
     if count > 1:
         lengths[-1] = width
-    tokens = [np.resize(np.concatenate(rows.tokens), length) for length in lengths]
+    ids = np.concatenate([row.ids for row in rows.tokens])
     kinds = [np.arange(length) * 2 // length if types else np.zeros(length, np.int64) for length in lengths]
-    return pad(tokens, kinds, rows, length=width)
+    tokens = [Tokens(np.resize(ids, length), kind) for length, kind in zip(lengths, kinds, strict=True)]
+    return pad(tokens, rows, length=width)
 
 
-def _wrap(model: Any, names: list[str], source: Source, *, pooled: bool) -> Any:
+def _wrap(model: Any, names: list[str], source: ExportSource, *, pooled: bool) -> Any:
     import torch
 
     class First(torch.nn.Module):  # type: ignore[misc]
-        """The first output of a model, pooled if asked."""
+        """The first output of a model, pooled on request."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -183,13 +175,13 @@ def _wrap(model: Any, names: list[str], source: Source, *, pooled: bool) -> Any:
 
         def forward(self, *tensors: Any) -> Any:
             inputs = dict(zip(names, tensors, strict=True))
-            found = self.model(**inputs)[0]
-            return _pool_torch(found, inputs["attention_mask"], source) if pooled else found
+            output = self.model(**inputs)[0]
+            return _pool_torch(output, inputs["attention_mask"], source) if pooled else output
 
     return First()
 
 
-def _pool_torch(tokens: Any, mask: Any, source: Source) -> Any:
+def _pool_torch(tokens: Any, mask: Any, source: ExportSource) -> Any:
     import torch
 
     weights = mask.unsqueeze(-1).to(tokens.dtype)
@@ -206,23 +198,23 @@ def _pool_torch(tokens: Any, mask: Any, source: Source) -> Any:
 
 
 def _set_attention(model: Any, kind: str | None) -> None:
-    """Eager attention exports to the plain operators that optimisers and quantisers know."""
+    """Eager attention is exported to plain operators, which optimisers and quantisers recognise."""
     if kind and hasattr(model, "set_attn_implementation"):
         try:
             model.set_attn_implementation(kind)
         except (ValueError, ImportError, AttributeError):
-            return  # a model that has one implementation only
+            return  # the model has only one implementation
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause: the exporter wraps it in pages about itself."""
+    """The innermost cause, which the exporter wraps in long messages."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)[:300]
 
 
 def copy_settings(folder: Path, target: Path) -> None:
-    """Tokenizer, configuration and sentence-transformers' files, in the places that they have in the model's folder."""
+    """Copy tokenizer, configuration and files of sentence-transformers to the same places as in the model's folder."""
     for pattern in _SETTINGS:
         for file in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
             if file.is_file():

@@ -1,4 +1,4 @@
-"""ONNX graphs in hand: loaded once, with the type of every tensor, and saved with their weights where they belong."""
+"""ONNX graphs as protos: loaded with the type of every tensor, and saved with their weights inside or beside them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from calipers.artifacts.inputs import first_line, open_session
 from calipers.core import ModelError
+from calipers.models.onnx_session import open_session
+from calipers.models.tokenizer import first_line
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-_INLINE = 1_900_000_000  # bytes: a protobuf message may have 2 GB, so what is larger keeps its weights beside it
+_INLINE = 1_900_000_000  # bytes: a protobuf message may have 2 GB, so a larger graph keeps its weights beside it
 
 
 @dataclass(frozen=True)
@@ -28,17 +32,17 @@ class Node:
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    scope: str = ""  # the PyTorch module it was exported from, encoder.layer.0.attention.self; "" where nobody says
+    scope: str = ""  # the PyTorch module it was exported from, encoder.layer.0.attention.self; "" where unknown
 
 
 @dataclass(frozen=True)
 class FloatGraph:
-    """A graph to quantise, as often as one likes. `proto` must not be changed: copy it."""
+    """A graph to quantise, as often as needed. `proto` must not be changed: copy it."""
 
     path: Path
     proto: Any  # onnx.ModelProto; its value_info has the type of every tensor
     nodes: tuple[Node, ...]
-    tensors: tuple[str, ...]  # what nodes compute in floats: what calibration looks at
+    tensors: tuple[str, ...]  # float tensors that nodes compute: those that calibration observes
     opset: int
 
     @property
@@ -53,9 +57,9 @@ class FloatGraph:
 
 
 def load_graph(path: Path) -> FloatGraph:
-    """Load a graph and let onnxruntime say what type every tensor has.
+    """Load a graph with the type of every tensor, from onnxruntime.
 
-    onnx's own inference stops at onnxruntime's fused operators, and the quantiser leaves out what has no type.
+    onnx's own type inference stops at onnxruntime's fused operators, and the quantiser skips tensors without a type.
     """
     proto = read_proto(path)
     _name_nodes(proto)
@@ -67,15 +71,15 @@ def load_graph(path: Path) -> FloatGraph:
 
 
 def read_proto(path: Path, *, weights: bool = True) -> Any:
-    """The graph, with the weights that may lie beside it."""
+    """An onnx.ModelProto, with the weights that may lie beside the file."""
     try:
         import onnx
     except ImportError as error:
         raise ModelError("building needs onnx: pip install 'calipers[torch]'") from error
     try:
         return onnx.load(str(path), load_external_data=weights)
-    except Exception as error:  # protobuf's, onnx's and the system's errors
-        raise ModelError(f"{path} is not an ONNX graph that can be read: {first_line(error)}") from error
+    except Exception as error:  # errors of protobuf, onnx and the system
+        raise ModelError(f"{path} is not a readable ONNX graph: {first_line(error)}") from error
 
 
 def opset_of(proto: Any) -> int:
@@ -83,7 +87,7 @@ def opset_of(proto: Any) -> int:
 
 
 def save_proto(proto: Any, path: Path) -> Path:
-    """With its weights inside, or beside it where they are too many for one file."""
+    """With the weights inside, or beside it where they are too large for one file."""
     import onnx
 
     if proto.ByteSize() < _INLINE:
@@ -94,19 +98,19 @@ def save_proto(proto: Any, path: Path) -> Path:
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside a graph that hold its weights. One that lies outside its folder is refused."""
+    """The files beside a graph that hold its weights. A file outside its folder is an error."""
     proto = read_proto(path, weights=False)
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
     places = {ExternalDataInfo(t).location for t in proto.graph.initializer if uses_external_data(t)}
     for place in places:
         if Path(place).is_absolute() or ".." in Path(place).parts:
-            raise ModelError(f"{path} keeps weights outside its own folder, at {place!r}")
+            raise ModelError(f"{path} keeps weights outside its folder, at {place!r}")
     return [path.parent / place for place in sorted(places)]
 
 
 def copy_graph(path: Path, target: Path) -> Path:
-    """The graph and its weights under another name, symlinks followed."""
+    """Copy the graph and its weights to another name, following symlinks."""
     for file in external_files(path):
         place = target.parent / file.relative_to(path.parent)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -128,23 +132,30 @@ def content_size(path: Path) -> int:
     return sum(file.stat().st_size for file in (path, *external_files(path)))
 
 
-def with_outputs(proto: Any, names: Sequence[str]) -> Any:
-    """A copy of the graph that also gives these tensors; onnxruntime finds their types."""
+def copy_proto(proto: Any) -> Any:
     import onnx
 
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
+    return copy
+
+
+def with_outputs(proto: Any, names: Sequence[str]) -> Any:
+    """A copy of the graph with these tensors as further outputs; onnxruntime infers their types."""
+    import onnx
+
+    copy = copy_proto(proto)
     already = {output.name for output in copy.graph.output}
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in already)
     return copy
 
 
-def session_of(proto: Any, what: str) -> Any:
-    """A session that runs the graph as it stands, nothing fused."""
+def session_of(proto: Any, name: str) -> InferenceSession:
+    """A session that runs the graph without optimisation. `name` stands for the graph in errors."""
     if proto.ByteSize() < _INLINE:
-        return open_session(proto.SerializeToString(), what=what, optimize=False)
+        return open_session(proto.SerializeToString(), name=name, optimize=False)
     with tempfile.TemporaryDirectory() as folder:
-        return open_session(save_proto(proto, Path(folder) / "model.onnx"), what=what, optimize=False)
+        return open_session(save_proto(proto, Path(folder) / "model.onnx"), name=name, optimize=False)
 
 
 def _tensor_types(proto: Any, path: Path) -> dict[str, str]:
@@ -157,32 +168,32 @@ def _tensor_types(proto: Any, path: Path) -> dict[str, str]:
 def _write_types(proto: Any, types: dict[str, str]) -> None:
     import onnx
 
-    # torch's exporter writes the shapes of weights too, and onnxruntime's quantiser transposes some of those.
+    # The exporter of torch writes the shapes of weights too, and onnxruntime's quantiser transposes some of them.
     weights = {tensor.name for tensor in proto.graph.initializer}
     computed = [value for value in proto.graph.value_info if value.name not in weights]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(computed)
     elements = {"tensor(float)": onnx.TensorProto.FLOAT, "tensor(float16)": onnx.TensorProto.FLOAT16}
-    known = {value.name for value in (*proto.graph.value_info, *proto.graph.output, *proto.graph.input)}
+    typed = {value.name for value in (*proto.graph.value_info, *proto.graph.output, *proto.graph.input)}
     proto.graph.value_info.extend(
         onnx.helper.make_tensor_value_info(name, elements[kind], None)
         for name, kind in types.items()
-        if kind in elements and name not in known
+        if kind in elements and name not in typed
     )
 
 
 def _scope(node: Any) -> str:
-    """From what torch's exporter writes beside a node: the modules around it, outermost first, then its own name."""
-    told = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
+    """From the metadata that torch's exporter adds to a node: the modules around it, outermost first, then its name."""
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
     try:
-        modules = [str(name) for name in ast.literal_eval(told)][:-1]
+        modules = [str(name) for name in ast.literal_eval(scopes)][:-1]
     except (ValueError, SyntaxError, TypeError):
         return ""
     return modules[-1].removeprefix("model").removeprefix(".") if modules else ""
 
 
 def _name_nodes(proto: Any) -> None:
-    """Every node a name of its own: nodes are excluded by name."""
+    """Give every node a unique name: nodes are excluded by name."""
     seen: set[str] = set()
     for i, node in enumerate(proto.graph.node):
         if not node.name or node.name in seen:
@@ -192,7 +203,7 @@ def _name_nodes(proto: Any) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Exporters and quantisers print and log as they go; what matters is raised, checked or noted by us."""
+    """Silence exporters and quantisers, which print and log; what matters is raised, checked or noted here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

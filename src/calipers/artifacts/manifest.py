@@ -1,4 +1,4 @@
-"""What was built, of what and how: a record per stage and one for all, in files that are whole or not there."""
+"""The files of a build: a record for each stage and a manifest for all, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,124 +8,76 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from calipers.artifacts.check import Difference
-from calipers.artifacts.graphs import content_hash
+from calipers.artifacts.graphs import content_hash, external_files
+from calipers.artifacts.records import Difference, Latency, Manifest, Stage
 from calipers.core import ModelError, RequestError
 
-SCHEMA = 1
 _MARK = ".calipers-build"
 _PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Of one row at a time on one thread, in milliseconds, over the real rows that were timed."""
-
-    p50: float
-    p95: float
-    rows: int
-    tokens: float  # in a row, on average
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One artifact: where it is, what it costs, how far it is from the stage before it."""
-
-    name: str  # torch, exported, optimized or quantized
-    path: str
-    key: str  # over its inputs and settings: the same key need not be made again
-    sha256: str
-    size: int  # bytes
-    latency: Latency
-    difference: Difference | None  # None where there is no stage before
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    reused: bool = False  # found whole, from an earlier build
-
-
-@dataclass(frozen=True)
-class Manifest:
-    folder: str
-    model: str  # the file that is the result
-    model_id: str
-    ability: str
-    precision: str
-    stages: tuple[Stage, ...]
-    recipe: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    calibration: Mapping[str, Any] | None  # dataset, ids of the rows, fingerprint
-    checked_on: Mapping[str, Any]
-    versions: Mapping[str, str]
-    created: str
-
-    def stage(self, name: str) -> Stage:
-        return next(stage for stage in self.stages if stage.name == name)
-
-
-def to_json(record: Manifest | Stage) -> str:
-    return json.dumps({"schema": SCHEMA, **asdict(record)}, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest.json, or the folder that holds it."""
     file = path / "manifest.json" if path.is_dir() else path
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        found.pop("schema")
-        stages = (_stage(stage) for stage in found["stages"])
+        content = json.loads(file.read_text(encoding="utf-8"))
+        content.pop("schema")
+        stages = (_stage(stage) for stage in content["stages"])
         here = tuple(replace(stage, path=str(file.parent / stage.path)) for stage in stages)
-        placed = {"stages": here, "folder": str(file.parent), "model": str(file.parent / found["model"])}
-        return Manifest(**found | placed)
+        placed = {"stages": here, "folder": str(file.parent), "model": str(file.parent / content["model"])}
+        return Manifest(**content | placed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RequestError(f"{file} is not the manifest of a build: {error!r}") from error
 
 
-def write_manifest(found: Manifest, folder: Path) -> None:
-    """With the paths of what lies in the folder relative to it, so that the folder can be moved."""
-    stages = tuple(replace(stage, path=_inside(stage.path, folder)) for stage in found.stages)
-    plain = replace(found, stages=stages, model=_inside(found.model, folder), folder=".")
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Paths inside the folder are relative to it, so that the folder can be moved."""
+    stages = tuple(replace(stage, path=_inside(stage.path, folder)) for stage in manifest.stages)
+    plain = replace(manifest, stages=stages, model=_inside(manifest.model, folder), folder=".")
     write_whole(folder / "manifest.json", to_json(plain) + "\n")
+
+
+def write_stage(stage: Stage, folder: Path) -> None:
+    write_whole(folder / "stage.json", to_json(stage))
+
+
+def to_json(record: Manifest | Stage) -> str:
+    return json.dumps(record.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _inside(path: str, folder: Path) -> str:
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
 
 
-def _stage(found: dict[str, Any]) -> Stage:
-    found = {key: value for key, value in found.items() if key != "schema"}
-    difference = found["difference"]
-    return Stage(
-        **found
-        | {
-            "latency": Latency(**found["latency"]),
-            "difference": Difference(**difference) if difference else None,
-            "notes": tuple(found["notes"]),
-        }
-    )
+def _stage(content: dict[str, Any]) -> Stage:
+    content = {key: value for key, value in content.items() if key != "schema"}
+    content["latency"] = Latency(**content["latency"])
+    content["difference"] = Difference(**content["difference"]) if content["difference"] else None
+    return Stage(**content | {"notes": tuple(content["notes"])})
 
 
 def key_of(*parts: Any) -> str:
-    """SHA-256 over JSON values: what decides an artifact."""
+    """SHA-256 over the JSON values that decide an artifact."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 def versions(*only: str) -> dict[str, str]:
-    found = {}
+    """Package → version, of these packages or of all that matter; those that are not installed are left out."""
+    numbers = {}
     for package in only or _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            numbers[package] = metadata.version(package)
+    return numbers
 
 
 def read_stage(folder: Path, key: str) -> Stage | None:
-    """A stage that was finished with this key, and whose file is still what was written."""
+    """A stage that was finished with this key, and whose file has not changed since; else None."""
     try:
         stage = _stage(json.loads((folder / "stage.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
@@ -143,7 +95,7 @@ def _is_whole(graph: Path, sha256: str) -> bool:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """All of it or nothing: written beside its place, flushed to the disk, and moved there."""
+    """Written beside its place, flushed to the disk, and moved there: the file is complete or not there."""
     part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8") as file:
         file.write(content)
@@ -153,7 +105,7 @@ def write_whole(path: Path, content: str) -> None:
 
 
 def move_in(part: Path, place: Path) -> None:
-    """A finished stage to its place. What stood there goes first: a kill between leaves no stage, never half a one."""
+    """Move a finished stage to its place. An older one is moved away first: a kill never leaves half of a stage."""
     if place.exists():
         old = place.with_name(f".{place.name}.old.part")
         shutil.rmtree(old, ignore_errors=True)
@@ -166,11 +118,11 @@ def move_in(part: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """The folder for this build alone, without what a killed one left. A folder of other things is refused."""
+    """Lock the folder for this build and remove what a killed one left. A folder with other content is an error."""
     if folder.exists() and not folder.is_dir():
-        raise RequestError(f"{folder} is a file: -o wants a folder")
+        raise RequestError(f"`output` must be a folder, and {folder} is a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        raise RequestError(f"{folder} holds other things and was not made by calipers build: name a new folder with -o")
+        raise RequestError(f"{folder} was not made by a build and is not empty: name a new folder as `output`")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / _MARK).open("w")
@@ -183,21 +135,19 @@ def claim(folder: Path) -> Iterator[None]:
         yield
 
 
-def _lock(handle: Any, folder: Path) -> None:
+def _lock(handle: IO[str], folder: Path) -> None:
     try:
         import fcntl
     except ImportError:
-        return  # no such locks on Windows: two builds into one folder are the user's to avoid
+        return  # Windows has no such locks: two builds into one folder are not prevented
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise RequestError(f"another calipers build is writing to {folder}: wait for it, or name another -o") from error
+        raise RequestError(f"another build is writing to {folder}: wait for it, or name another `output`") from error
 
 
 def place_result(graph: Path, folder: Path) -> Path:
-    """`folder/model.onnx`, the same file as the last stage's where the disk allows it."""
-    from calipers.artifacts.graphs import external_files
-
+    """`folder/model.onnx`: a hard link to the last stage where the disk allows it, else a copy."""
     for file in (*external_files(graph), graph):
         place = folder / file.name
         part = folder / f".{file.name}.part"
@@ -207,7 +157,7 @@ def place_result(graph: Path, folder: Path) -> Path:
         except OSError:
             shutil.copyfile(file, part)
         part.replace(place)
-        part.unlink(missing_ok=True)  # a rename between two names of one file does nothing
+        part.unlink(missing_ok=True)  # renaming to another link of the same file does nothing
     return folder / "model.onnx"
 
 

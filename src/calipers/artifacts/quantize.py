@@ -1,4 +1,4 @@
-"""A float graph to a quantised one, by onnxruntime's own quantiser, from ranges that are in hand already."""
+"""A float graph to a quantised one, by onnxruntime's quantiser, from ranges that are already taken."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from calipers.artifacts.calibrate import Ranges
-from calipers.artifacts.graphs import FloatGraph, quiet, save_proto
-from calipers.artifacts.inputs import first_line
+from calipers.artifacts.graphs import FloatGraph, copy_proto, quiet, save_proto
 from calipers.artifacts.recipe import Recipe, arguments
 from calipers.core import ModelError, RequestError, name_some
+from calipers.models.tokenizer import first_line
 
 # Operators that a quantised graph has and its float graph lacks.
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits")
@@ -24,22 +24,21 @@ class Quantized:
 
     path: Path
     operators: Mapping[str, int]  # quantising operators in it, counted
-    excluded: tuple[str, ...]  # nodes that were asked to stay in float
+    excluded: tuple[str, ...]  # nodes kept in float by the recipe
 
 
 def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | None = None) -> Quantized:
     """Write the quantised graph to `target`. `graph` and `ranges` can be used again, with another recipe.
 
-    Ranges are for w8a8 and w8a16; the recipe's own `ranges` are put over them. Nothing is repaired on the way: a mask
-    of −3.4e38 that is quantised with the scores eats their scale here as it does elsewhere.
+    Ranges are for w8a8 and w8a16; the `ranges` of the recipe replace them. Nothing is repaired: a mask of −3.4e38 that
+    is quantised with the scores takes their whole scale here as it does elsewhere.
     """
     if recipe.needs_ranges and ranges is None:
         raise RequestError(f"{recipe.precision} needs calibration ranges")
     call = arguments(recipe, graph.kinds)
-    work = _MAKERS[recipe.precision]
     try:
         with quiet():
-            proto = work(_copy(graph.proto), dict(call.keywords), recipe, ranges, graph.opset)
+            proto = _MAKERS[recipe.precision](copy_proto(graph.proto), dict(call.keywords), recipe, ranges, graph.opset)
     except (RequestError, ModelError):
         raise
     except Exception as error:  # the quantisers raise ValueError, RuntimeError, AssertionError, KeyError …
@@ -57,23 +56,15 @@ def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | N
 
 
 def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
-    """A warning where the constant of a mask is in the range of a tensor that is quantised, whose scale then holds
-    nothing else; "" where there is none."""
+    """A warning where the constant of a mask is in the range of a quantised tensor and takes its whole scale;
+    "" where there is none."""
     huge = [name for name, ends in ranges.tensors.items() if max(map(abs, ends)) > _HUGE and name not in recipe.ranges]
     types, kept = recipe.op_types or quantizable_types(), recipe.excluded(graph.kinds)
     kinds = dict(graph.kinds)
     nodes = [name for name in graph.touching(huge) if kinds[name] in types and name not in kept]
     if not nodes:
         return ""
-    return f"the range of what {name_some(nodes)} compute or read is that of a mask, ±1e30 and more: --exclude them"
-
-
-def _copy(proto: Any) -> Any:
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    return copy
+    return f"the tensors of {name_some(nodes)} have the range of a mask, ±1e30 and more: exclude these nodes"
 
 
 def _dynamic(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
@@ -89,7 +80,7 @@ def _dynamic(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Range
         QuantizationMode.IntegerOps,
         False,
         QuantType.QInt8,
-        QuantType.QUInt8,  # there is no other for dynamic activations
+        QuantType.QUInt8,  # the only one for dynamic activations
         None,
         [],
         keywords["nodes_to_exclude"],
@@ -124,22 +115,22 @@ def _static(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges
 
 
 def quantizable_types() -> list[str]:
-    """The operators that onnxruntime's static quantiser takes on by default."""
+    """The operators that onnxruntime's static quantiser quantises by default."""
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
     return sorted({*QLinearOpsRegistry, *QDQRegistry})
 
 
 def _tensors_data(ranges: Ranges) -> Any:
-    """Ranges as onnxruntime has them. The method is not looked at once they are taken."""
+    """Ranges in the form of onnxruntime, which does not use the method once they are taken."""
     import numpy as np
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
 
-    found = {
+    tensors = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ranges.tensors.items()
     }
-    return TensorsData(CalibrationMethod.MinMax, found)
+    return TensorsData(CalibrationMethod.MinMax, tensors)
 
 
 def _int4(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:

@@ -1,65 +1,91 @@
-"""How a graph is quantised: a record that stands in a file, and the same words for onnxruntime's own quantiser."""
+"""How a graph is quantised: a record that can be kept in a file, and the call of onnxruntime's quantiser for it."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from calipers.core import RequestError, name_some
+from calipers.core.choices import CALIBRATIONS, PRECISIONS
+from calipers.core.options import Options, option
 
-# precision → what it is, in the words of the help text.
-PRECISIONS = {
-    "fp32": "float32: exported and optimised only",
-    "fp16": "float16 weights and arithmetic",
-    "int8-dynamic": "int8 weights, activations quantised as they come",
-    "w8a8": "int8 weights and activations, ranges from calibration (QDQ)",
-    "w8a16": "int8 weights, 16-bit activations, ranges from calibration (QDQ)",
-    "int4": "4-bit weights in blocks, float activations (MatMulNBits)",
-}
-CALIBRATIONS = ("minmax", "entropy", "percentile")
 STATIC = ("w8a8", "w8a16")
 _BLOCKS = (16, 32, 64, 128, 256)  # what MatMulNBits has kernels for
+_INTEGERS = ("exclude", "per_channel", "reduce_range", "op_types")
+# precision → the settings that apply to it
+_APPLY: Mapping[str, tuple[str, ...]] = {
+    "fp32": (),
+    "fp16": ("exclude",),
+    "int4": ("exclude", "block_size", "symmetric"),
+    "int8-dynamic": _INTEGERS,
+    **dict.fromkeys(STATIC, (*_INTEGERS, "calibration", "percentile", "symmetric", "unsigned", "ranges")),
+}
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Everything that decides how the weights and activations are rounded. The defaults are onnxruntime's own."""
+class Recipe(Options):
+    """Everything that decides how weights and activations are rounded. The defaults are those of onnxruntime.
+
+    `precision` is fp32 (exported and optimised only), fp16, int8-dynamic (int8 weights, activations quantised as they
+    come), w8a8 or w8a16 (int8 weights, 8- or 16-bit activations with ranges from calibration, in Q/DQ pairs) or int4
+    (4-bit weights in blocks, float activations).
+    """
 
     precision: str = "int8-dynamic"
-    calibration: str = "minmax"  # how a range is taken from what was seen: one of CALIBRATIONS
-    percentile: float = 99.999  # of the values that the range keeps, for `percentile`
-    per_channel: bool = False  # one scale for each output channel of a weight
-    symmetric: bool = False  # activation ranges around 0
-    unsigned: bool = False  # activations in uint8 or uint16, else int8 or int16
-    reduce_range: bool = False  # weights in 7 bits: 8 saturate on x86 without VNNI
-    exclude: tuple[str, ...] = ()  # nodes that stay in float: names, globs, or op:TYPE
+    calibration: str = option(
+        "minmax",
+        "How a range is taken from the observed values, for w8a8 and w8a16. Default: minmax.",
+        group="Recipe",
+        flag="--calibration-method",
+        choices=CALIBRATIONS,
+    )
+    percentile: float = option(99.999, "Of the values a range keeps. Default: 99.999.", group="Recipe", metavar="P")
+    per_channel: bool = option(False, "Scales of weights. Default: per tensor.", group="Recipe", off="--per-tensor")
+    symmetric: bool = option(False, "Ranges of activations. Default: asymmetric.", group="Recipe", off="--asymmetric")
+    unsigned: bool = option(False, "Activations as uint or int. Default: int.", group="Recipe", off="--signed")
+    reduce_range: bool = option(
+        False,
+        "Weights in 7 bits: 8 can saturate on x86 without VNNI. Default: 8.",
+        group="Recipe",
+        off="--full-range",
+    )
+    exclude: tuple[str, ...] = option(
+        (),
+        "Keep a node in float: its name, a glob such as 'node_MatMul_*', or op:TYPE. Can be repeated.",
+        group="Recipe",
+        metavar="NODE",
+    )
     op_types: tuple[str, ...] = ()  # quantise these only; empty is all that onnxruntime can
-    ranges: Mapping[str, Range] = field(default_factory=dict)  # tensor → its range, whatever calibration saw
-    block_size: int = 32  # weights that share a scale, for int4
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # tensor → its range, in the place of the calibrated one
+    block_size: int = option(32, "int4: weights that share a scale. Default: 32.", group="Recipe", metavar="N")
 
     def __post_init__(self) -> None:
-        _one_of("precision", self.precision, tuple(PRECISIONS))
-        _one_of("calibration", self.calibration, CALIBRATIONS)
+        super().__post_init__()
+        _one_of("precision", self.precision, PRECISIONS)
         _one_of("block_size", self.block_size, _BLOCKS)
         if not 50 < self.percentile <= 100:
-            raise RequestError(f"a recipe's percentile must lie between 50 and 100, found {self.percentile:g}")
+            raise RequestError(f"`percentile` must be above 50 and at most 100, found {self.percentile:g}")
         for name, (low, high) in self.ranges.items():
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise RequestError(f"the range of {name!r} must be two finite numbers that rise, found {low}, {high}")
-        self._refuse_ignored()
+        for entry in fields(self):
+            if entry.name not in ("precision", *_APPLY[self.precision]) and getattr(self, entry.name) != _default(
+                entry
+            ):
+                raise RequestError(f"`{entry.name}` does not apply to the precision {self.precision}")
 
     @property
     def needs_ranges(self) -> bool:
         return self.precision in STATIC
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain JSON values, defaults included."""
         return {
             **asdict(self),
@@ -68,45 +94,35 @@ class Recipe:
             "ranges": {name: list(ends) for name, ends in self.ranges.items()},
         }
 
+    def excluding(self, nodes: Iterable[str]) -> Recipe:
+        """The same recipe with these nodes in float as well."""
+        return replace(self, exclude=tuple(dict.fromkeys((*self.exclude, *nodes))))
+
     def excluded(self, nodes: Iterable[tuple[str, str]]) -> list[str]:
-        """The names that `exclude` means among (name, op type); an entry that means none of them is an error."""
+        """The names that `exclude` matches among (name, op type); an entry that matches none of them is an error."""
         nodes = list(nodes)
         chosen: dict[str, None] = {}
         for pattern in self.exclude:
-            found = [name for name, kind in nodes if _means(pattern, name, kind)]
-            if not found:
+            names = [name for name, kind in nodes if _matches(pattern, name, kind)]
+            if not names:
                 near = name_some([name for name, _ in nodes if name], most=3)
-                raise RequestError(f"--exclude {pattern!r} names no node of the graph: it has {near}")
-            chosen |= dict.fromkeys(found)
+                raise RequestError(f"`exclude` {pattern!r} matches no node of the graph: it has {near}")
+            chosen |= dict.fromkeys(names)
         return list(chosen)
-
-    def _refuse_ignored(self) -> None:
-        """A setting that the precision would ignore is an error: nobody must believe that it did something."""
-        static = ("calibration", "percentile", "symmetric", "unsigned", "ranges")
-        integers = ("per_channel", "reduce_range", "op_types")
-        allowed = {
-            "fp32": (),
-            "fp16": ("exclude",),
-            "int4": ("exclude", "block_size", "symmetric"),
-            "int8-dynamic": ("exclude", *integers),
-        }.get(self.precision, ("exclude", *integers, *static))
-        for entry in fields(self):
-            if entry.name not in ("precision", *allowed) and getattr(self, entry.name) != _default(entry):
-                raise RequestError(f"{entry.name} does not apply to the precision {self.precision}")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of onnxruntime's own quantiser: `function(model, target, …, **keywords)`."""
+    """A call of onnxruntime's quantiser: `function(model, target, …, **keywords)`."""
 
     function: str
     keywords: Mapping[str, Any]
 
 
 def arguments(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> Call:
-    """The call that quantises a graph with these (name, op type) nodes as the recipe says.
+    """The call that quantises a graph with these (name, op type) nodes by the recipe.
 
-    `quantize_static` also wants a reader of calibration data. fp32 is no quantisation: a RequestError.
+    `quantize_static` also needs a reader of calibration data. fp32 is no quantisation: a RequestError.
     """
     exclude = recipe.excluded(nodes)
     if recipe.precision == "fp16":
@@ -174,31 +190,31 @@ def _range(ends: Range) -> dict[str, Any]:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """A recipe from a YAML or JSON file. What it does not say is at its default; what is not a recipe's is an error."""
+    """A recipe from a YAML or JSON file. Missing settings have their default; unknown ones are an error."""
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise RequestError(f"the recipe {path} cannot be read: {first}") from error
-    if not isinstance(found, dict):
-        raise RequestError(f"the recipe {path} must be a mapping such as 'precision: w8a8', found {found!r}")
-    return make_recipe(found, str(path))
+    if not isinstance(content, dict):
+        raise RequestError(f"the recipe {path} must be a mapping such as 'precision: w8a8', found {content!r}")
+    return make_recipe(content, str(path))
 
 
 def make_recipe(values: Mapping[str, Any], place: str) -> Recipe:
-    """A recipe from plain values, each of the kind that its field has."""
-    known = {entry.name: entry for entry in fields(Recipe)}
+    """A recipe from plain values, each of the type of its field. `place` names their origin in errors."""
+    defaults = {entry.name: _default(entry) for entry in fields(Recipe)}
     for name in values:
-        if name not in known:
-            raise RequestError(f"{place} asks for {name!r}: a recipe has {', '.join(known)}")
-    return Recipe(**{name: _typed(name, value, place) for name, value in values.items()})
+        if name not in defaults:
+            raise RequestError(f"{place} has an unknown setting {name!r}: a recipe has {', '.join(defaults)}")
+    return Recipe(**{name: _typed(name, value, defaults[name], place) for name, value in values.items()})
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
-    """YAML, with a line for each setting; JSON where the name ends so."""
-    path.write_text(recipe_text(recipe) if path.suffix != ".json" else json.dumps(recipe.told(), indent=2) + "\n")
+    """YAML, with a line for each setting; JSON where the name ends in .json."""
+    path.write_text(recipe_text(recipe) if path.suffix != ".json" else json.dumps(recipe.to_dict(), indent=2) + "\n")
 
 
 def recipe_text(recipe: Recipe) -> str:
@@ -208,12 +224,11 @@ def recipe_text(recipe: Recipe) -> str:
     """
     import yaml
 
-    return str(yaml.safe_dump(recipe.told(), sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
 
 
-def _typed(name: str, value: Any, place: str) -> Any:
-    """The value as the field's own type; YAML has lists where the record has tuples."""
-    default = _default(next(entry for entry in fields(Recipe) if entry.name == name))
+def _typed(name: str, value: Any, default: Any, place: str) -> Any:
+    """The value in the type of the default; YAML has lists where the record has tuples."""
     try:
         if isinstance(default, tuple):
             if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
@@ -227,17 +242,17 @@ def _typed(name: str, value: Any, place: str) -> Any:
     except (AttributeError, TypeError, ValueError):
         pass
     kinds: dict[type, str] = {tuple: "a list of names", dict: "tensor: [lowest, highest]"}
-    like = kinds.get(type(default), type(default).__name__)
-    raise RequestError(f"{place}: {name} must be {like}, found {value!r}")
+    expected = kinds.get(type(default), type(default).__name__)
+    raise RequestError(f"{place}: {name} must be {expected}, found {value!r}")
 
 
-def _default(entry: Any) -> Any:
+def _default(entry: Field[Any]) -> Any:
     return {} if entry.name == "ranges" else entry.default
 
 
-def _means(pattern: str, name: str, kind: str) -> bool:
+def _matches(pattern: str, name: str, kind: str) -> bool:
     """
-    >>> _means("op:Softmax", "node_softmax", "Softmax"), _means("node_*", "node_softmax", "Softmax")
+    >>> _matches("op:Softmax", "node_softmax", "Softmax"), _matches("node_*", "node_softmax", "Softmax")
     (True, True)
     """
     if pattern.startswith("op:"):
@@ -247,4 +262,36 @@ def _means(pattern: str, name: str, kind: str) -> bool:
 
 def _one_of(what: str, value: Any, allowed: Sequence[Any]) -> None:
     if value not in allowed:
-        raise RequestError(f"a recipe's {what} must be one of {', '.join(map(str, allowed))}, found {value!r}")
+        raise RequestError(f"`{what}` must be one of {', '.join(map(str, allowed))}, found {value!r}")
+
+
+def call_text(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> str:
+    """The call of onnxruntime's quantiser for a graph with these (name, op type) nodes, one argument a line.
+
+    >>> print(call_text(Recipe("int8-dynamic", per_channel=True), []))
+    onnxruntime.quantization.quantize_dynamic(
+        "model.onnx",
+        "quantized.onnx",
+        per_channel=True,
+        reduce_range=False,
+    )
+    """
+    call = arguments(recipe, nodes)
+    files = ['"model.onnx"', '"quantized.onnx"']
+    if call.function.endswith("quantize_static"):
+        files.append("calibration_data_reader")
+    elif not call.function.endswith("quantize_dynamic"):
+        files = ["onnx.load('model.onnx')"]
+    lines = [*files, *(f"{name}={_literal(value)}" for name, value in call.keywords.items() if value not in ([], {}))]
+    return "\n".join([f"{call.function}(", *(f"    {line}," for line in lines), ")"])
+
+
+def _literal(value: Any) -> str:
+    """Python source: an enumeration by its name, numbers of numpy as plain ones."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_literal(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_literal(inner) for inner in value) + "]"
+    if hasattr(value, "name") and not isinstance(value, str):
+        return f"{type(value).__name__}.{value.name}"
+    return repr(value.item()) if hasattr(value, "item") else repr(value)

@@ -5,214 +5,211 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calipers.artifacts import calibrate, check, export, graphs, manifest, optimize
-from calipers.artifacts.check import Difference, StageRefused
-from calipers.artifacts.export import OPSET, OPSETS, Source
-from calipers.artifacts.inputs import CPU, Floats, Forward, Rows, open_graph, single
-from calipers.artifacts.manifest import Manifest, Stage
-from calipers.artifacts.quantize import drowned
-from calipers.artifacts.quantize import quantize as quantize_graph
+from calipers.artifacts import calibrate, check, export, graphs, manifest, optimize, quantize
+from calipers.artifacts.check import StageRefused
+from calipers.artifacts.export import ExportSource
+from calipers.artifacts.inputs import Floats, Rows, latencies, output_name, single
 from calipers.artifacts.recipe import Recipe
-from calipers.artifacts.timing import latency
+from calipers.artifacts.records import BuildOptions, Difference, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
+from calipers.models.batching import Forward
+from calipers.models.onnx_session import CPU, open_graph
 
-STAGES = ("torch", "exported", "optimized", "quantized")
 _CODE = 1  # raised when this code would make another artifact of the same settings
-_TIMED = 16  # rows
+_TIMED_ROWS = 16
+_TIMED_ROUNDS = 2
 
 Make = Callable[[Path], list[str]]  # writes a graph to the path and returns notes
 
 
 @dataclass(frozen=True)
-class BuildRequest:
-    """What to build, of what, where. `rows` are real texts: each stage is checked and timed on them."""
+class BuildPlan:
+    """What to build, of what, where. Each stage is checked and timed on `rows`, which are real texts."""
 
-    source: Source
+    source: ExportSource
     folder: Path
     recipe: Recipe
     rows: Rows
+    options: BuildOptions
     calibration: Rows | None = None  # what ranges are taken from, for w8a8 and w8a16
-    given: Mapping[str, Path] = field(default_factory=dict)  # stage → a graph made elsewhere
-    optimize: bool = True
-    opset: int = OPSET
-    shape: tuple[int, int] | None = None  # rows and length, where they shall be fixed
-    pooled: bool = False
-    refuse: bool = True  # a float stage that differs too much; else it is kept and noted
     provider: str = CPU
 
     def __post_init__(self) -> None:
-        if self.opset not in OPSETS:
-            raise RequestError(f"--opset must be {OPSETS[0]} to {OPSETS[-1]}, found {self.opset}")
-        if self.shape and (self.shape[0] < 1 or not 2 <= self.shape[1] <= self.rows.longest):
-            told = "x".join(map(str, self.shape))
-            raise RequestError(f"--static-shape {told} does not fit: the model takes 2 to {self.rows.longest} tokens")
-        for name in self.given:
-            if name not in STAGES[1:]:
-                raise RequestError(f"--stage {name}=… is no stage: expected one of {', '.join(STAGES[1:])}")
-        if self.pooled and self.source.ability != "encode":
+        shape = self.options.static_shape
+        if shape and (shape[0] < 1 or not 2 <= shape[1] <= self.rows.longest):
+            size = "x".join(map(str, shape))
+            raise RequestError(f"`static_shape` {size} does not fit: the model takes 2 to {self.rows.longest} tokens")
+        if self.options.pooled and self.source.ability != "encode":
             raise RequestError(
-                f"--pooled is for encoders, and {self.source.model_id} is built to {self.source.ability}"
+                f"`pooled` is for encoders, and {self.source.model_id} is built for {self.source.ability}"
             )
         if not len(self.rows):
             raise RequestError("a build needs at least one real text to check the stages on")
-        if self.source.load is None and "exported" not in self.given:
-            raise RequestError("a build without PyTorch weights needs a graph to begin with: --stage exported=FILE")
+        if self.source.load is None and "exported" not in self.stages:
+            raise RequestError(
+                "a build without PyTorch weights needs a graph to begin with: the exported one in `stages`"
+            )
+
+    @property
+    def stages(self) -> Mapping[str, Path]:
+        """Stage → a graph made elsewhere in its place."""
+        return self.options.stages
+
+    @property
+    def output(self) -> str:
+        """The name of the output that every stage has."""
+        return self.source.output(self.options.pooled)
 
 
-def build(request: BuildRequest, progress: Progress = SILENT) -> Manifest:
-    """Make every stage that is not there yet, and say what came of it.
+def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
+    """Make every stage that is not there yet.
 
     `folder/model.onnx` is the last stage, `folder/STAGE/model.onnx` each of them, with the tokenizer and settings in
-    `folder`. A stage whose inputs are what they were is not made again; one that was not finished is not there.
+    `folder`. A stage with the same inputs and settings as before is not made again; an unfinished one is not there.
     """
-    with manifest.claim(request.folder):
-        work = _Work(request, progress)
-        export.copy_settings(request.source.folder, request.folder)
-        done = work.run()
-        result = manifest.place_result(Path(done[-1].path), request.folder)
-        found = Manifest(
-            folder=str(request.folder),
+    with manifest.claim(plan.folder):
+        work = _Work(plan, progress)
+        export.copy_settings(plan.source.folder, plan.folder)
+        stages = work.run()
+        result = manifest.place_result(Path(stages[-1].path), plan.folder)
+        built = Manifest(
+            folder=str(plan.folder),
             model=str(result),
-            model_id=request.source.model_id,
-            ability=request.source.ability,
-            precision=request.recipe.precision,
-            stages=tuple(done),
-            recipe=request.recipe.told(),
-            settings=_settings(request),
+            model_id=plan.source.model_id,
+            ability=plan.source.ability,
+            precision=plan.recipe.precision,
+            stages=tuple(stages),
+            recipe=plan.recipe.to_dict(),
+            settings=_settings(plan),
             calibration=work.calibrated_on,
-            checked_on=_told_rows(request.rows),
+            checked_on=_described(plan.rows),
             versions=manifest.versions(),
             created=manifest.now(),
         )
-        manifest.write_manifest(found, request.folder)
-    return found
+        manifest.write_manifest(built, plan.folder)
+    return built
 
 
-def _settings(request: BuildRequest) -> dict[str, Any]:
+def _settings(plan: BuildPlan) -> dict[str, Any]:
+    options = plan.options
     return {
-        "opset": request.opset,
-        "static_shape": list(request.shape) if request.shape else None,
-        "pooled": request.pooled,
-        "optimize": request.optimize,
-        "provider": request.provider,
-        "source": request.source.fingerprint,
-        "given": {name: str(path) for name, path in request.given.items()},
+        "opset": options.opset,
+        "static_shape": list(options.static_shape) if options.static_shape else None,
+        "pooled": options.pooled,
+        "optimize": options.optimize,
+        "provider": plan.provider,
+        "source": plan.source.fingerprint,
+        "given": {name: str(path) for name, path in plan.stages.items()},
     }
 
 
-def _told_rows(rows: Rows) -> dict[str, Any]:
+def _described(rows: Rows) -> dict[str, Any]:
     return {"dataset": rows.path, "fingerprint": rows.fingerprint, "rows": len(rows), "ids": list(rows.ids)}
 
 
 class _Work:
-    """One build as it goes: the model and the answers of the last stage are got when they are needed, and once."""
+    """One build in progress: the model and the outputs of the last stage are computed when needed, and once."""
 
-    def __init__(self, request: BuildRequest, progress: Progress) -> None:
-        self.request = request
+    def __init__(self, plan: BuildPlan, progress: Progress) -> None:
+        self.plan = plan
         self.progress = progress
-        self.shape = request.shape or _given_shape(request)
-        self.batches = check.cases(request.rows, self.shape)
-        self.timed = single(request.rows.take(_TIMED), self.shape)
+        self.shape = plan.options.static_shape or _given_shape(plan)
+        self.batches = check.cases(plan.rows, self.shape)
+        self.timed = single(plan.rows.take(_TIMED_ROWS), self.shape)
         self.calibrated_on: dict[str, Any] | None = None
         self._model: Any = None
-        self._answers: dict[str, list[Floats]] = {}
+        self._outputs: dict[str, list[Floats]] = {}
 
     def run(self) -> list[Stage]:
-        done: list[Stage] = []
-        if self.request.source.load is not None:
-            done.append(self._torch())
-        done.append(self._exported(done[-1] if done else None))
-        if self.request.optimize or "optimized" in self.request.given:
-            done.append(self._optimized(done[-1]))
-        if self.request.recipe.precision != "fp32" or "quantized" in self.request.given:
-            done.append(self._quantized(done[-1]))
-        return done
+        plan = self.plan
+        stages = [self._torch()] if plan.source.load is not None else []
+        stages.append(self._exported(stages[-1] if stages else None))
+        if plan.options.optimize or "optimized" in plan.stages:
+            stages.append(self._optimized(stages[-1]))
+        if plan.recipe.precision != "fp32" or "quantized" in plan.stages:
+            stages.append(self._quantized(stages[-1]))
+        return stages
 
     def _torch(self) -> Stage:
-        source = self.request.source
+        source, folder = self.plan.source, self.plan.folder
         key = manifest.key_of("torch", _CODE, source.fingerprint, self.shape, manifest.versions("torch"))
-        found = manifest.read_stage(self.request.folder / "torch", key)
-        if found:
-            return replace(found, reused=True)
-        timed = latency(self._torch_forward(), self.timed)
-        stage = Stage("torch", str(source.folder), key, source.fingerprint, source.size, timed, None)
-        with _part(self.request.folder, "torch") as part:
-            manifest.write_whole(part / "stage.json", manifest.to_json(stage))
+        earlier = manifest.read_stage(folder / "torch", key)
+        if earlier:
+            return replace(earlier, reused=True)
+        (latency,) = latencies([self._torch_forward()], self.timed, rounds=_TIMED_ROUNDS)
+        stage = Stage("torch", str(source.folder), key, source.fingerprint, source.size, latency, None)
+        with _unfinished(folder / "torch") as part:
+            manifest.write_stage(stage, part)
         return stage
 
     def _exported(self, before: Stage | None) -> Stage:
-        request = self.request
-        if "exported" in request.given:
+        source, options = self.plan.source, self.plan.options
+        if "exported" in options.stages:
             return self._given("exported", before)
-        settings: dict[str, Any] = {"opset": request.opset, "shape": request.shape, "pooled": request.pooled}
-        if request.pooled:
-            settings |= {"pooling": request.source.pooling, "normalize": request.source.normalize}
+        settings = {"opset": options.opset, "shape": options.static_shape, "pooled": options.pooled}
+        if options.pooled:
+            settings |= {"pooling": source.pooling, "normalize": source.normalize}
 
         def make(target: Path) -> list[str]:
-            export.export(
-                self.model, target, request.source, request.rows, opset=request.opset, shape=request.shape,
-                pooled=request.pooled,
-            )  # fmt: skip
+            export.export(self.model, target, source, self.plan.rows, options)
             return []
 
         packages = manifest.versions("torch", "transformers", "onnx", "onnxscript")
-        return self._stage("exported", "exported", before, {**settings, "made_with": packages}, [make], "Exporting")
+        return self._stage("exported", before, {**settings, "made_with": packages}, [make], "Exporting")
 
     def _optimized(self, before: Stage) -> Stage:
-        source = self.request.source
-        if "optimized" in self.request.given:
+        source = self.plan.source
+        if "optimized" in self.plan.stages:
             return self._given("optimized", before)
-        ways = optimize.methods(source)
+        methods = optimize.methods(source)
         notes = []
-        if ways == ["graph"]:
+        if methods == ["graph"]:
             family = source.family or "this model"
-            notes = [f"onnxruntime has no transformer fusions for {family}: its own graph optimisation was used"]
+            notes = [f"onnxruntime has no transformer fusions for {family}: its general graph optimisation was used"]
 
-        def maker(way: str) -> Make:
-            def make(target: Path) -> list[str]:
-                optimize.optimize(Path(before.path), target, source, way)
-                return notes
+        def make(method: str, target: Path) -> list[str]:
+            optimize.optimize(Path(before.path), target, source, method)
+            return notes
 
-            return make
-
-        settings = {"methods": ways, "made_with": manifest.versions("onnxruntime", "onnx")}
-        return self._stage("optimized", "optimized", before, settings, [maker(way) for way in ways], "Optimising")
+        settings = {"methods": methods, "made_with": manifest.versions("onnxruntime", "onnx")}
+        return self._stage("optimized", before, settings, [partial(make, m) for m in methods], "Optimising")
 
     def _quantized(self, before: Stage) -> Stage:
-        recipe = self.request.recipe
-        if "quantized" in self.request.given:
+        recipe = self.plan.recipe
+        if "quantized" in self.plan.stages:
             return self._given("quantized", before)
-        rows = self.request.calibration
+        rows = self.plan.calibration if recipe.needs_ranges else None
         if recipe.needs_ranges and rows is None:
-            raise RequestError(f"{recipe.precision} needs texts to calibrate on: --calibration DATASET")
-        data = {"rows": list(rows.ids), "fingerprint": rows.fingerprint} if recipe.needs_ranges and rows else None
-        if recipe.needs_ranges and rows:
-            self.calibrated_on = {**_told_rows(rows), "method": recipe.calibration}
+            raise RequestError(f"{recipe.precision} needs texts to calibrate on: name a dataset as `calibration`")
+        data = {"rows": list(rows.ids), "fingerprint": rows.fingerprint} if rows else None
+        self.calibrated_on = {**_described(rows), "method": recipe.calibration} if rows else None
 
         def make(target: Path) -> list[str]:
             graph = graphs.load_graph(Path(before.path))
-            ranges = self._ranges(graph, before, rows) if recipe.needs_ranges and rows else None
-            found = quantize_graph(graph, target, recipe, ranges)
-            counted = ", ".join(f"{count} {name}" for name, count in found.operators.items())
-            kept = f"{len(found.excluded)} nodes kept in float" if found.excluded else ""
-            masks = drowned(graph, ranges, recipe) if ranges else ""
-            return [note for note in (counted, kept, masks) if note]
+            ranges = self._ranges(graph, before, rows) if rows else None
+            quantized = quantize.quantize(graph, target, recipe, ranges)
+            counts = ", ".join(f"{count} {name}" for name, count in quantized.operators.items())
+            kept = f"{len(quantized.excluded)} nodes kept in float" if quantized.excluded else ""
+            masks = quantize.drowned(graph, ranges, recipe) if ranges else ""
+            return [note for note in (counts, kept, masks) if note]
 
-        settings = {"recipe": recipe.told(), "calibration": data, "made_with": manifest.versions("onnxruntime", "onnx")}
-        place = f"quantized-{recipe.precision}"
-        return self._stage("quantized", place, before, settings, [make], f"Quantising to {recipe.precision}")
+        packages = manifest.versions("onnxruntime", "onnx")
+        settings = {"recipe": recipe.to_dict(), "calibration": data, "made_with": packages}
+        return self._stage("quantized", before, settings, [make], f"Quantising to {recipe.precision}")
 
     def _ranges(self, graph: graphs.FloatGraph, before: Stage, rows: Rows) -> calibrate.Ranges:
-        """From the folder where they were taken before, of the same graph on the same rows in the same way."""
-        recipe = self.request.recipe
+        """Read from the folder where they were taken before, of the same graph, rows and method; else taken now."""
+        recipe = self.plan.recipe
         settings = calibrate.calibration_settings(recipe)
         key = manifest.key_of(_CODE, before.sha256, settings, rows.fingerprint, list(rows.ids), self.shape)
-        file = self.request.folder / "calibration" / f"{key[:24]}.json"
+        file = self.plan.folder / "calibration" / f"{key[:24]}.json"
         if file.exists():
             return calibrate.read_ranges(file)
         ranges = calibrate.collect_ranges(graph, rows, recipe, shape=self.shape, progress=self.progress)
@@ -221,55 +218,48 @@ class _Work:
         return ranges
 
     def _given(self, name: str, before: Stage | None) -> Stage:
-        """A graph made elsewhere in the place of a stage, checked as ours are."""
-        path = self.request.given[name]
+        """A graph made elsewhere in the place of a stage, checked like one made here."""
+        path = self.plan.stages[name]
         if not path.is_file():
-            raise RequestError(f"--stage {name}={path}: there is no such file")
+            raise RequestError(f"`stages` {name}={path}: there is no such file")
 
         def make(target: Path) -> list[str]:
             graphs.copy_graph(path, target)
             return [f"given: {path}"]
 
-        settings = {"given": graphs.content_hash(path)}
-        place = f"quantized-{self.request.recipe.precision}" if name == "quantized" else name
-        return self._stage(name, place, before, settings, [make], f"Checking {path.name}")
+        return self._stage(name, before, {"given": graphs.content_hash(path)}, [make], f"Checking {path.name}")
 
     def _stage(
-        self,
-        name: str,
-        place: str,
-        before: Stage | None,
-        settings: Mapping[str, Any],
-        ways: Sequence[Make],
-        label: str,
+        self, name: str, before: Stage | None, settings: Mapping[str, Any], ways: Sequence[Make], label: str
     ) -> Stage:
-        """Make, check, time and move in; or find it done. Of several ways the first is taken that passes."""
-        request = self.request
-        origin = before.sha256 if before else request.source.fingerprint
-        output = request.source.output(request.pooled)
-        key = manifest.key_of(name, _CODE, origin, settings, output, request.provider)
-        home = request.folder / place
-        found = manifest.read_stage(home, key)
-        if found and (found.difference is None or found.difference.passed or not request.refuse):
-            return replace(found, path=str(home / "model.onnx"), reused=True)
+        """Make, check, time and keep a stage; or find it done. Of several ways the first that passes is taken."""
+        plan = self.plan
+        origin = before.sha256 if before else plan.source.fingerprint
+        key = manifest.key_of(name, _CODE, origin, settings, plan.output, plan.provider)
+        home = plan.folder / (f"quantized-{plan.recipe.precision}" if name == "quantized" else name)
+        earlier = manifest.read_stage(home, key)
+        accepts = plan.options.accept_differences
+        if earlier and (earlier.difference is None or earlier.difference.passed or accepts):
+            return replace(earlier, path=str(home / "model.onnx"), reused=True)
         self.progress.start(label, 0)
         start = time.perf_counter()
-        with _part(request.folder, place) as part:
+        with _unfinished(home) as part:
             graph = part / "model.onnx"
             notes, forward, difference = self._first_that_passes(name, graph, before, ways)
+            (latency,) = latencies([forward], self.timed, rounds=_TIMED_ROUNDS)
             stage = Stage(
                 name=name,
                 path=str(home / "model.onnx"),
                 key=key,
                 sha256=graphs.content_hash(graph),
                 size=graphs.content_size(graph),
-                latency=latency(forward, self.timed),
+                latency=latency,
                 difference=difference,
                 settings=settings,
                 notes=(*notes, *check.remarks(difference)),
                 seconds=round(time.perf_counter() - start, 2),
             )
-            manifest.write_whole(part / "stage.json", manifest.to_json(stage))
+            manifest.write_stage(stage, part)
         return stage
 
     def _first_that_passes(
@@ -281,12 +271,12 @@ class _Work:
             try:
                 notes = make(graph)
                 forward = self._forward(graph, name, before)
-                refuse = self.request.refuse or not last
+                refuse = not (self.plan.options.accept_differences and last)
                 return [*failed, *notes], forward, self._compare(graph, forward, name, before, refuse=refuse)
             except (ModelError, InferenceError) as error:
                 if last:
                     raise
-                failed.append(f"the first way was not taken: {error}")
+                failed.append(f"the first method failed: {error}")
                 for file in graph.parent.iterdir():
                     file.unlink()
         raise AssertionError("there is always a way")
@@ -294,78 +284,71 @@ class _Work:
     def _compare(
         self, graph: Path, forward: Forward, name: str, before: Stage | None, *, refuse: bool
     ) -> Difference | None:
-        """Against the stage before. A float graph is also run as it stands: a session's own optimisation may take out
-        a dropout that is on, and calibration and other runtimes would not."""
+        """With the stage before. A float graph is also run without optimisation: a session's optimisation may remove a
+        dropout that is on, while calibration and other runtimes do not."""
         if before is None:
             return None
-        reference = self._answers_of(before)
+        reference = self._outputs_of(before)
         bound = self._bound(name, reference)
-        found = check.answers(forward, self.batches)
-        difference = check.compare(reference, found, self.batches, against=before.name, bound=bound)
+        outputs = check.outputs(forward, self.batches)
+        difference = check.compare(reference, outputs, self.batches, against=before.name, bound=bound)
         if name != "quantized":
-            plain = check.answers(self._forward(graph, name, before, optimize=False), self.batches)
-            stands = check.compare(reference, plain, self.batches, against=before.name, bound=bound)
-            difference = check.worse(difference, replace(stands, as_it_stands=True))
+            plain = check.outputs(self._forward(graph, name, before, optimize=False), self.batches)
+            unoptimized = check.compare(reference, plain, self.batches, against=before.name, bound=bound)
+            difference = check.worse(difference, replace(unoptimized, as_it_stands=True))
         if refuse and not difference.passed:
             raise StageRefused(name, difference)
-        self._answers = {name: found}
+        self._outputs = {name: outputs}
         return difference
 
     def _bound(self, name: str, reference: list[Floats]) -> float | None:
         if name != "quantized":
             return check.FLOAT_BOUND
-        return check.half_bound(reference, self.batches) if self.request.recipe.precision == "fp16" else None
+        return check.half_bound(reference, self.batches) if self.plan.recipe.precision == "fp16" else None
 
     def _forward(self, graph: Path, name: str, before: Stage | None, *, optimize: bool = True) -> Forward:
-        opened = open_graph(graph, provider=self.request.provider, what=f"the {name} graph", optimize=optimize)
-        output = self.request.source.output(self.request.pooled)
+        opened = open_graph(graph, provider=self.plan.provider, name=f"the {name} graph", optimize=optimize)
+        output = self.plan.output
         if before is None:
-            return opened.forward(output if output in opened.outputs else next(iter(opened.outputs)))
-        like = self._answers_of(before)[0]
+            return opened.forward(output_name(opened, output))
+        like = self._outputs_of(before)[0]
         return opened.forward(check.find_output(opened, output, like, self.batches[0]))
 
-    def _answers_of(self, stage: Stage) -> list[Floats]:
-        if stage.name not in self._answers:
-            forward = (
-                self._torch_forward() if stage.name == "torch" else self._forward(Path(stage.path), stage.name, None)
-            )
-            self._answers = {stage.name: check.answers(forward, self.batches)}
-        return self._answers[stage.name]
+    def _outputs_of(self, stage: Stage) -> list[Floats]:
+        if stage.name not in self._outputs:
+            torch = stage.name == "torch"
+            forward = self._torch_forward() if torch else self._forward(Path(stage.path), stage.name, None)
+            self._outputs = {stage.name: check.outputs(forward, self.batches)}
+        return self._outputs[stage.name]
 
     def _torch_forward(self) -> Forward:
-        return export.reference(self.model, self.request.source, pooled=self.request.pooled)
+        return export.reference(self.model, self.plan.source, pooled=self.plan.options.pooled)
 
     @property
     def model(self) -> Any:
         if self._model is None:
-            assert self.request.source.load is not None
+            assert self.plan.source.load is not None
             self.progress.start("Loading the model", 0)
-            self._model = self.request.source.load().eval()
+            self._model = self.plan.source.load().eval()
         return self._model
 
 
-class _part:
-    """A folder that becomes the stage when all went well, and nothing otherwise."""
-
-    def __init__(self, folder: Path, place: str) -> None:
-        self._home = folder / place
-        self._part = folder / f".{place}.{os.getpid()}.part"
-
-    def __enter__(self) -> Path:
-        shutil.rmtree(self._part, ignore_errors=True)
-        self._part.mkdir()
-        return self._part
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            manifest.move_in(self._part, self._home)
-        else:
-            shutil.rmtree(self._part, ignore_errors=True)
+@contextmanager
+def _unfinished(home: Path) -> Iterator[Path]:
+    """A folder that becomes `home` when all went well, and is deleted otherwise."""
+    part = home.with_name(f".{home.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        yield part
+        manifest.move_in(part, home)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
-def _given_shape(request: BuildRequest) -> tuple[int, int] | None:
-    """The shape that a given graph demands; every stage is then asked in it."""
-    for path in request.given.values():
-        if path.is_file() and (shape := open_graph(path, provider=request.provider, what=str(path)).shape()):
+def _given_shape(plan: BuildPlan) -> tuple[int, int] | None:
+    """The fixed shape of a given graph; every stage is then run in it."""
+    for path in plan.stages.values():
+        if path.is_file() and (shape := open_graph(path, provider=plan.provider).shape):
             return shape
     return None

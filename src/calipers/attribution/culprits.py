@@ -1,114 +1,189 @@
-"""The search in a quantised graph: from suspicion to the parts whose restoration brings the metric back."""
+"""The search in the guilty step: from suspicion to the parts whose restoration brings the metric back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from calipers.attribution.groups import Group
-from calipers.attribution.records import Culprit
-from calipers.attribution.scene import Scene
-from calipers.attribution.search import Ledger, Measured, OutOfBudget, drop_needless, smallest_prefix
+import numpy as np
+from numpy.typing import NDArray
 
-_ALONE = 4  # culprits that are measured by themselves
-_NAMED = 6  # suspects told where nothing brings the metric back
-Shares = Callable[[Measured], tuple[float | None, tuple[float, float] | None]]
+from calipers.artifacts import export
+from calipers.artifacts.graphs import load_graph
+from calipers.attribution import divergence
+from calipers.attribution.case import Case
+from calipers.attribution.parts import Part
+from calipers.attribution.quantized import QuantizedGraph, open_quantized
+from calipers.attribution.records import Culprit, Share
+from calipers.attribution.trials import Evaluation, Ledger, OutOfBudget, drop_needless, smallest_prefix
+from calipers.core import Metric, Result
+from calipers.metrics import bootstrap
+
+_ALONE = 4  # culprits that are evaluated by themselves
+_NAMED = 6  # suspects reported where nothing brings the metric back
+_SHARE_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
-class Found:
+class CulpritSearch:
     """`tensors` is the smallest set seen to pass; None where no restoration within the budget did."""
 
+    graph: QuantizedGraph
     culprits: tuple[Culprit, ...]
     tensors: frozenset[str] | None
-    notes: tuple[str, ...] = ()
-    others: tuple[Group, ...] = ()  # the parts that were not needed, the largest suspect first
+    others: tuple[Part, ...] = ()  # the parts that were not needed, the largest suspect first
 
 
-def find(scene: Scene, ledger: Ledger, share: Shares) -> Found:
+def open_guilty(case: Case) -> QuantizedGraph:
+    """The quantised graph of the guilty step, with how it was quantised."""
+    before, plan, recipe = Path(case.before.path), case.plan, case.recipe
+    graph = open_quantized(
+        Path(case.guilty.path),
+        before,
+        divergence.look_at(plan.rows, plan.options.static_shape),
+        output=plan.output,
+        recipe=recipe,
+        ranges=case.ranges(load_graph(before), recipe) if recipe and recipe.needs_ranges else None,
+    )
+    if not graph.where.understood:
+        case.notes.append("the graph shows no attention to count layers by: its parts are pieces of equal size")
+    return graph
+
+
+def search(case: Case, graph: QuantizedGraph) -> CulpritSearch:
     """Restore the largest suspects until the metric returns, drop those that are not needed, and refine inside them."""
-    hurts = scene.damages([part.tensors for part in scene.parts])
-    order = sorted(range(len(hurts)), key=lambda i: -hurts[i])
-    parts, damage = [scene.parts[i] for i in order], [hurts[i] for i in order]
+    case.ledger.evaluate = lambda tensors, what: case.try_out(what, lambda path: graph.put_back(tensors, path))
+    if case.recipe is not None:  # nodes are kept in float, and with them all the tensors that they own
+        case.ledger.closure = lambda tensors: graph.view.restored_by(graph.view.owners_of(tensors))
+    result = _search(case, graph)
+    if not result.culprits:
+        return result
+    first, *rest = result.culprits
+    first = replace(first, reasons=(*first.reasons, *graph.kernel_reasons()))
+    return replace(result, culprits=(first, *rest))
+
+
+def _search(case: Case, graph: QuantizedGraph) -> CulpritSearch:
+    ledger = case.ledger
+    parts, damages = graph.by_damage(graph.parts, [part.tensors for part in graph.parts])
     sets = [frozenset(part.tensors) for part in parts]
-    count = smallest_prefix(sets, ledger, lambda n: f"Restoring {_told(parts[:n])}")
+    count = smallest_prefix(sets, ledger, lambda n: f"Restoring {_first_and_more(parts[0].name, n, 'parts')}")
     if count is None:
-        notes = () if ledger.ran_out else ("putting every part back to float did not bring the metric back",)
-        culprits = [_culprit(scene, part, hurt) for part, hurt in zip(parts[:_NAMED], damage, strict=False)]
-        return Found(tuple(_measured_alone(scene, culprits, ledger, share)), None, notes)
+        if not ledger.ran_out:
+            case.notes.append("restoring every part to float did not bring the metric back")
+        suspects = [_culprit(part, damage) for part, damage in zip(parts[:_NAMED], damages, strict=False)]
+        return CulpritSearch(graph, tuple(_evaluate_alone(case, suspects)), None)
     needed = drop_needless(sets[:count], ledger, lambda i: f"Without {parts[i].name}") if count > 1 else [0]
-    chosen = [_culprit(scene, parts[i], damage[i]) for i in needed]
-    tensors = _refine(scene, chosen, ledger)
-    chosen = _measured_alone(scene, chosen, ledger, share)
-    others = [part for i, part in enumerate(parts) if i not in needed]
-    return Found(tuple(_narrowed(scene, chosen, tensors)), tensors, others=tuple(others))
+    culprits = [_culprit(parts[i], damages[i]) for i in needed]
+    tensors = _refine(graph, culprits, ledger)
+    culprits = [_narrow(graph, culprit, tensors) for culprit in _evaluate_alone(case, culprits)]
+    others = tuple(part for i, part in enumerate(parts) if i not in needed)
+    return CulpritSearch(graph, tuple(culprits), tensors, others)
 
 
-def make_sure(found: Found, ledger: Ledger) -> frozenset[str] | None:
-    """What else to restore so that the verdict is PASS and not only the point estimate: all of the culprits, then the
-    next suspects. Where no such set is found, what was found."""
-    known = ledger.seen(found.tensors) if found.tensors is not None else None
-    if found.tensors is None or (known is not None and known.label == "PASS"):
-        return found.tensors
-    sets = [found.tensors, *(frozenset(part.tensors) for part in found.others)]
+def make_sure(search: CulpritSearch, ledger: Ledger) -> frozenset[str] | None:
+    """What to restore so that the label is PASS and not only the point estimate: all culprits, then the next suspects.
 
-    def measure(tensors: frozenset[str], what: str) -> Measured:
-        measured = ledger(tensors, what)
-        return replace(measured, passes=measured.label == "PASS")
-
-    count = smallest_prefix(sets, measure, lambda n: f"Restoring the culprits and {n - 1} more parts")
-    return found.tensors if count is None else frozenset().union(*sets[:count])
+    Where no such set is found, the set that the search ended with.
+    """
+    if search.tensors is None or ledger.is_sure(search.tensors):
+        return search.tensors
+    sets = [search.tensors, *(frozenset(part.tensors) for part in search.others)]
+    count = smallest_prefix(sets, ledger.surely, lambda n: f"Restoring the culprits and {n - 1} more parts")
+    return search.tensors if count is None else frozenset().union(*sets[:count])
 
 
-def _told(parts: Sequence[Group]) -> str:
-    return parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more parts"
+def _first_and_more(first: str, count: int, kind: str) -> str:
+    return first if count == 1 else f"{first} and {count - 1} more {kind}"
 
 
-def _culprit(scene: Scene, part: Group, damage: float) -> Culprit:
+def _culprit(part: Part, damage: float) -> Culprit:
     return Culprit(part.name, part.layer, part.role, part.nodes, part.tensors, damage)
 
 
-def _refine(scene: Scene, chosen: Sequence[Culprit], ledger: Ledger) -> frozenset[str]:
-    """The fewest tensors of the culprits that still bring the metric back, those that hurt most first."""
-    tensors = list(dict.fromkeys(name for culprit in chosen for name in culprit.tensors))
-    hurts = scene.damages([[name] for name in tensors])
-    order = [tensors[i] for i in sorted(range(len(tensors)), key=lambda i: -hurts[i])]
+def _refine(graph: QuantizedGraph, culprits: Sequence[Culprit], ledger: Ledger) -> frozenset[str]:
+    """The fewest tensors of the culprits that still bring the metric back, those with the largest damage first."""
+    tensors = list(dict.fromkeys(name for culprit in culprits for name in culprit.tensors))
+    order, _ = graph.by_damage(tensors, [[name] for name in tensors])
     everything = frozenset(tensors)
-    whole = ledger.seen(everything)
-    if whole is None:
+    if ledger.seen(everything) is None:
         return everything
-    sure = whole.label == "PASS"  # then so must be what is left of it
-
-    def measure(found: frozenset[str], what: str) -> Measured:
-        measured = ledger(found, what)
-        return replace(measured, passes=measured.label == "PASS") if sure else measured
-
     count = smallest_prefix(
         [frozenset({name}) for name in order],
-        measure,
-        lambda n: f"Restoring {order[0]}" if n == 1 else f"Restoring {order[0]} and {n - 1} more tensors",
+        ledger.surely if ledger.is_sure(everything) else ledger,  # where all of them are sure, so must be the fewest
+        lambda n: f"Restoring {_first_and_more(order[0], n, 'tensors')}",
     )
     return everything if count is None else frozenset(order[:count])
 
 
-def _measured_alone(scene: Scene, chosen: Sequence[Culprit], ledger: Ledger, share: Shares) -> list[Culprit]:
+def _evaluate_alone(case: Case, culprits: Sequence[Culprit]) -> list[Culprit]:
     """What each brings back by itself, as far as the budget goes; the largest share first."""
-    found = list(chosen)
+    evaluated = list(culprits)
     try:
-        for i, culprit in enumerate(found[:_ALONE]):
-            measured = ledger(frozenset(culprit.tensors), f"Restoring {culprit.name} alone")
-            part, interval = share(measured)
-            found[i] = replace(culprit, value=measured.value, share=part, interval=interval)
+        for i, culprit in enumerate(evaluated[:_ALONE]):
+            evaluation = case.ledger(frozenset(culprit.tensors), f"Restoring {culprit.name} alone")
+            share, interval = _share(case, evaluation)
+            evaluated[i] = replace(culprit, value=evaluation.value, share=share, interval=interval)
     except OutOfBudget:
         pass
-    return sorted(found, key=lambda c: -(c.share if c.share is not None else float("-inf")))
+    return sorted(evaluated, key=lambda c: -(c.share if c.share is not None else float("-inf")))
 
 
-def _narrowed(scene: Scene, chosen: Sequence[Culprit], tensors: frozenset[str]) -> list[Culprit]:
-    """Each culprit with what of it is needed, and the reasons that can be seen. One that is not needed keeps all."""
-    found = []
-    for culprit in chosen:
-        kept = tuple(name for name in culprit.tensors if name in tensors) or culprit.tensors
-        nodes = tuple(sorted(scene.graph.owners_of(kept)))
-        found.append(replace(culprit, tensors=kept, nodes=nodes, reasons=tuple(scene.reasons_for(kept))))
-    return found
+def _narrow(graph: QuantizedGraph, culprit: Culprit, tensors: frozenset[str]) -> Culprit:
+    """The culprit with those of its tensors that are needed, or all where none is, and the visible reasons."""
+    kept = tuple(name for name in culprit.tensors if name in tensors) or culprit.tensors
+    nodes = tuple(sorted(graph.view.owners_of(kept)))
+    return replace(culprit, tensors=kept, nodes=nodes, reasons=tuple(graph.reasons_for(kept)))
+
+
+def _share(case: Case, evaluation: Evaluation) -> Share:
+    """Of the loss of the guilty step; unknown where it or the trial is invalid."""
+    broken = case.results.get(case.guilty.stage)
+    if broken is None or evaluation.result is None:
+        return None, None
+    names = list(case.results)
+    before = case.results[names[names.index(case.guilty.stage) - 1]]
+    confidence, seed = case.options.confidence, case.protocol.data_options.seed
+    return share_of_loss(case.metric, before, broken, evaluation.result, confidence=confidence, seed=seed)
+
+
+def share_of_loss(
+    metric: Metric, baseline: Result, broken: Result, restored: Result, *, confidence: float, seed: int
+) -> Share:
+    """(restored − broken) / (baseline − broken), and its interval over paired resamples.
+
+    1 is all of the loss, 0 is none of it; below 0 the restoration makes it worse. Without a loss there is no share;
+    where too many resamples have no loss, no interval.
+    """
+    columns = [result.outcomes.columns for result in (baseline, broken, restored)]
+    values = [metric.value(c) for c in columns]
+    if not all(map(math.isfinite, values)) or values[0] == values[1]:
+        return None, None
+    statistics = [metric.statistic(c) for c in columns]
+    drawn = bootstrap.distribution(statistics, len(baseline.outcomes), resamples=_SHARE_RESAMPLES, seed=seed)
+    shares = _ratio(drawn[2] - drawn[1], drawn[0] - drawn[1])
+    share = (values[2] - values[1]) / (values[0] - values[1])
+    return share, bootstrap.percentile_interval(shares, confidence=confidence)
+
+
+def _ratio(gained: NDArray[np.float64], lost: NDArray[np.float64]) -> NDArray[np.float64]:
+    """NaN where a resample has no loss, or a loss of another sign than most: a share of it has no meaning."""
+    sign = np.sign(np.nanmedian(lost)) or 1.0
+    safe = np.where(lost * sign > 0, lost, np.nan)
+    return np.asarray(gained / safe)
+
+
+def compare_floats(case: Case) -> divergence.Divergences:
+    """The first layer in which two stages differ that should be the same model."""
+    plan, after = case.plan, Path(case.guilty.path)
+    batch = divergence.look_at(plan.rows, plan.options.static_shape)
+    case.progress.start("Looking for the first tensor that differs", 0)
+    padded_only = any("attention mask" in note for note in case.guilty.notes)
+    if case.before.stage != "torch":
+        return divergence.between_graphs(Path(case.before.path), after, batch, padded_only=padded_only)
+    assert plan.source.load is not None
+    model = plan.source.load().eval()
+    forward = export.reference(model, plan.source, pooled=False)
+    return divergence.from_torch(model, forward, after, batch, padded_only=padded_only)

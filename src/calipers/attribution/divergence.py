@@ -1,39 +1,55 @@
-"""Where two stages part: the same tensors on the same real rows, by signal to noise, or by what is found again."""
+"""Where two stages diverge: their tensors on the same real rows, by signal to noise or by which are still there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.artifacts import Batch, Graph, Rows
-from calipers.artifacts.graphs import session_of, with_outputs
-from calipers.artifacts.inputs import pad
+from calipers.artifacts.graphs import load_graph, session_of, with_outputs
+from calipers.artifacts.inputs import Rows
+from calipers.attribution import parts, reasons
+from calipers.attribution.graph_view import view
+from calipers.attribution.records import Culprit, Divergence
+from calipers.models.batching import Batch, Forward, pad
+from calipers.models.onnx_session import Graph
 
-Arrays = dict[str, NDArray[Any]]  # in the order of the work
+Arrays = dict[str, NDArray[Any]]  # tensors by name, in the order in which they are computed
 
-CLEAR = 20.0  # dB: an error of a tenth of the signal
-SAME = 1e-3  # relative: rounding alone stays a hundred times below it
+_CLEAR = 20.0  # dB: an error of a tenth of the signal
+_SAME = 1e-3  # relative: rounding alone stays a hundred times below it
 _LARGE = 1e30  # a mask constant, which would drown every other value
 _LONGEST = 64
 _ROWS = 6
 _SKETCH = 12  # random sums that stand for a tensor
+# Words in the path of a PyTorch module, and the role that they mean; the first that fits.
+_ROLES = (
+    (r"(^|\.)(pooler|cls|lm_head|classifier|predictions|vocab_\w+|pre_classifier|head)(\.|$)", "head"),
+    (r"\b(query|key|value|q_lin|k_lin|v_lin|Wqkv|qkv|q_proj|k_proj|v_proj|in_proj)\b", "attention input"),
+    (r"(attention|attn)\S*\b(dense|out_lin|Wo|o_proj|output|out_proj)\b|sa_layer_norm", "attention output"),
+    (r"attention\.LayerNorm$", "attention output"),
+    (r"attention|attn", "attention scores"),
+    (r"embed", "embeddings"),
+    (r"layer|block|ffn|mlp|intermediate|output", "feed-forward"),
+)
 
 
 def look_at(rows: Rows, shape: tuple[int, int] | None = None) -> Batch:
-    """A few real rows side by side, padded, cut to a length at which every tensor of a graph can be held at once."""
+    """A padded batch of a few real rows, cut to a length at which all tensors of a graph fit into memory."""
     if shape:
-        order = [i % len(rows) for i in range(shape[0])]
-        return pad([rows.tokens[i] for i in order], [rows.types[i] for i in order], rows, length=shape[1])
-    few = rows.take(_ROWS)
-    return pad(few.tokens, few.types, few, length=min(_LONGEST, max(map(len, few.tokens))))
+        return pad([rows.tokens[i % len(rows)] for i in range(shape[0])], rows, length=shape[1])
+    tokens = rows.tokens[:_ROWS]
+    return pad(tokens, rows, length=min(_LONGEST, max(len(row.ids) for row in tokens)))
 
 
 def tensors_of(proto: Any, names: Iterable[str], batch: Batch, what: str) -> Arrays:
-    """These tensors of a graph, run as it is written; those that it does not have are left out."""
+    """These tensors of a graph, run without optimisation; names that it does not have are left out."""
     made = [name for node in proto.graph.node for name in node.output if name]
     wanted = set(names)
     held = [name for name in made if name in wanted]
@@ -42,19 +58,20 @@ def tensors_of(proto: Any, names: Iterable[str], batch: Batch, what: str) -> Arr
     return Graph(session_of(with_outputs(proto, held), what), what).run(batch, held)
 
 
-def torch_outputs(model: Any, forward: Any, batch: Batch) -> Arrays:
-    """What every module of a PyTorch model gives, in the order of the work; NAME#2 is a module's second turn."""
+def torch_outputs(model: Any, forward: Forward, batch: Batch) -> Arrays:
+    """The output of every module of a PyTorch model, in the order of the calls; NAME#2 is a module's second call."""
     import torch
 
-    found: Arrays = {}
-    turns: dict[str, int] = {}
+    outputs: Arrays = {}
+    calls: dict[str, int] = {}
 
     def keep(name: str) -> Any:
         def hook(module: Any, inputs: Any, output: Any) -> None:
             value = output[0] if isinstance(output, (tuple, list)) and output else output
             if isinstance(value, torch.Tensor) and value.is_floating_point():
-                turns[name] = turns.get(name, 0) + 1
-                found[name if turns[name] == 1 else f"{name}#{turns[name]}"] = value.detach().float().numpy().copy()
+                calls[name] = calls.get(name, 0) + 1
+                key = name if calls[name] == 1 else f"{name}#{calls[name]}"
+                outputs[key] = value.detach().float().numpy().copy()
 
         return hook
 
@@ -64,11 +81,11 @@ def torch_outputs(model: Any, forward: Any, batch: Batch) -> Arrays:
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return outputs
 
 
 def real_part(values: NDArray[Any], batch: Batch) -> NDArray[np.float64]:
-    """The numbers at real tokens, flat; what stands at padding means nothing. Mask constants are left out."""
+    """The values at real tokens, flat, without padding. Mask constants become 0."""
     real = batch.mask.astype(bool)
     if values.ndim >= 2 and values.shape[:2] == real.shape:
         values = values[real]
@@ -78,37 +95,37 @@ def real_part(values: NDArray[Any], batch: Batch) -> NDArray[np.float64]:
     return np.where(np.abs(flat) < _LARGE, flat, 0.0)
 
 
-def sqnr(true: NDArray[Any], found: NDArray[Any], batch: Batch) -> float | None:
-    """Signal to quantisation noise in dB; None where what was found is not finite. Without noise it is infinite.
+def sqnr(true: NDArray[Any], other: NDArray[Any], batch: Batch) -> float | None:
+    """Signal to quantisation noise in dB: infinite without noise, None where the other tensor is not finite.
 
-    >>> batch = Batch(*(np.ones((1, 2), np.int64),) * 4)
+    >>> batch = Batch(*(np.ones((1, 2), np.int64),) * 3, rows=1)
     >>> sqnr(np.array([[1.0, 1.0]]), np.array([[1.1, 0.9]]), batch)
     20.0
     """
-    if true.shape != found.shape or not np.isfinite(found).all():
+    if true.shape != other.shape or not np.isfinite(other).all():
         return None
-    a, b = real_part(true, batch), real_part(found, batch)
+    a, b = real_part(true, batch), real_part(other, batch)
     signal, noise = float(np.square(a).sum()), float(np.square(a - b).sum())
     if noise == 0:
         return math.inf
     return round(10 * math.log10(signal / noise), 6) if signal > 0 else -math.inf
 
 
-def profile(true: Arrays, found: Arrays, batch: Batch) -> dict[str, float | None]:
-    """The signal to noise of every tensor that both have, in the order of the work."""
-    return {name: sqnr(true[name], found[name], batch) for name in true if name in found}
+def profile(true: Arrays, other: Arrays, batch: Batch) -> dict[str, float | None]:
+    """The signal to noise of every tensor that both have, in order."""
+    return {name: sqnr(true[name], other[name], batch) for name in true if name in other}
 
 
-def first_below(ratios: Mapping[str, float | None], bound: float = CLEAR) -> str | None:
-    """The first tensor that is clearly another one."""
+def first_below(ratios: Mapping[str, float | None], bound: float = _CLEAR) -> str | None:
+    """The first tensor that clearly differs."""
     return next((name for name, ratio in ratios.items() if ratio is None or ratio < bound), None)
 
 
 def first_lost(before: Arrays, after: Arrays, batch: Batch) -> str | None:
-    """The first tensor of the stage before that is nowhere in the stage after it, and behind which none is found again.
+    """The first tensor of the earlier stage that the later stage lacks, together with all tensors after it.
 
-    Tensors are known by their numbers, not by their names: an optimiser renames and fuses. One that a fusion took
-    away is missing too, but those behind it are there.
+    Tensors are compared by their values, not by their names: an optimiser renames and fuses. A tensor that a fusion
+    removed is missing too, but those after it are there.
     """
     index = _index(after, batch)
     lost: str | None = None
@@ -116,7 +133,7 @@ def first_lost(before: Arrays, after: Arrays, batch: Batch) -> str | None:
         sketch = _sketch(values, batch)
         if sketch is None:
             continue
-        if _is_known(sketch, index.get(_size(values, batch))):
+        if _is_among(sketch, index.get(_size(values, batch))):
             lost = None
         elif lost is None:
             lost = name
@@ -128,18 +145,18 @@ def _size(values: NDArray[Any], batch: Batch) -> int:
 
 
 def _index(tensors: Arrays, batch: Batch) -> dict[int, NDArray[np.float64]]:
-    """By how many numbers a tensor has at real tokens: the sketches of all such tensors."""
-    found: dict[int, list[NDArray[np.float64]]] = {}
+    """Number of values at real tokens → the sketches of all tensors of that size."""
+    sketches: dict[int, list[NDArray[np.float64]]] = {}
     for values in tensors.values():
         if (sketch := _sketch(values, batch)) is not None:
-            found.setdefault(_size(values, batch), []).append(sketch)
-    return {size: np.stack(sketches) for size, sketches in found.items()}
+            sketches.setdefault(_size(values, batch), []).append(sketch)
+    return {size: np.stack(same) for size, same in sketches.items()}
 
 
 def _sketch(values: NDArray[Any], batch: Batch) -> NDArray[np.float64] | None:
-    """A few random sums: two tensors of the same size are as far apart as their sums. None for what cannot be known.
+    """A few random sums: two tensors of the same size are as far apart as their sums.
 
-    Only hidden states count: [batch, length, …] that differ from row to row and from place to place.
+    Only hidden states have one, [batch, length, …] that are finite and not constant; else None.
     """
     if values.ndim < 3 or values.shape[:2] != batch.mask.shape or not np.issubdtype(values.dtype, np.floating):
         return None
@@ -150,8 +167,92 @@ def _sketch(values: NDArray[Any], batch: Batch) -> NDArray[np.float64] | None:
     return np.append(flat @ signs / math.sqrt(flat.size), np.sqrt(np.square(flat).mean()))
 
 
-def _is_known(sketch: NDArray[np.float64], known: NDArray[np.float64] | None) -> bool:
-    if known is None:
+def _is_among(sketch: NDArray[np.float64], others: NDArray[np.float64] | None) -> bool:
+    if others is None:
         return False
-    gaps = np.sqrt(np.square(known[:, :-1] - sketch[:-1]).mean(axis=1))
-    return bool((gaps <= SAME * max(sketch[-1], 1e-9)).any())
+    gaps = np.sqrt(np.square(others[:, :-1] - sketch[:-1]).mean(axis=1))
+    return bool((gaps <= _SAME * max(sketch[-1], 1e-9)).any())
+
+
+# --- two float stages that should be the same model ----------------------------------------------------------------
+
+Divergences = tuple[tuple[Culprit, ...], tuple[Divergence, ...]]
+
+
+def between_graphs(before: Path, after: Path, batch: Batch, *, padded_only: bool) -> Divergences:
+    """The first tensor of the earlier graph that the later graph lacks."""
+    first = load_graph(before)
+    tensors = tensors_of(first.proto, first.tensors, batch, str(before))
+    seen = view(first.proto)
+    places = parts.locate(seen).places
+
+    def locate(lost: str) -> tuple[parts.Place, tuple[str, ...]]:
+        node = seen.maker[lost].name
+        return places.get(node, (None, "graph")), (node,)
+
+    return _diverge(tensors, after, batch, locate, padded_only)
+
+
+def from_torch(model: Any, forward: Forward, after: Path, batch: Batch, *, padded_only: bool) -> Divergences:
+    """The first module of the PyTorch model whose output the graph lacks."""
+    tensors = torch_outputs(model, forward, batch)
+    return _diverge(tensors, after, batch, lambda lost: (module_place(lost), ()), padded_only)
+
+
+def _diverge(
+    before: Arrays,
+    after: Path,
+    batch: Batch,
+    locate: Callable[[str], tuple[parts.Place, tuple[str, ...]]],
+    padded_only: bool,
+) -> Divergences:
+    """`locate` gives the place and the nodes of a tensor of the earlier stage."""
+    graph = load_graph(after)
+    lost = first_lost(before, tensors_of(graph.proto, graph.tensors, batch, str(after)), batch)
+    seen = reasons.of_float_graph(graph.proto)
+    if lost is None:
+        return _mask_or_nothing(seen, padded_only), ()
+    (layer, role), nodes = locate(lost)
+    culprit = Culprit(parts.place_name(layer, role), layer, role, nodes, (lost,), None)
+    culprit = _with_mask(culprit, seen, padded_only)
+    return (culprit,), (Divergence(lost, nodes[0] if nodes else lost, culprit.name, None),)
+
+
+def module_place(name: str) -> parts.Place:
+    """Layer and role by the path of a PyTorch module; NAME#3 is the third call of a shared one.
+
+    >>> module_place("encoder.layer.3.attention.self.query"), module_place("embeddings.LayerNorm")
+    ((3, 'attention input'), (None, 'embeddings'))
+    >>> module_place("encoder.albert_layer_groups.0.albert_layers.0.ffn#4")
+    (3, 'feed-forward')
+    >>> module_place("transformer.layer.1.sa_layer_norm")
+    (1, 'attention output')
+    """
+    path, _, call = name.partition("#")
+    role = next((role for pattern, role in _ROLES if re.search(pattern, path)), "graph")
+    if role in ("embeddings", "head"):
+        return None, role
+    numbers = re.findall(r"\.(\d+)(?:\.|$)", path)
+    shared = "groups" in path
+    layer = int(call or 1) - 1 if shared else int(numbers[0]) if numbers else None
+    return layer, role
+
+
+def _with_mask(culprit: Culprit, seen: list[str], padded_only: bool) -> Culprit:
+    """A difference of attention on padded rows alone comes from the mask; random numbers come from dropout."""
+    if any("dropout" in reason.lower() for reason in seen):
+        return replace(culprit, name="dropout", layer=None, role="dropout", reasons=tuple(seen))
+    masks = [reason for reason in seen if "mask" in reason]
+    if masks or (padded_only and "attention" in culprit.role):
+        more = () if masks else ("padded rows differ and unpadded ones do not: the attention mask has changed",)
+        return replace(culprit, name="mask", layer=None, role="mask", reasons=(*seen, *more))
+    return replace(culprit, reasons=tuple(seen))
+
+
+def _mask_or_nothing(seen: list[str], padded_only: bool) -> tuple[Culprit, ...]:
+    """No tensor is lost for certain; what the graph shows is reported all the same."""
+    if not seen and not padded_only:
+        return ()
+    words = " ".join(seen).lower()
+    role = "dropout" if "dropout" in words else "mask" if padded_only or "mask" in words else "graph"
+    return (Culprit(role, None, role, (), (), None, reasons=tuple(seen)),)

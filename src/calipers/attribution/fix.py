@@ -1,68 +1,202 @@
-"""What to change so that a quantised model passes: other settings first, which cost nothing, then nodes in float."""
+"""The fix: the smallest change that passes, built where it stays, measured like a stage, with its bill and recipe.
+
+Other settings come first, which cost nothing; then the nodes of the culprits in float; then both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from calipers.artifacts import Call, Recipe, arguments
-from calipers.attribution.scene import Scene
+from calipers.artifacts import stages
+from calipers.artifacts.graphs import content_size
+from calipers.artifacts.recipe import Recipe, call_text, make_recipe, write_recipe
+from calipers.artifacts.records import STAGES
+from calipers.attribution.case import Case
+from calipers.attribution.culprits import CulpritSearch, make_sure
+from calipers.attribution.quantized import QuantizedGraph
+from calipers.attribution.records import BillLine, Fix
+from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget
+from calipers.core import InferenceError, RequestError
 
-_MOST = 3  # settings to try
+_MOST_SETTINGS = 3  # to try
 
 
-def other_settings(recipe: Recipe, scene: Scene) -> list[tuple[str, Recipe]]:
-    """Recipes without another node in float, the most promising first: (what changes, the recipe)."""
+@dataclass(frozen=True)
+class Change:
+    """What a fix changes. Without a recipe the graph was made elsewhere, and is repaired."""
+
+    how: str
+    recipe: Recipe | None
+    tensors: frozenset[str] = frozenset()  # kept in float
+
+    def keeping(self, tensors: frozenset[str]) -> Change:
+        return Change(f"{self.how}, with nodes kept in float", self.recipe, tensors)
+
+
+def mend(case: Case, search: CulpritSearch) -> Fix | None:
+    """The fix of a quantised graph; None where there is nothing to try."""
+    change = _smallest_change(case, search)
+    return _faster(case, search.graph, _build(case, search.graph, change)) if change else None
+
+
+def _smallest_change(case: Case, search: CulpritSearch) -> Change | None:
+    passing, nearest = _try_settings(case, search.graph, case.recipe) if case.recipe else (None, None)
+    if passing:
+        return passing
+    if nearest and (both := _with_culprits(case, search, nearest)):
+        return both
+    sure = make_sure(search, case.ledger)
+    if sure is not None:
+        return Change("nodes kept in float", case.recipe, sure)
+    tensors = frozenset(name for culprit in search.culprits for name in culprit.tensors)
+    if nearest:
+        return nearest.keeping(tensors)
+    return Change("nodes kept in float", case.recipe, tensors) if tensors else None
+
+
+def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> tuple[Change | None, Change | None]:
+    """The first settings with the label PASS, else None; and those with the best metric."""
+    sign = 1 if case.metric.higher_is_better else -1
+    best: tuple[float, Change] | None = None
+    for change in other_settings(recipe, graph):
+        try:
+            evaluation = try_change(case, graph, change)
+        except OutOfBudget:
+            break
+        if evaluation.label == "PASS":
+            return change, None
+        if evaluation.value is not None and (best is None or sign * evaluation.value > best[0]):
+            best = sign * evaluation.value, change
+    return None, best[1] if best else None
+
+
+def other_settings(recipe: Recipe, graph: QuantizedGraph) -> list[Change]:
+    """Recipes that keep no further node in float, the most promising first."""
     if recipe.precision == "int4":
-        smaller = [("blocks of 16 weights", replace(recipe, block_size=16))] if recipe.block_size > 16 else []
-        return [*smaller, *([] if recipe.symmetric else [("symmetric blocks", replace(recipe, symmetric=True))])]
+        smaller = [Change("blocks of 16 weights", replace(recipe, block_size=16))] if recipe.block_size > 16 else []
+        return [*smaller, *([] if recipe.symmetric else [Change("symmetric blocks", replace(recipe, symmetric=True))])]
     if recipe.precision in ("fp16", "fp32"):
         return []
-    channels = [] if recipe.per_channel else [("a scale for each channel", replace(recipe, per_channel=True))]
+    channels = [] if recipe.per_channel else [Change("a scale for each channel", replace(recipe, per_channel=True))]
     if recipe.precision == "int8-dynamic":
         return channels
-    names = {r.name: r.weight for r in scene.graph.rounded}
-    kinds = [[name for name, weight in names.items() if weight is kind] for kind in (True, False)]
-    ofweights, ofactivations = scene.damages(kinds)
+    kinds = [[r.name for r in graph.view.rounded if r.weight is kind] for kind in (True, False)]
+    of_weights, of_activations = graph.damages(kinds)
     ranges = [
-        (f"ranges by {told}", replace(recipe, calibration=method, percentile=share))
-        for told, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))
+        Change(f"ranges by {name}", replace(recipe, calibration=method, percentile=share))
+        for name, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))
         if method != recipe.calibration
     ]
-    both = [*channels, *ranges] if ofweights > ofactivations else [*ranges, *channels]
-    return both[:_MOST]
+    both = [*channels, *ranges] if of_weights > of_activations else [*ranges, *channels]
+    return both[:_MOST_SETTINGS]
 
 
-def call_text(call: Call) -> str:
-    """The call of onnxruntime's own quantiser, one argument a line.
+def _with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> Change | None:
+    """The best of the other settings with the culprits in float, where that has the label PASS and the culprits alone
+    do not: it keeps fewer nodes in float than the next suspects would add."""
+    if not search.tensors or case.ledger.is_sure(search.tensors):
+        return None
+    both = nearest.keeping(search.tensors)
+    try:
+        return both if try_change(case, search.graph, both).label == "PASS" else None
+    except OutOfBudget:
+        return None
 
-    >>> print(call_text(Call("onnxruntime.quantization.quantize_dynamic", {"per_channel": True})))
-    onnxruntime.quantization.quantize_dynamic(
-        "model.onnx",
-        "quantized.onnx",
-        per_channel=True,
+
+def try_change(case: Case, graph: QuantizedGraph, change: Change) -> Evaluation:
+    """Evaluate a change with a recipe, within the budget."""
+    what = f"Trying {change.how}"
+    return case.ledger.count(what, lambda: case.try_out(what, lambda path: _write(case, graph, change, path)))
+
+
+def _write(case: Case, graph: QuantizedGraph, change: Change, target: Path) -> tuple[str, ...]:
+    """Write the changed graph; returns the nodes that it keeps in float beyond those of the recipe."""
+    if change.recipe is None:
+        return graph.put_back(change.tensors, target)
+    return graph.requantize(change.recipe, case.ranges(graph.floats, change.recipe), change.tensors, target)
+
+
+def _build(case: Case, graph: QuantizedGraph, change: Change) -> Fix:
+    target = case.plan.folder / "fixed" / "model.onnx"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    nodes = _write(case, graph, change, target)
+    recipe = change.recipe.excluding(nodes) if change.recipe else replace(case.plan.recipe, exclude=nodes)
+    count = len(graph.view.owners_of(rounded.name for rounded in graph.view.rounded))
+    how = f"{change.how}: {len(nodes)} of {count}" if nodes else change.how
+    return _with_recipe(case, graph, _bill(case, how, target, Path(case.before.path), nodes), recipe)
+
+
+def _bill(case: Case, how: str, target: Path, sound: Path, nodes: tuple[str, ...]) -> Fix:
+    try:
+        fixed = case.assess(target)
+    except InferenceError as error:
+        case.notes.append(f"the fix cannot be measured: {error}")
+        fixed = INVALID
+    before, guilty = case.before, case.guilty
+    times = [latency.p50 for latency in case.latencies([sound, Path(guilty.path), target])]
+    bill = (
+        BillLine("float", before.value, before.label, content_size(sound), times[0]),
+        BillLine("broken", guilty.value, guilty.label, guilty.size, times[1]),
+        BillLine("fixed", fixed.value, fixed.label, content_size(target), times[2]),
     )
-    """
-    files = ['"model.onnx"', '"quantized.onnx"']
-    if call.function.endswith("quantize_static"):
-        files.append("calibration_data_reader")
-    elif not call.function.endswith("quantize_dynamic"):
-        files = ["onnx.load('model.onnx')"]
-    lines = [*files, *(f"{name}={_plain(value)}" for name, value in call.keywords.items() if value not in ([], {}))]
-    return "\n".join([f"{call.function}(", *(f"    {line}," for line in lines), ")"])
+    return Fix(how, fixed.passes, fixed.label, nodes, bill, str(target))
 
 
-def _plain(value: Any) -> str:
-    """An enumeration by its name, numbers of numpy as plain ones."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_plain(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_plain(inner) for inner in value) + "]"
-    if hasattr(value, "name") and not isinstance(value, str):
-        return f"{type(value).__name__}.{value.name}"
-    return repr(value.item()) if hasattr(value, "item") else repr(value)
+def _with_recipe(case: Case, graph: QuantizedGraph, fix: Fix, recipe: Recipe) -> Fix:
+    """Write the recipe of the fix. A graph made elsewhere may have nodes that our stages do not have: then none."""
+    file = case.options.recipe_out or Path(fix.graph).with_name("recipe.yaml")
+    try:
+        call = call_text(recipe, graph.floats.kinds)
+    except RequestError as error:
+        case.notes.append(f"the nodes cannot be written as a recipe: {error}")
+        return fix
+    write_recipe(recipe, file)
+    return replace(fix, recipe=recipe.to_dict(), recipe_file=str(file), arguments=call)
 
 
-def told_arguments(recipe: Recipe, kinds: Sequence[tuple[str, str]]) -> str:
-    return call_text(arguments(recipe, kinds))
+def _faster(case: Case, graph: QuantizedGraph, fix: Fix) -> Fix:
+    """A fix that is slower than float saves nothing but space: the same with unsigned activations is tried, which
+    onnxruntime's kernels for x86 run two to three times faster than signed ones (see docs/build.md)."""
+    if not fix.passed or fix.recipe is None or fix.bill[2].p50 < fix.bill[0].p50:
+        return fix
+    recipe = make_recipe(fix.recipe, "the fix")
+    if not recipe.needs_ranges or recipe.unsigned or case.recipe is None:
+        return fix
+    unsigned = Change("unsigned activations", replace(recipe, unsigned=True))
+    try:
+        if try_change(case, graph, unsigned).label != "PASS":
+            return fix
+    except OutOfBudget:
+        return fix
+    faster = replace(unsigned, how=f"{fix.how}, with unsigned activations for speed")
+    return replace(_build(case, graph, faster), nodes=fix.nodes)
+
+
+def rebuild(case: Case) -> Fix | None:
+    """For a float step: the stage is made here instead of the given one; a stage made here is left out."""
+    plan, guilty = case.plan, case.guilty.stage
+    if guilty == "exported" and "exported" not in plan.stages:
+        return None
+    given = _before(plan.stages, guilty)
+    if plan.source.load is None and "exported" not in given:
+        return None
+    how, changes = f"the {guilty} stage made by calipers build", {}
+    if guilty not in plan.stages:
+        how, changes = "no optimisation", {"optimize": False}
+    try:
+        case.ledger.count(f"Building {how}", lambda: Evaluation(None, "PASS", passes=True))
+    except OutOfBudget:
+        return None
+    options = replace(plan.options, stages=given, **changes)
+    manifest = stages.make(replace(plan, folder=plan.folder / "rebuilt", options=options), case.progress)
+    target = Path(manifest.stages[-1].path)
+    sound = case.before.path if case.before.stage != "torch" else manifest.stage("exported").path
+    return _bill(case, how, target, Path(sound), ())
+
+
+def _before(given: Mapping[str, Path], stage: str) -> dict[str, Path]:
+    """The given graphs of earlier stages."""
+    earlier = STAGES[: STAGES.index(stage)]
+    return {name: path for name, path in given.items() if name in earlier}

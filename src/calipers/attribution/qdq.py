@@ -1,4 +1,4 @@
-"""Graphs of Q/DQ pairs: chosen tensors put back to float, for good or by a switch."""
+"""Graphs of Q/DQ pairs: chosen tensors restored to float, in a new graph or by a switch."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.artifacts import Batch, FloatGraph, Graph
-from calipers.artifacts.graphs import session_of
-from calipers.attribution.view import Rounded, View
+from calipers.artifacts.graphs import FloatGraph, copy_proto, session_of
+from calipers.artifacts.inputs import at_tokens, output_name
+from calipers.attribution.graph_view import GraphView, Rounded
+from calipers.models.batching import Batch
+from calipers.models.onnx_session import Graph
 
-SWITCHES = "calipers_switches"
+_SWITCHES = "calipers_switches"  # an input, bool[rounded tensors]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Initializers by name, of a quantised graph and of the float graph that it was made from, if that is known."""
+    """Initializers by name, of a quantised graph and of the float graph that it was made from, where there is one."""
 
     quantized: Mapping[str, Any]
     floats: Mapping[str, Any]
     originals: Mapping[str, str]  # DequantizeLinear's output → the float weight that it stands for
 
 
-def weights_of(proto: Any, graph: View, floats: FloatGraph | None) -> Weights:
-    """Where the float graph has a node of the same name, what it reads in the same place is the original."""
+def weights_of(proto: Any, graph: GraphView, floats: FloatGraph | None) -> Weights:
+    """Where the float graph has a node of the same name, the original is its input in the same place."""
     held = {i.name: i for i in floats.proto.graph.initializer} if floats else {}
     nodes = {node.name: node for node in floats.nodes} if floats else {}
     ends = {end for rounded in graph.rounded if rounded.weight for end in rounded.ends}
     originals: dict[str, str] = {}
     for node in proto.graph.node:
-        own = nodes.get(node.name)
-        if own is None or own.op_type != node.op_type or len(own.inputs) != len(node.input):
+        same = nodes.get(node.name)
+        if same is None or same.op_type != node.op_type or len(same.inputs) != len(node.input):
             continue
-        pairs = zip(node.input, own.inputs, strict=True)
+        pairs = zip(node.input, same.inputs, strict=True)
         originals |= {end: name for end, name in pairs if end in ends and name in held}
     return Weights({i.name: i for i in proto.graph.initializer}, held, originals)
 
 
 def float_value(end: str, proto: Any, weights: Weights) -> Any:
-    """The weight behind a DequantizeLinear as a float tensor: the original, else what the integers stand for.
+    """The weight behind a DequantizeLinear as a float tensor: the original, else the value of the integers.
 
-    It gets a name of its own: onnxruntime calls a rounded bias what the float one was called.
+    It gets a new name: onnxruntime gives a rounded bias the name of the float one.
     """
     import onnx
 
@@ -71,13 +73,10 @@ def dequantize(node: Any, initializers: Mapping[str, Any]) -> NDArray[np.float32
     return np.asarray((q - zero) * scale, dtype=np.float32)
 
 
-def restore(proto: Any, graph: View, tensors: Iterable[str], weights: Weights) -> Any:
-    """A copy in which these tensors are not rounded. What nobody reads any more is left out."""
-    import onnx
-
+def restore(proto: Any, graph: GraphView, tensors: Iterable[str], weights: Weights) -> Any:
+    """A copy in which these tensors are not rounded. Nodes and weights that nothing reads any more are removed."""
     chosen = set(tensors)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copy_proto(proto)
     plain: dict[str, str] = {}
     for rounded in graph.rounded:
         if rounded.name in chosen:
@@ -94,7 +93,7 @@ def restore(proto: Any, graph: View, tensors: Iterable[str], weights: Weights) -
 
 
 def _original(rounded: Rounded, end: str, copy: Any, weights: Weights) -> str:
-    """The name of the float weight, which is put into the graph unless it is there already."""
+    """The name of the float weight, which is added to the graph unless it is there already."""
     held = {i.name for i in copy.graph.initializer}
     if rounded.name in held and end not in weights.originals:
         return rounded.name
@@ -113,7 +112,7 @@ def _rename_output(copy: Any, name: str, source: str) -> None:
 
 
 def _drop_unread(copy: Any) -> None:
-    """Nodes that no output hangs on, then weights. Quantisers append nodes anywhere, so their order tells nothing."""
+    """Remove nodes that no output depends on, then weights. Quantisers append nodes in any order."""
     made = {name: node for node in copy.graph.node for name in node.output}
     wanted: set[str] = set()
     waiting = [output.name for output in copy.graph.output]
@@ -124,84 +123,59 @@ def _drop_unread(copy: Any) -> None:
         wanted.add(name)
         if name in made:
             waiting += _read_by(made[name])
-    for field, kept in (
-        (copy.graph.node, [node for node in copy.graph.node if wanted.intersection(node.output)]),
-        (copy.graph.initializer, [i for i in copy.graph.initializer if i.name in wanted]),
-    ):
-        copies = [type(entry).FromString(entry.SerializeToString()) for entry in kept]
-        del field[:]
-        field.extend(copies)
+    _replace(copy.graph.node, [node for node in copy.graph.node if wanted.intersection(node.output)])
+    _replace(copy.graph.initializer, [i for i in copy.graph.initializer if i.name in wanted])
+
+
+def _replace(field: Any, entries: Sequence[Any]) -> None:
+    """Put copies of the entries in the place of a repeated field's content."""
+    copies = [type(entry).FromString(entry.SerializeToString()) for entry in entries]
+    del field[:]
+    field.extend(copies)
 
 
 def _read_by(node: Any) -> list[str]:
-    """With what the graphs inside it read from outside."""
+    """The inputs of a node, with those of the graphs inside it."""
     inner = [name for a in node.attribute for n in a.g.node for name in _read_by(n)]
     return [*node.input, *inner]
 
 
 class Switchboard:
-    """A quantised graph in which every rounded tensor has a switch: one session answers for any set of restored ones.
+    """A quantised graph in which every rounded tensor has a switch: one session runs any set of restored tensors.
 
-    It runs the graph as it is written, in float between the pairs. Kernels on integers round the same way, but for
+    It runs the graph as it is written, in float between the pairs. Integer kernels round the same way except for
     saturation (u8·s8 products on x86 without VNNI), which only a measurement of the real graph shows.
     """
 
-    def __init__(self, proto: Any, graph: View, weights: Weights, output: str | None) -> None:
+    def __init__(self, proto: Any, graph: GraphView, weights: Weights, output: str | None) -> None:
         self.names = [rounded.name for rounded in graph.rounded]
-        self.output = output
-        board = _with_switches(proto, graph, weights)
-        self._graph = _Fed(session_of(board, "the quantised graph"), "the quantised graph")
-        if self.output not in self._graph.outputs:
-            self.output = next(iter(self._graph.outputs))
+        session = session_of(_with_switches(proto, graph, weights), "the quantised graph")
+        self._graph = Graph(session, "the quantised graph", extra=(_SWITCHES,))
+        self.output = output_name(self._graph, output)
 
     def run(self, batch: Batch, restored: Iterable[str]) -> NDArray[np.float64]:
         """The output with these tensors in float."""
         chosen = set(restored)
-        self._graph.switches = np.array([name in chosen for name in self.names], dtype=bool)
-        assert self.output is not None
-        return np.asarray(self._graph.run(batch, [self.output])[self.output], dtype=np.float64)
+        switches = np.array([name in chosen for name in self.names], dtype=bool)
+        values = self._graph.run(batch, [self.output], {_SWITCHES: switches})
+        return np.asarray(values[self.output], dtype=np.float64)
 
 
-class _Fed(Graph):
-    """A graph with one input more."""
-
-    def __init__(self, session: Any, name: str) -> None:
-        self.switches: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        super().__init__(_Without(session), name)
-
-    def feeds(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        return super().feeds(batch) | {SWITCHES: self.switches}
-
-
-class _Without:
-    """A session that does not tell of the switches."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def get_inputs(self) -> list[Any]:
-        return [i for i in self._session.get_inputs() if i.name != SWITCHES]
-
-
-def _with_switches(proto: Any, graph: View, weights: Weights) -> Any:
-    """Behind every pair a Where that gives the rounded tensor or the one before it."""
+def _with_switches(proto: Any, graph: GraphView, weights: Weights) -> Any:
+    """A copy with a Where behind every pair, which gives the rounded tensor or the one before rounding."""
     import onnx
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copy_proto(proto)
     helper = onnx.helper
     count = len(graph.rounded)
-    copy.graph.input.append(helper.make_tensor_value_info(SWITCHES, onnx.TensorProto.BOOL, [count]))
+    copy.graph.input.append(helper.make_tensor_value_info(_SWITCHES, onnx.TensorProto.BOOL, [count]))
     chosen: dict[str, str] = {}
     extra: dict[str, list[Any]] = {}
     first: list[Any] = []
     for i, rounded in enumerate(graph.rounded):
-        place = f"{SWITCHES}_{i}"
+        place = f"{_SWITCHES}_{i}"
         copy.graph.initializer.append(helper.make_tensor(place, onnx.TensorProto.INT64, [], [i]))
-        first.append(helper.make_node("Gather", [SWITCHES, place], [f"{place}_on"], name=f"{place}_gather"))
+        first.append(helper.make_node("Gather", [_SWITCHES, place], [f"{place}_on"], name=f"{place}_gather"))
         for j, end in enumerate(rounded.ends):
             plain = _original(rounded, end, copy, weights) if rounded.weight else rounded.name
             chosen[end] = f"{place}_{j}"
@@ -212,18 +186,15 @@ def _with_switches(proto: Any, graph: View, weights: Weights) -> Any:
         nodes.append(node)
         for name in node.output:
             nodes += extra.get(name, [])
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del copy.graph.node[:]
-    copy.graph.node.extend(copies)
+    _replace(copy.graph.node, nodes)
     for output in copy.graph.output:
         output.name = chosen.get(output.name, output.name)
     return copy
 
 
-def damage(found: NDArray[np.float64], true: NDArray[np.float64], batch: Batch) -> float:
-    """Root mean square of the difference at real tokens, as a share of that of the true output. Infinite where dead."""
-    real = batch.mask.astype(bool) if found.ndim == 3 and found.shape[:2] == batch.mask.shape else ...
-    a, b = found[real], true[real]
+def damage(output: NDArray[np.float64], true: NDArray[np.float64], batch: Batch) -> float:
+    """RMS of the difference at real tokens divided by the RMS of the true output; infinite where not finite."""
+    a, b = at_tokens(output, batch), at_tokens(true, batch)
     if not np.isfinite(a).all():
         return float("inf")
     size = float(np.sqrt(np.square(b).mean()))

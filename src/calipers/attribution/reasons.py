@@ -1,4 +1,4 @@
-"""Why a rounded tensor hurts: what can be seen of it in its scale, its integers and the real rows."""
+"""Why a rounded tensor causes a loss: what its scale, its integers and the real rows show."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.attribution.graph_view import Rounded
+from calipers.attribution.parts import ATTENTION
 from calipers.attribution.qdq import Weights, dequantize
-from calipers.attribution.view import Rounded
 
 _MASK = 1e30
 _OUTLIER = 20.0  # standard deviations
 _CLIPPED = 1e-3  # share of values
-_UNUSED = 20.0  # times wider than what is seen
+_UNUSED = 20.0  # times wider than the values
 _FEW = 16  # levels: 4 bits
-_NARROW = 8  # channels: fewer are too few to tell a pattern
+_NARROW = 8  # channels: fewer show no pattern
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 Floats = NDArray[Any]
@@ -35,14 +36,14 @@ class Grid:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The widest that can be told; with several scales, over all of them."""
+        """The lowest and highest value that can be represented, over all scales."""
         lowest = ((self.low - self.zero.astype(np.float64)) * self.scale).min()
         highest = ((self.high - self.zero.astype(np.float64)) * self.scale).max()
         return float(lowest), float(highest)
 
 
 def grid_of(rounded: Rounded, weights: Weights) -> Grid | None:
-    """None where scale or zero point are computed, or no integers of eight or sixteen bits."""
+    """None where the scale or zero point is computed, or not an integer of eight or sixteen bits."""
     import onnx
 
     if rounded.scale not in weights.quantized:
@@ -57,7 +58,7 @@ def grid_of(rounded: Rounded, weights: Weights) -> Grid | None:
 
 
 def of_activation(rounded: Rounded, values: Floats, weights: Weights) -> list[str]:
-    """What is wrong with the rounding of an activation that has these values on real rows."""
+    """What is wrong with the rounding of an activation with these values on real rows."""
     grid = grid_of(rounded, weights)
     finite = values[np.isfinite(values)].astype(np.float64).ravel()
     if grid is None or not finite.size:
@@ -92,7 +93,7 @@ def _of_range(name: str, grid: Grid, seen: NDArray[np.float64], *, masked: bool)
     elif used > 0 and width > _UNUSED * used:
         yield f"{name}: its scale covers {width / used:.0f} times the range that the rows use"
     if masked and low > -_MASK:
-        yield f"{name}: the mask's constant is cut off at {low:.3g}, so that padding may be looked at"
+        yield f"{name}: the mask's constant is cut off at {low:.3g}, so attention may reach the padding"
     if sigmas > _OUTLIER:
         middle = float(np.subtract(*np.quantile(seen, [0.75, 0.25])))
         yield (
@@ -102,7 +103,7 @@ def _of_range(name: str, grid: Grid, seen: NDArray[np.float64], *, masked: bool)
 
 
 def of_weight(rounded: Rounded, proto: Any, weights: Weights) -> list[str]:
-    """What is wrong with the integers of a weight, beside the original where that is known."""
+    """What is wrong with the integers of a weight, compared with the original where there is one."""
     import onnx
 
     end = rounded.ends[0]
@@ -110,24 +111,24 @@ def of_weight(rounded: Rounded, proto: Any, weights: Weights) -> list[str]:
     if node.input[0] not in weights.quantized:
         return []
     integers = onnx.numpy_helper.to_array(weights.quantized[node.input[0]])
-    found = list(_of_levels(rounded.name, integers))
+    reasons = list(_of_levels(rounded.name, integers))
     if end in weights.originals:
         original = onnx.numpy_helper.to_array(weights.floats[weights.originals[end]]).astype(np.float64)
         now = dequantize(node, weights.quantized).astype(np.float64)
         if original.shape == now.shape:
-            found += _of_fit(rounded.name, original, now)
-    return found
+            reasons += _of_fit(rounded.name, original, now)
+    return reasons
 
 
 def _of_levels(name: str, integers: Floats) -> Iterator[str]:
     levels = len(np.unique(integers)) if integers.size > 4 * _FEW else _FEW + 1
     if levels <= _FEW:
         bits = int(np.ceil(np.log2(max(levels, 2))))
-        yield f"{name}: its {integers.size:,} weights stand on {levels} levels, which is {bits} bits"
+        yield f"{name}: its {integers.size:,} weights use {levels} levels, which is {bits} bits"
 
 
 def _of_fit(name: str, original: NDArray[np.float64], now: NDArray[np.float64]) -> Iterator[str]:
-    """A scale that is off shows as a factor; scales in a wrong order or along a wrong axis as one for each channel."""
+    """A wrong scale shows as one factor; scales in a wrong order or along a wrong axis as a factor for each channel."""
     size = float(np.square(original).sum())
     if size == 0:
         return
@@ -144,7 +145,7 @@ def _of_fit(name: str, original: NDArray[np.float64], now: NDArray[np.float64]) 
     if error > 0.01 * size:
         sigmas = float(np.abs(original).max()) / spread if spread > 0 else 0.0
         ratio = 10 * np.log10(size / error)
-        yield f"{name}: rounding leaves {ratio:.0f} dB of the weights, which reach {sigmas:.0f} σ"
+        yield f"{name}: its rounded weights have {ratio:.0f} dB of signal to noise; they reach {sigmas:.0f} σ"
 
 
 def _fits_by_channels(original: NDArray[np.float64], now: NDArray[np.float64]) -> bool:
@@ -160,7 +161,10 @@ def _fits_by_channels(original: NDArray[np.float64], now: NDArray[np.float64]) -
 
 
 def of_kernels(gap: float, noise: float, *, vnni: bool | None) -> list[str]:
-    """Integer kernels against the same graph in float between its pairs; `gap` and `noise` are shares of the output."""
+    """Integer kernels compared with the same graph in float between its pairs.
+
+    `gap` is how much further they are from the float output, as a share of it; `noise` is what may be by chance.
+    """
     if gap <= max(0.02, 1.2 * noise) or vnni:
         return []
     why = "this CPU has no VNNI: u8·s8 products saturate" if vnni is False else "u8·s8 products may saturate"
@@ -168,7 +172,7 @@ def of_kernels(gap: float, noise: float, *, vnni: bool | None) -> list[str]:
 
 
 def has_vnni() -> bool | None:
-    """Whether this CPU multiplies 8-bit integers without saturation; None where that cannot be read."""
+    """Whether this CPU multiplies 8-bit integers without saturation; None where the system does not say."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -180,31 +184,31 @@ def has_vnni() -> bool | None:
 
 def of_float_graph(proto: Any) -> list[str]:
     """What is wrong with a graph that should be the same model in float."""
-    found = []
+    reasons = []
     dropouts = [n for n in proto.graph.node if n.op_type == "Dropout" and _trains(n, proto)]
     if dropouts:
-        found.append(f"{len(dropouts)} Dropout nodes are in training mode ({dropouts[0].name}, …): export in eval()")
+        reasons.append(f"{len(dropouts)} Dropout nodes are in training mode ({dropouts[0].name}, …): export in eval()")
     drawn = [n for n in proto.graph.node if n.op_type in _RANDOM]
     if drawn:
-        found.append(
+        reasons.append(
             f"{len(drawn)} nodes draw random numbers ({drawn[0].op_type} {drawn[0].name}, …): dropout was left on"
         )
     read = {name for node in proto.graph.node for name in node.input}
     masks = [i.name for i in proto.graph.input if "mask" in i.name.lower()]
     if not masks:
-        found.append("the graph takes no attention mask: padding is looked at")
+        reasons.append("the graph takes no attention mask: attention reaches the padding")
     elif not read.intersection(masks):
-        found.append(f"nothing reads {masks[0]}: the attention mask was dropped, and padding is looked at")
-    elif not reaches_attention(proto, masks):
-        found.append(f"{masks[0]} reaches no attention: the mask was dropped, and padding is looked at")
-    return found
+        reasons.append(f"nothing reads {masks[0]}: the attention mask was dropped, and attention reaches the padding")
+    elif not _reaches_attention(proto, masks):
+        reasons.append(f"{masks[0]} reaches no attention: the mask was dropped, and attention reaches the padding")
+    return reasons
 
 
-def reaches_attention(proto: Any, names: list[str]) -> bool:
+def _reaches_attention(proto: Any, names: list[str]) -> bool:
     tensors = set(names)
     for node in proto.graph.node:
         if tensors.intersection(node.input):
-            if node.op_type in ("Softmax", "Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"):
+            if node.op_type in ATTENTION:
                 return True
             if node.op_type != "Shape":
                 tensors.update(node.output)

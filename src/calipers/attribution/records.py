@@ -1,19 +1,56 @@
-"""Attribution: which stage of a build broke a model, which nodes of its graph, and what a fix costs."""
+"""What to attribute, and the result: which stage lost the metric, which nodes of its graph, and what a fix costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from calipers.comparison.records import Comparison, Label
+from calipers.core import Thresholds
+from calipers.core.options import Options, option
+from calipers.rendering import numbers
+
+SCHEMA = "calipers/attribute/1"
+# A share of a loss and its interval; None where unknown.
+Share = tuple[float | None, tuple[float, float] | None]
+
+
+@dataclass(frozen=True)
+class AttributionOptions(Options):
+    """How a loss is searched and fixed."""
+
+    fix: bool = option(False, "Find the smallest recipe that passes, build and measure it.", group="What")
+    budget: int = option(24, "Evaluations that the search and the fix may take.", group="What", metavar="N", at_least=0)
+    work: Path | None = option(
+        None,
+        "Where the stages go, to be reused by the next run. Default: beside the store.",
+        group="Stages",
+        metavar="DIR",
+    )
+    confidence: float = option(
+        0.95,
+        "A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals.",
+        group="Verdict",
+        metavar="SHARE",
+    )
+    resamples: int = option(10_000, "Of the bootstrap.", group="Verdict")
+    recipe_out: Path | None = option(
+        None,
+        "Where the recipe of the fix goes. Default: beside the fixed graph.",
+        group="Output",
+        metavar="FILE",
+    )
+    thresholds: Mapping[str, Thresholds] = field(default_factory=dict)  # metric → where it passes and is at risk
 
 
 @dataclass(frozen=True)
 class StageFigure:
     """One stage on the same examples as the others. Numbers are None where it could not be measured; `reason` says why.
 
-    `verdict` is against the baseline, the first stage; `step` against the stage before.
+    `verdict` compares with the baseline, which is the first stage; `step` with the stage before.
     """
 
     stage: str  # torch, exported, optimized or quantized
@@ -27,37 +64,61 @@ class StageFigure:
     p50: float  # milliseconds for one row on one thread
     p95: float
     difference: float | None  # largest difference of outputs from the stage before
-    bound: float | None  # what a float stage may differ by; None where rounding is meant
+    bound: float | None  # what a float stage may differ by; None where rounding is intended
     run: str | None = None  # id of the stored run
     reason: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def invalid(self) -> bool:
+        return self.label == "INVALID"
 
     @property
     def differs(self) -> bool:
         """A float stage that is not the same model as the stage before it, whatever the metric says."""
         return self.bound is not None and (self.difference is None or self.difference > self.bound)
 
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "path": self.path,
+            "run": self.run,
+            "metrics": dict(self.metrics),
+            "verdict": {"label": self.label, **_compared(self.verdict), "reason": self.reason},
+            "step": _compared(self.step),
+            "size": self.size,
+            "latency": {"p50": self.p50, "p95": self.p95},
+            "difference": {"largest": self.difference, "bound": self.bound, "passes": not self.differs},
+            "notes": list(self.notes),
+        }
+
+
+def _compared(comparison: Comparison | None) -> dict[str, Any]:
+    """Every value is null for the first stage, and for one whose output is invalid."""
+    names = ("metric", "baseline", "candidate", "delta", "relative", "interval", "estimate", "confidence", "examples")
+    return {name: getattr(comparison, name) if comparison else None for name in names}
+
 
 @dataclass(frozen=True)
 class Divergence:
-    """How far a tensor is from that of the stage before, on real rows: signal to noise in dB; None where not finite."""
+    """Signal to noise in dB of a tensor against the same tensor of the stage before, on real rows; None: not finite."""
 
     tensor: str
     node: str
-    place: str  # the group that the node stands in
+    place: str  # the part of the graph that the node belongs to
     sqnr: float | None
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """A part of the graph that the loss comes from, by what its restoration brings back."""
+    """A part of the graph that the loss comes from, by what its restoration to float brings back."""
 
     name: str  # layer 3 feed-forward
     layer: int | None
     role: str
     nodes: tuple[str, ...]
     tensors: tuple[str, ...]
-    damage: float | None  # of the output when this part alone is rounded, as a share of the output's size
+    damage: float | None  # to the output when this part alone is rounded: RMS of the difference over RMS of the output
     value: float | None = None  # the metric when this part alone is restored
     share: float | None = None  # of the loss; None where it was not measured
     interval: tuple[float, float] | None = None  # of the share
@@ -78,7 +139,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class BillLine:
-    """What a variant is worth and what it costs."""
+    """The metric and the cost of a variant."""
 
     name: str  # float, broken or fixed
     value: float | None
@@ -99,12 +160,15 @@ class Fix:
     graph: str  # the re-built artifact
     recipe: Mapping[str, Any] | None = None
     recipe_file: str | None = None
-    arguments: str | None = None  # the call of onnxruntime's own quantiser
+    arguments: str | None = None  # the call of onnxruntime's quantiser
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """The whole answer. `stages` goes as far as the stages could be made; `notes` say what stopped it there."""
+    """Which step lost the metric, its culprits and a fix. `notes` say why `stages` ends early.
+
+    `exit_code` is the one of the command: see `calipers attribute --help`.
+    """
 
     model_id: str
     task: str
@@ -127,3 +191,70 @@ class Attribution:
     notes: tuple[str, ...] = ()
     exit_code: int = 0
     seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document, whose keys are a contract; see docs/design.md. `recipe` is null without a fix."""
+        return {
+            "schema": SCHEMA,
+            "model_id": self.model_id,
+            "task": self.task,
+            "precision": self.precision,
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "dataset": {"path": self.dataset, "samples": self.examples, "unit": self.unit},
+            "sentence": self.sentence,
+            "guilty": self.guilty,
+            "stages": [stage.to_dict() for stage in self.stages],
+            "divergence": [asdict(entry) for entry in self.divergence],
+            "culprits": [asdict(culprit) for culprit in self.culprits],
+            "recipe": dict(self.fix.recipe) if self.fix and self.fix.recipe else None,
+            "fix": asdict(self.fix) if self.fix else None,
+            "trials": [asdict(trial) for trial in self.trials],
+            "evaluations": self.evaluations,
+            "budget": self.budget,
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+        }
+
+    def rows(self) -> list[dict[str, str]]:
+        """The table of stages, as a person reads it."""
+        return [
+            {
+                "stage": stage.stage,
+                self.metric: numbers.number(stage.value, self.digits),
+                "against the first": _delta(stage.verdict, self.digits),
+                "against the one before": _delta(stage.step, self.digits),
+                "verdict": stage.label or "baseline",
+                "size": numbers.megabytes(stage.size),
+                "p50": f"{stage.p50:.2f} ms",
+                "outputs differ by": _difference(stage),
+            }
+            for stage in self.stages
+        ]
+
+    def __repr__(self) -> str:
+        return f"Attribution({self.model_id}, {self.precision}: {self.sentence})"
+
+    def _repr_html_(self) -> str:
+        """The sentence and the table of stages, for notebooks."""
+        head, *lines = (
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+            for tag, cells in (("th", self.rows()[0]), *(("td", row.values()) for row in self.rows()))
+        )
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<p>{escape(self.sentence)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _difference(stage: StageFigure) -> str:
+    if stage.label is None:
+        return numbers.NONE
+    size = "not finite" if stage.difference is None else f"{stage.difference:.1e}"
+    return f"{size} (too much)" if stage.differs else size
+
+
+def _delta(comparison: Comparison | None, digits: int) -> str:
+    if comparison is None:
+        return numbers.NONE
+    ends = comparison.interval
+    interval = f" [{numbers.signed(ends[0], digits)}, {numbers.signed(ends[1], digits)}]" if ends else ""
+    return f"{numbers.signed(comparison.delta, digits)}{interval}"

@@ -1,11 +1,19 @@
-"""Which stage lost it, and the sentence a person would write about that."""
+"""The stages of a build on the same examples: which of their steps lost the metric, and a sentence about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from calipers import models
+from calipers.artifacts import stages as artifacts
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import Manifest, Stage
+from calipers.attribution.case import Case
 from calipers.attribution.records import StageFigure
 from calipers.comparison.records import Comparison
+from calipers.core import InferenceError, ModelError, RequestError
 
 # What a stage does to the model before it.
 STEPS = {"exported": "export", "optimized": "optimisation", "quantized": "quantisation"}
@@ -13,8 +21,86 @@ STEPS = {"exported": "export", "optimized": "optimisation", "quantized": "quanti
 _ANOTHER = 0.05  # outputs that differ by more than this are of another model, not of other kernels
 
 
+def build(case: Case) -> tuple[Manifest | None, int]:
+    """As many stages as can be made, and the exit code of what could not."""
+    plan, code = case.plan, 0
+    floats = {name: path for name, path in plan.stages.items() if name != "quantized"}
+    exported = {name: path for name, path in floats.items() if name == "exported"}
+    fewer = replace(plan, recipe=Recipe("fp32"), calibration=None, options=replace(plan.options, stages=floats))
+    fewest = replace(fewer, options=replace(plan.options, stages=exported, optimize=False))
+    for attempt in (plan, fewer, fewest):
+        try:
+            return artifacts.make(attempt, case.progress), code
+        except (ModelError, InferenceError, RequestError) as error:
+            case.notes += [str(error)] if str(error) not in case.notes else []
+            code = code or error.exit_code
+    return None, code
+
+
+def measure(model: str, manifest: Manifest | None, case: Case) -> list[StageFigure]:
+    """Every stage on the same rows. Where nothing could be built, the PyTorch model alone."""
+    if manifest is None:
+        if models.find(model).backend != "torch":
+            raise RequestError(case.notes[0])
+        return [_figure("torch", model, None, [], case)]
+    figures: list[StageFigure] = []
+    for stage in manifest.stages:
+        reference = model if stage.name == "torch" else stage.path
+        figures.append(_figure(stage.name, reference, stage, figures, case))
+    return _time(figures, case)
+
+
+def _time(figures: Sequence[StageFigure], case: Case) -> list[StageFigure]:
+    """Graphs timed in turn: each was timed when it was built, maybe while the machine had other work."""
+    graphs = [figure for figure in figures if figure.stage != "torch"]
+    times = dict(zip((g.stage for g in graphs), case.latencies([Path(g.path) for g in graphs]), strict=True))
+    return [
+        replace(figure, p50=times[figure.stage].p50, p95=times[figure.stage].p95) if figure.stage in times else figure
+        for figure in figures
+    ]
+
+
+def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[StageFigure], case: Case) -> StageFigure:
+    case.progress.start(f"Measuring the {name} stage", 0)
+    reason = _evaluate(name, reference, case, first=not before)
+    result = case.results.get(name)
+    verdict = case.judge(before[0].stage, name) if before else None
+    difference = stage.difference if stage else None
+    return StageFigure(
+        stage=name,
+        path=reference,
+        metrics=dict(result.metrics) if result else {},
+        value=result.metrics[case.metric.name] if result else None,
+        verdict=verdict,
+        step=case.judge(before[-1].stage, name) if before else None,
+        label=None if not before else verdict.label if verdict else "INVALID",
+        size=stage.size if stage else 0,
+        p50=stage.latency.p50 if stage else 0.0,
+        p95=stage.latency.p95 if stage else 0.0,
+        difference=difference.largest if difference else None,
+        bound=difference.bound if difference else None,
+        run=result.run_id if result and case.store else None,
+        reason=reason,
+        notes=stage.notes if stage else (),
+    )
+
+
+def _evaluate(name: str, reference: str, case: Case, *, first: bool) -> str | None:
+    """Add the result of a stage, or return why there is none; without a baseline there is nothing to attribute."""
+    try:
+        case.results[name] = case.evaluate(reference, torch=name == "torch")
+    except InferenceError as error:
+        if first:
+            raise
+        return error.reason
+    return None
+
+
+# --- which step lost it ----------------------------------------------------------------------------------------------
+
+
 def loss_of(comparison: Comparison | None) -> float:
-    """How much worse, as a share where thresholds are shares and in points where they are points; 0 where unknown."""
+    """How much worse, as a share or in points, as the thresholds are; 0 where unknown."""
     if comparison is None or comparison.delta is None:
         return 0.0
     worse = -comparison.delta if comparison.higher_is_better else comparison.delta
@@ -23,26 +109,22 @@ def loss_of(comparison: Comparison | None) -> float:
     return worse / abs(comparison.baseline) if comparison.baseline else (float("inf") if worse > 0 else 0.0)
 
 
-def is_dead(figure: StageFigure) -> bool:
-    return figure.label == "INVALID"
-
-
 def lost_steps(stages: Sequence[StageFigure]) -> list[StageFigure]:
     """The stages whose own step does not pass, the largest loss first.
 
-    Dead output is the largest loss there is. A float stage that is not the same model as the one before it counts
-    even where the metric hardly moves: what it lost is there, the examples do not show it. Where no single step is
-    past the threshold and the whole is, the largest of the small ones is named.
+    Invalid output is the largest loss. A float stage that is not the same model as the one before it counts even
+    where the metric hardly moves: the examples do not show its loss. Where no single step is past the threshold and
+    all of them together are, the step with the largest loss is named.
     """
     steps = list(stages[1:])
-    found = [s for s in steps if is_dead(s) or s.differs or (s.step is not None and s.step.estimate != "PASS")]
-    if not found and steps and steps[-1].verdict is not None and steps[-1].verdict.estimate != "PASS":
-        found = sorted(steps, key=lambda s: -loss_of(s.step))[:1]
-    return sorted(found, key=lambda s: (not is_dead(s), not _is_another(s), not _is_past(s), -loss_of(s.step)))
+    lost = [s for s in steps if s.invalid or s.differs or _is_past(s)]
+    if not lost and steps and steps[-1].verdict is not None and steps[-1].verdict.estimate != "PASS":
+        lost = sorted(steps, key=lambda s: -loss_of(s.step))[:1]
+    return sorted(lost, key=lambda s: (not s.invalid, not _is_another(s), not _is_past(s), -loss_of(s.step)))
 
 
 def _is_another(figure: StageFigure) -> bool:
-    """A float stage that is plainly another model: what comes after it was made from the wrong one."""
+    """A float stage that is clearly another model: the stages after it were made from the wrong one."""
     return figure.differs and (figure.difference is None or figure.difference > _ANOTHER)
 
 
@@ -51,30 +133,29 @@ def _is_past(figure: StageFigure) -> bool:
 
 
 def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric: str) -> str:
-    """
-    "The loss comes from quantisation (−9.1 % ± 1.2 of cosine_spearman); export and optimisation are clean (…)".
-    """
-    little = [] if lost or stages[-1].label == "INCONCLUSIVE" else [s for s in stages[1:] if _is_worse(s.step)]
+    """For example "The loss comes from quantisation (−9.1 % ± 1.2 of map); export and optimisation are clean (…)."."""
+    undecided = not lost and stages[-1].label == "INCONCLUSIVE"
+    little = [] if lost or undecided else [s for s in stages[1:] if _is_worse(s.step)]
     clean = [s for s in stages[1:] if s not in lost and s not in little]
-    told_clean = ""
+    rest = ""
     if clean:
         names = _join([STEPS[s.stage] for s in clean])
-        state = "within it" if not lost and stages[-1].label == "INCONCLUSIVE" else "clean"
-        told_clean = f"{names} {'is' if len(clean) == 1 else 'are'} {state} ({_largest(clean)})"
+        state = "within it" if undecided else "clean"
+        rest = f"{names} {'is' if len(clean) == 1 else 'are'} {state} ({_largest(clean)})"
     if not lost:
         if len(stages) < 2:
-            return "There is one stage only: nothing to compare it with."
-        if stages[-1].label == "INCONCLUSIVE":
-            return f"No step is past its threshold, but the examples do not settle the last one: {told_clean}."
+            return "There is only one stage: there is nothing to compare it with."
+        if undecided:
+            return f"No step is past its threshold, but the examples do not settle the last one: {rest}."
         if not little:
-            return f"Nothing is lost: {told_clean}."
-    where = "The loss comes from" if lost else "The little that is lost, within the thresholds, comes from"
+            return f"Nothing is lost: {rest}."
+    where = "The loss comes from" if lost else "The small loss, within the thresholds, comes from"
     parts = [_blame(s, metric) for s in lost or little]
-    return f"{where} {_join(parts)}{f'; {told_clean}' if told_clean else ''}."
+    return f"{where} {_join(parts)}{f'; {rest}' if rest else ''}."
 
 
 def _is_worse(step: Comparison | None) -> bool:
-    """Whether all of the interval is a loss, and the loss shows in the digits that are told."""
+    """Whether all of the interval is a loss, and the loss shows in the printed digits."""
     if step is None or step.interval is None or change(step)[0] not in "−+":
         return False
     return step.interval[1] < 0 if step.higher_is_better else step.interval[0] > 0
@@ -82,13 +163,12 @@ def _is_worse(step: Comparison | None) -> bool:
 
 def _blame(figure: StageFigure, metric: str) -> str:
     name = STEPS[figure.stage]
-    if is_dead(figure):
-        return f"{name} (its output is dead: {figure.reason})"
-    told = f"{change(figure.step)} of {metric}" if figure.step else "not measured"
+    if figure.invalid:
+        return f"{name} (its output is invalid: {figure.reason})"
     if figure.differs and not _is_past(figure):
         far = "are not finite" if figure.difference is None else f"differ by {figure.difference:.2g}"
         return f"{name} (its outputs {far} from the stage before, though {metric} shows {change(figure.step)})"
-    return f"{name} ({told})"
+    return f"{name} ({f'{change(figure.step)} of {metric}' if figure.step else 'not measured'})"
 
 
 def change(comparison: Comparison | None) -> str:

@@ -8,37 +8,33 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from calipers.artifacts import Node, quantizable_types
+from calipers.artifacts.graphs import Node
+from calipers.artifacts.quantize import quantizable_types
 
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-# Operators in which a quantised graph differs from its float graph, where it is no graph of Q/DQ pairs.
-INTEGER = (
-    "DynamicQuantizeLinear",
-    "MatMulInteger",
-    "ConvInteger",
-    "MatMulNBits",
-    "QLinearMatMul",
-    "QGemm",
-    "QAttention",
-)
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+# Operators in which a quantised graph without Q/DQ pairs differs from its float graph.
+_INTEGER = {
+    *("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"),
+    *("QLinearMatMul", "QGemm", "QAttention"),
+}
 _SUFFIXES = ("_DequantizeLinear_Output", "_dequantized", "_quantized")
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """A tensor that is rounded to integers on its way. It is in float again when none of its owners is quantised."""
+    """A tensor that is rounded to integers. It stays in float when none of its owners is quantised."""
 
     name: str  # as the float graph calls it
     weight: bool
-    owners: tuple[str, ...]  # quantised nodes that make or read it
-    ends: tuple[str, ...] = ()  # what DequantizeLinear calls it, once for each
+    owners: tuple[str, ...]  # quantised nodes that compute or read it
+    ends: tuple[str, ...] = ()  # its names behind each DequantizeLinear
     scale: str = ""  # names of the initializers
     zero_point: str = ""
 
 
 @dataclass(frozen=True)
-class View:
-    """The operators in the order of the file, which is that of the work; none of them quantises."""
+class GraphView:
+    """The operators in the order in which they run; none of them quantises."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
@@ -53,11 +49,11 @@ class View:
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[Node, ...]]:
-        found: dict[str, list[Node]] = defaultdict(list)
+        readers: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
-                found[name].append(node)
-        return {name: tuple(nodes) for name, nodes in found.items()}
+                readers[name].append(node)
+        return {name: tuple(nodes) for name, nodes in readers.items()}
 
     @cached_property
     def named(self) -> Mapping[str, Node]:
@@ -74,8 +70,8 @@ class View:
         return frozenset(node for r in self.rounded if r.name in chosen for node in r.owners)
 
 
-def view(proto: Any) -> View:
-    """Look through the Q/DQ pairs of a graph. One without any is seen as it stands, with nothing rounded."""
+def view(proto: Any) -> GraphView:
+    """Look through the Q/DQ pairs of an onnx.ModelProto. A graph without pairs has no rounded tensors."""
     constants = {i.name for i in proto.graph.initializer}
     constants |= {n.output[0] for n in proto.graph.node if n.op_type == "Constant"}
     pairs, alias = _pairs(proto, constants)
@@ -89,23 +85,23 @@ def view(proto: Any) -> View:
     inputs = tuple(i.name for i in proto.graph.input if i.name not in constants)
     outputs = tuple(alias.get(o.name, o.name) for o in proto.graph.output)
     weights = frozenset(constants | {pair.name for pair in pairs if pair.weight})
-    bare = View(nodes, inputs, outputs, weights, ())
-    return View(nodes, inputs, outputs, weights, tuple(_owned(bare, pairs)))
+    bare = GraphView(nodes, inputs, outputs, weights, ())
+    return GraphView(nodes, inputs, outputs, weights, tuple(_owned(bare, pairs)))
 
 
 def kind_of(proto: Any) -> str:
     """How a graph is quantised: "qdq", "integer" (operators on integers, or weights in blocks), "half" or "float"."""
     kinds = {n.op_type for n in proto.graph.node}
-    if kinds & set(INTEGER):  # first: a dynamically quantised graph looks its embeddings up in DequantizeLinear
+    if kinds & _INTEGER:  # first: a dynamically quantised graph has DequantizeLinear behind its embeddings
         return "integer"
-    if {QUANTIZE, DEQUANTIZE} & kinds:
+    if {_QUANTIZE, _DEQUANTIZE} & kinds:
         return "qdq"
     half = sum(i.data_type == 10 for i in proto.graph.initializer)  # TensorProto.FLOAT16
     return "half" if half else "float"
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Each node behind those that it reads from, else as they stand: a file may have them in any order.
+    """Each node behind those that it reads from, else in the given order: a file may have any order.
 
     >>> [n.name for n in in_order([Node("b", "Add", ("x",), ("y",)), Node("a", "Add", ("i",), ("x",))])]
     ['a', 'b']
@@ -135,12 +131,12 @@ class _Pair:
 
 
 def _pairs(proto: Any, constants: set[str]) -> tuple[list[_Pair], dict[str, str]]:
-    """Every DequantizeLinear behind a QuantizeLinear or a weight, and what its output stands for."""
-    quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == QUANTIZE}
+    """Every DequantizeLinear behind a QuantizeLinear or a weight, and the tensor that its output stands for."""
+    quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == _QUANTIZE}
     pairs: list[_Pair] = []
     alias: dict[str, str] = {}
     for node in proto.graph.node:
-        if node.op_type != DEQUANTIZE:
+        if node.op_type != _DEQUANTIZE:
             continue
         source, end = node.input[0], node.output[0]
         zero = node.input[2] if len(node.input) > 2 else ""
@@ -158,9 +154,9 @@ def _pairs(proto: Any, constants: set[str]) -> tuple[list[_Pair], dict[str, str]
 
 
 def _gone(proto: Any, alias: Mapping[str, str]) -> set[str]:
-    """What the operators of pairs give: every DequantizeLinear that was looked through, and what only these read."""
+    """The outputs of the operators that quantise: of every DequantizeLinear in a pair, and what only these read."""
     read_elsewhere = {name for n in proto.graph.node if n.output[0] not in alias for name in n.input}
-    halves = {n.output[0] for n in proto.graph.node if n.op_type == QUANTIZE}
+    halves = {n.output[0] for n in proto.graph.node if n.op_type == _QUANTIZE}
     return set(alias) | (halves - read_elsewhere)
 
 
@@ -174,14 +170,14 @@ def _plain(name: str) -> str:
     return name
 
 
-def _owned(bare: View, pairs: Sequence[_Pair]) -> Iterator[Rounded]:
-    """One entry for each tensor. Owners are operators that onnxruntime quantises; where none is, all that touch it."""
+def _owned(bare: GraphView, pairs: Sequence[_Pair]) -> Iterator[Rounded]:
+    """One entry for each tensor. Owners are operators that onnxruntime quantises; without any, all that touch it."""
     kinds = set(quantizable_types())
     by_name: dict[str, list[_Pair]] = defaultdict(list)
     for pair in pairs:
         by_name[pair.name].append(pair)
-    for name, found in by_name.items():
+    for name, same in by_name.items():
         touching = [*([bare.maker[name]] if name in bare.maker else []), *bare.readers.get(name, ())]
         owners = [node.name for node in touching if node.op_type in kinds] or [node.name for node in touching]
-        ends = tuple(pair.end for pair in found)
-        yield Rounded(name, found[0].weight, tuple(dict.fromkeys(owners)), ends, found[0].scale, found[0].zero_point)
+        ends = tuple(pair.end for pair in same)
+        yield Rounded(name, same[0].weight, tuple(dict.fromkeys(owners)), ends, same[0].scale, same[0].zero_point)

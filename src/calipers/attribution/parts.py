@@ -1,31 +1,30 @@
-"""The parts of a text encoder, found from the structure of its graph: no family and no exporter's names are known.
+"""The parts of a text encoder, from the structure of its graph alone: no model family or exporter is assumed.
 
 An attention is a Softmax (or a fused attention operator); layers are counted along the chain of them. Between two
-attentions the normalisations divide the work: up to the first it is the attention's output, up to the second the
-feed-forward, behind it the projections of the next attention. Before the first attention stand the embeddings, behind
-the last layer the head.
+attentions the normalisations divide the nodes: up to the first it is the attention's output, up to the second the
+feed-forward, then the projections of the next attention. The embeddings come before the first attention, the head
+after the last layer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calipers.artifacts import Node
-from calipers.attribution.view import Rounded, View
+from calipers.artifacts.graphs import Node
+from calipers.attribution.graph_view import GraphView, Rounded
 
 ATTENTION = ("Softmax", "Attention", "MultiHeadAttention", "PackedAttention", "QAttention", "GroupQueryAttention")
 _NORMS = (
     *("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"),
     *("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "RMSNormalization"),
 )
-_CHUNKS = 12  # of a graph that is not understood
-ROLES = ("embeddings", "attention input", "attention scores", "mask", "attention output", "feed-forward", "head")
+_CHUNKS = 12  # pieces of a graph without attention
 
 
 @dataclass(frozen=True)
-class Group:
+class Part:
     """Rounded tensors that belong together, and the nodes that must stay in float to restore them all."""
 
     role: str
@@ -35,33 +34,37 @@ class Group:
 
     @property
     def name(self) -> str:
-        """
-        >>> Group("feed-forward", 3, (), ()).name, Group("mask", None, (), ()).name
-        ('layer 3 feed-forward', 'mask')
-        """
-        return self.role if self.layer is None else f"layer {self.layer} {self.role}"
+        return place_name(self.layer, self.role)
 
 
 Place = tuple[int | None, str]  # layer and role
 
 
-@dataclass(frozen=True)
-class Map:
-    """Where every node stands. `understood` is False where the graph shows no attention to count layers by."""
+def place_name(layer: int | None, role: str) -> str:
+    """
+    >>> place_name(3, "feed-forward"), place_name(None, "mask")
+    ('layer 3 feed-forward', 'mask')
+    """
+    return role if layer is None else f"layer {layer} {role}"
 
-    places: Mapping[str, Place]  # by node name
+
+@dataclass(frozen=True)
+class PartMap:
+    """The layer and role of every node. `understood` is False for a graph without attention to count layers by."""
+
+    places: Mapping[str, Place]  # node name → layer and role
     masked: frozenset[str]  # tensors that are scores with the mask in them, and the mask itself
     understood: bool
     layers: int
 
 
-def locate(graph: View) -> Map:
+def locate(graph: GraphView) -> PartMap:
     """The layer and role of every node. Linear in the size of the graph."""
     hidden = _descendants(graph, _embeddings(graph))
     depth, norms = _depths(graph, hidden)
     layers = max(depth.values(), default=0)
     if not layers:
-        return Map({}, frozenset(), understood=False, layers=0)
+        return PartMap({}, frozenset(), understood=False, layers=0)
     scores = _scores(graph, hidden)
     masked = _masked(graph, hidden, scores)
     places = {
@@ -70,35 +73,28 @@ def locate(graph: View) -> Map:
         else (None, "mask" if masked & set(node.outputs) else "embeddings")
         for node in graph.nodes
     }
-    return Map(places, frozenset(masked), understood=True, layers=layers)
+    return PartMap(places, frozenset(masked), understood=True, layers=layers)
 
 
-def group(graph: View, where: Map) -> list[Group]:
-    """Every rounded tensor in one group, in the order of the work. A graph that is not understood is cut in pieces."""
+def group(graph: GraphView, where: PartMap) -> list[Part]:
+    """Every rounded tensor in one part, in the order in which they run. A graph without attention is cut in pieces."""
     if not where.understood:
         return _chunks(graph)
     order = {node.name: i for i, node in enumerate(graph.nodes)}
     members: dict[Place, list[Rounded]] = defaultdict(list)
     for rounded in graph.rounded:
         members[_home(rounded, graph, where)].append(rounded)
-    found = [_group(role, layer, tensors) for (layer, role), tensors in members.items()]
-    return sorted(found, key=lambda g: min((order[name] for name in g.nodes), default=0))
+    parts = [_part(role, layer, tensors) for (layer, role), tensors in members.items()]
+    return sorted(parts, key=lambda part: min((order[name] for name in part.nodes), default=0))
 
 
-def group_nodes(graph: View, where: Map, nodes: Iterable[str]) -> list[Group]:
-    """The same for nodes that are quantised as a whole: each stands for its first output."""
-    chosen = [node for node in graph.nodes if node.name in set(nodes)]
-    pieces = tuple(Rounded(node.outputs[0], False, (node.name,)) for node in chosen)
-    return group(View(graph.nodes, graph.inputs, graph.outputs, graph.weights, pieces), where)
-
-
-def _group(role: str, layer: int | None, tensors: Sequence[Rounded]) -> Group:
+def _part(role: str, layer: int | None, tensors: Sequence[Rounded]) -> Part:
     nodes = dict.fromkeys(name for rounded in tensors for name in rounded.owners)
-    return Group(role, layer, tuple(r.name for r in tensors), tuple(nodes))
+    return Part(role, layer, tuple(r.name for r in tensors), tuple(nodes))
 
 
-def _home(rounded: Rounded, graph: View, where: Map) -> Place:
-    """Where its readers stand, if they stand together: a quantised input is theirs. Else where it is made."""
+def _home(rounded: Rounded, graph: GraphView, where: PartMap) -> Place:
+    """The place of its readers, if they share one: a quantised input is theirs. Else the place of its maker."""
     if rounded.name in where.masked:
         return None, "mask"
     readers = {where.places[node.name] for node in graph.readers.get(rounded.name, ()) if node.name in rounded.owners}
@@ -112,23 +108,23 @@ def _home(rounded: Rounded, graph: View, where: Map) -> Place:
     return (None, roles.pop()) if len(roles) == 1 else (None, "shared weights")
 
 
-def _chunks(graph: View) -> list[Group]:
+def _chunks(graph: GraphView) -> list[Part]:
     """Pieces of about the same number of tensors, one behind the other."""
     size = max(1, -(-len(graph.rounded) // _CHUNKS))
-    found = []
+    chunks = []
     for start in range(0, len(graph.rounded), size):
         piece = graph.rounded[start : start + size]
         first, last = (r.owners[0] if r.owners else r.name for r in (piece[0], piece[-1]))
-        found.append(_group(f"nodes {first} to {last}", None, piece))
-    return found
+        chunks.append(_part(f"nodes {first} to {last}", None, piece))
+    return chunks
 
 
 # --- the structure -----------------------------------------------------------------------------------------------
 
 
-def _embeddings(graph: View) -> list[Node]:
+def _embeddings(graph: GraphView) -> list[Node]:
     """Lookups of token ids in a table of weights, or the fused operator for that."""
-    asked = _descendants(graph, [n for n in graph.nodes if set(n.inputs) & set(graph.inputs)], only_light=True)
+    lookups = _descendants(graph, [n for n in graph.nodes if set(n.inputs) & set(graph.inputs)], only_light=True)
     return [
         node
         for node in graph.nodes
@@ -136,7 +132,7 @@ def _embeddings(graph: View) -> list[Node]:
         or (
             node.op_type in ("Gather", "GatherBlockQuantized")
             and node.inputs[0] in graph.weights
-            and (node.inputs[1] in graph.inputs or node.name in asked)
+            and (node.inputs[1] in graph.inputs or node.name in lookups)
         )
     ]
 
@@ -144,19 +140,19 @@ def _embeddings(graph: View) -> list[Node]:
 _LIGHT = ("Gather", "Slice", "Cast", "Shape", "Reshape", "Unsqueeze", "Squeeze", "CumSum", "Mul", "Add", "Not", "Equal")
 
 
-def _descendants(graph: View, roots: Sequence[Node], *, only_light: bool = False) -> set[str]:
+def _descendants(graph: GraphView, roots: Sequence[Node], *, only_light: bool = False) -> set[str]:
     """The roots and every node that reads from them, by name."""
-    found = {node.name for node in roots}
+    names = {node.name for node in roots}
     tensors = {name for node in roots for name in node.outputs}
     for node in graph.nodes:
         if not tensors.isdisjoint(node.inputs) and (not only_light or node.op_type in _LIGHT):
-            found.add(node.name)
+            names.add(node.name)
             tensors.update(node.outputs)
-    return found
+    return names
 
 
-def _depths(graph: View, hidden: set[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """For every hidden node: attentions on the longest way to it, and normalisations since the last of them."""
+def _depths(graph: GraphView, hidden: set[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """For every hidden node: the attentions on the longest path to it, and the normalisations since the last one."""
     depth: dict[str, int] = {}
     norms: dict[str, int] = {}
     for node in graph.nodes:
@@ -174,15 +170,15 @@ def _depths(graph: View, hidden: set[str]) -> tuple[dict[str, int], dict[str, in
     return depth, norms
 
 
-def _is_last(node: Node, graph: View) -> bool:
+def _is_last(node: Node, graph: GraphView) -> bool:
     """A Softmax whose result is an output of the graph makes probabilities, not attention."""
     return not {n for name in node.outputs for n in graph.readers.get(name, ())} or bool(
         set(node.outputs) & set(graph.outputs)
     )
 
 
-def _is_norm(node: Node, graph: View) -> bool:
-    """A normalisation, or the root of the variance where an exporter took it apart."""
+def _is_norm(node: Node, graph: GraphView) -> bool:
+    """A normalisation, or the root of the variance where an exporter wrote it as single operators."""
     if node.op_type in _NORMS:
         return True
     if node.op_type not in ("Sqrt", "Rsqrt"):
@@ -192,27 +188,27 @@ def _is_norm(node: Node, graph: View) -> bool:
     return mean is not None and mean.op_type == "ReduceMean"
 
 
-def _scores(graph: View, hidden: set[str]) -> set[str]:
+def _scores(graph: GraphView, hidden: set[str]) -> set[str]:
     """Nodes from the product of queries and keys up to the Softmax, itself included."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in graph.nodes:
         if node.op_type != "Softmax" or node.name not in hidden or _is_last(node, graph):
             continue
         waiting = [node]
         while waiting:
             here = waiting.pop()
-            if here.name in found:
+            if here.name in names:
                 continue
-            found.add(here.name)
+            names.add(here.name)
             if here.op_type in ("MatMul", "Einsum", "Gemm"):
                 continue  # the product: what it reads are the projections
             makers = (graph.maker[name] for name in here.inputs if name in graph.maker)
             waiting += [maker for maker in makers if maker.name in hidden]
-    return found
+    return names
 
 
-def _masked(graph: View, hidden: set[str], scores: set[str]) -> set[str]:
-    """What comes from the mask and is no hidden state, and the scores that it has been added to."""
+def _masked(graph: GraphView, hidden: set[str], scores: set[str]) -> set[str]:
+    """Tensors computed from the mask that are no hidden states, and the scores that the mask was added to."""
     roots = [n for n in graph.nodes if any("mask" in name.lower() for name in n.inputs if name in graph.inputs)]
     masks = {name for name in _descendants(graph, roots) if name not in hidden}
     tensors = {name for node in graph.nodes if node.name in masks for name in node.outputs}

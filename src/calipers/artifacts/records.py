@@ -1,0 +1,173 @@
+"""What to build, and what was built: the options, a record for each stage, and the manifest of them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calipers.core import RequestError
+from calipers.core.options import Options, option
+from calipers.data import DataOptions
+from calipers.models import ModelOptions
+
+SCHEMA = 1
+STAGES = ("torch", "exported", "optimized", "quantized")
+OPSET = 21  # the first with 16-bit quantisation
+OPSETS = range(18, 24)  # what the dynamo exporter writes and onnxruntime reads
+
+
+@dataclass(frozen=True)
+class BuildOptions(Options):
+    """How the stages are made. None and empty: as the model's files and the task say."""
+
+    task: str | None = option(
+        None, "Which head: the one that the task needs. Default: what config.json is made for.", group="What"
+    )
+    pooled: bool = option(False, "Encoders: give sentence vectors, pooled as the model's files say.", group="What")
+    static_shape: tuple[int, int] | None = option(
+        None, "Fix batch and length. Default: both are free.", group="What", metavar="1x512"
+    )
+    opset: int = option(OPSET, f"Of the exported graph. Default: {OPSET}.", group="What")
+    optimize: bool = option(True, "Fuse operators before quantising. Default: yes.", group="What", off="--no-optimize")
+    accept_differences: bool = option(
+        False,
+        "Keep a float stage that differs from the one before it, and note it. Default: refuse it.",
+        group="What",
+    )
+    calibration: str | None = option(
+        None,
+        "Real texts: a file, a folder or a hub id, with a column text or the task's columns. Default: the task's own.",
+        group="Calibration",
+        metavar="D",
+    )
+    columns: Mapping[str, str] = field(default_factory=dict)  # of the calibration data
+    data_options: DataOptions = field(default_factory=DataOptions)  # of the calibration data
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    stages: Mapping[str, Path] = field(default_factory=dict)  # stage → a graph made elsewhere in its place
+    excluded_ids: frozenset[str] = frozenset()  # rows that ranges are not taken from, where there are others
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.opset not in OPSETS:
+            raise RequestError(f"`opset` must be {OPSETS[0]} to {OPSETS[-1]}, found {self.opset}")
+        for name in self.stages:
+            if name not in STAGES[1:]:
+                raise RequestError(f"`stages` must be among {', '.join(STAGES[1:])}, found {name!r}")
+
+
+def parse_shape(text: str | None) -> tuple[int, int] | None:
+    """
+    >>> parse_shape("1x512")
+    (1, 512)
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*)[x,]([1-9]\d*)", text)
+    if not match:
+        raise RequestError(f"`static_shape` must be ROWSxLENGTH such as 1x512, found {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def parse_stages(pairs: Sequence[str]) -> dict[str, Path]:
+    """
+    >>> sorted(parse_stages(["exported=model.onnx"]))
+    ['exported']
+    """
+    stages = {}
+    for pair in pairs:
+        name, _, file = pair.partition("=")
+        if not file:
+            raise RequestError(f"`stages` must be NAME=FILE, found {pair!r}")
+        stages[name] = Path(file).expanduser()
+    return stages
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between the outputs of two stages at real tokens. Numbers are None where an output is not finite."""
+
+    against: str
+    largest: float | None  # absolute
+    relative: float | None  # RMS of the difference divided by the RMS of the earlier stage
+    padded: float | None  # the largest in batches with padding, and in those without
+    unpadded: float | None
+    rows: int  # of the batch with the largest difference
+    length: int
+    is_padded: bool
+    bound: float | None  # a larger difference is refused; None where rounding is intended
+    cases: int
+    as_it_stands: bool = False  # the worst is of a session that does not optimise the graph
+
+    @property
+    def passed(self) -> bool:
+        """Whether the bound holds, where there is one. Output that is not finite never passes a bound."""
+        return self.bound is None or (self.largest is not None and self.largest <= self.bound)
+
+    @property
+    def place(self) -> str:
+        """The batch with the largest difference."""
+        return f"batch {self.rows}, length {self.length}, {'padded' if self.is_padded else 'unpadded'}"
+
+    def __str__(self) -> str:
+        return f"{'not finite' if self.largest is None else f'{self.largest:.2e}'} ({self.place})"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Of one row at a time on one thread, in milliseconds, over the real rows that were timed."""
+
+    p50: float
+    p95: float
+    rows: int
+    tokens: float  # in a row, on average
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One artifact: where it is, what it costs, how far it is from the stage before it."""
+
+    name: str  # one of STAGES
+    path: str
+    key: str  # over its inputs and settings: a stage with the same key is not made again
+    sha256: str
+    size: int  # bytes
+    latency: Latency
+    difference: Difference | None  # None for the first stage
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    reused: bool = False  # kept from an earlier build
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a build made. `folder/model.onnx` is the result, with tokenizer and settings beside it."""
+
+    folder: str
+    model: str  # the file that is the result
+    model_id: str
+    ability: str
+    precision: str
+    stages: tuple[Stage, ...]
+    recipe: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    calibration: Mapping[str, Any] | None  # dataset, ids of the rows, fingerprint
+    checked_on: Mapping[str, Any]
+    versions: Mapping[str, str]
+    created: str
+
+    def stage(self, name: str) -> Stage:
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of manifest.json."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def __repr__(self) -> str:
+        return f"Manifest({self.model_id}, {self.precision}: {', '.join(stage.name for stage in self.stages)})"

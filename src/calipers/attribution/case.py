@@ -1,0 +1,169 @@
+"""One attribution in progress: what was requested, what was measured, and the evaluations that are left."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from calipers import tasks
+from calipers.artifacts.calibrate import Ranges, calibration_settings, collect_ranges, read_ranges
+from calipers.artifacts.graphs import FloatGraph
+from calipers.artifacts.inputs import latencies, single
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import Latency
+from calipers.artifacts.stages import BuildPlan
+from calipers.attribution.records import AttributionOptions, StageFigure
+from calipers.attribution.trials import INVALID, Evaluation, Ledger
+from calipers.comparison import api as comparison
+from calipers.comparison.api import Protocol
+from calipers.comparison.records import Comparison
+from calipers.core import InferenceError, Metric, Progress, Result, Task
+from calipers.models import ModelOptions
+from calipers.models.onnx_session import open_graph
+from calipers.runs import api as runs
+from calipers.runs.store import Store
+
+_TRIAL_RESAMPLES = 1_000
+_TIMED_ROWS = 8
+_TIMED_ROUNDS = 5
+
+
+@dataclass
+class Case:
+    """`results` are those of the stages that could be measured, in order; the first is the baseline."""
+
+    protocol: Protocol
+    options: AttributionOptions
+    plan: BuildPlan
+    store: Store | None
+    progress: Progress
+    results: dict[str, Result] = field(default_factory=dict)
+    stages: list[StageFigure] = field(default_factory=list)
+    lost: list[StageFigure] = field(default_factory=list)  # stages whose step does not pass, the largest loss first
+    notes: list[str] = field(default_factory=list)
+    ledger: Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(lambda tensors, what: INVALID, self.options.budget)
+
+    @property
+    def guilty(self) -> StageFigure:
+        """The stage whose step lost most."""
+        return self.lost[0]
+
+    @property
+    def before(self) -> StageFigure:
+        """The stage before the guilty one."""
+        return self.stages[[stage.stage for stage in self.stages].index(self.guilty.stage) - 1]
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How the quantised graph was made; None where it was made elsewhere."""
+        return None if "quantized" in self.plan.stages else self.plan.recipe
+
+    @property
+    def task(self) -> Task:
+        return tasks.find(self.protocol.task or runs.TASK)
+
+    @property
+    def baseline(self) -> Result:
+        return next(iter(self.results.values()))
+
+    @property
+    def metric(self) -> Metric:
+        """The task's primary metric, which decides."""
+        return self.task.measures(self.task.options(**self.baseline.options))[0]
+
+    def evaluate(self, reference: str, *, torch: bool = False, trial: bool = False) -> Result:
+        """A trial is not stored, and its intervals, which nothing reads, are coarser."""
+        protocol = self.protocol
+        store = None if trial else self.store
+        return runs.evaluate(
+            reference,
+            task=self.task.name,
+            task_options=protocol.task_options,
+            dataset=protocol.dataset,
+            columns=protocol.columns,
+            model_options=_for_torch(protocol.model_options) if torch else _for_graph(protocol.model_options),
+            data_options=protocol.data_options,
+            resamples=_TRIAL_RESAMPLES if trial else self.options.resamples,
+            confidence=self.options.confidence,
+            store=store,
+            reuse=store is not None,
+            progress=self.progress,
+        )
+
+    def compare(self, first: Result, second: Result) -> Comparison:
+        verdict = comparison.compare(
+            first,
+            [second],
+            thresholds={k: v for k, v in self.options.thresholds.items() if k == self.metric.name},
+            metrics=(self.metric.name,),
+            confidence=self.options.confidence,
+            resamples=self.options.resamples,
+            worst=0,
+        )[0]
+        return verdict.comparisons[0]
+
+    def judge(self, first: str, second: str) -> Comparison | None:
+        """Compare two stages by name; None where one of them could not be measured."""
+        if first not in self.results or second not in self.results:
+            return None
+        return self.compare(self.results[first], self.results[second])
+
+    def assess(self, graph: Path, *, trial: bool = False) -> Evaluation:
+        """Evaluate a graph and compare it with the baseline."""
+        result = self.evaluate(str(graph), trial=trial)
+        verdict = self.compare(self.baseline, result)
+        value = result.metrics[self.metric.name]
+        return Evaluation(value, verdict.label, verdict.estimate == "PASS", result=result)
+
+    def try_out(self, what: str, write: Callable[[Path], tuple[str, ...]]) -> Evaluation:
+        """Write a graph, evaluate it and delete it. `write` returns the nodes that the graph keeps in float."""
+        self.progress.start(what, 0)
+        folder = self.plan.folder / f"trial-{time.time_ns()}"
+        folder.mkdir(parents=True)
+        try:
+            nodes = write(folder / "model.onnx")
+            return replace(self.assess(folder / "model.onnx", trial=True), nodes=len(nodes))
+        except InferenceError:
+            return INVALID
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def latencies(self, graphs: Sequence[Path]) -> list[Latency]:
+        """Of one row on one thread. The graphs take turns, so that other work on the machine slows them all alike."""
+        self.progress.start("Timing", 0)
+        plan = self.plan
+        batches = single(plan.rows.take(_TIMED_ROWS), plan.options.static_shape)
+        opened = [open_graph(path, provider=plan.provider) for path in graphs]
+        return latencies([graph.run for graph in opened], batches, rounds=_TIMED_ROUNDS)
+
+    def ranges(self, graph: FloatGraph, recipe: Recipe) -> Ranges | None:
+        """Those of the build, where graph, rows and method are the same; else taken now. None: the recipe has none."""
+        rows = self.plan.calibration
+        if not recipe.needs_ranges or rows is None:
+            return None
+        folder = self.plan.folder / "calibration"
+        for file in folder.glob("*.json"):
+            ranges = read_ranges(file)
+            same = ranges.settings == calibration_settings(recipe) and ranges.rows == rows.ids
+            if same and ranges.fingerprint == rows.fingerprint and set(graph.tensors) <= set(ranges.tensors):
+                return ranges
+        shape = self.plan.options.static_shape
+        ranges = collect_ranges(graph, rows, recipe, shape=shape, progress=self.progress)
+        folder.mkdir(exist_ok=True)
+        ranges.save(folder / f"{time.time_ns()}.json")
+        return ranges
+
+
+def _for_torch(options: ModelOptions) -> ModelOptions:
+    return replace(options, provider=None, output=None, device="cpu")
+
+
+def _for_graph(options: ModelOptions) -> ModelOptions:
+    """A stage has its settings beside it."""
+    return replace(options, model_id=None, revision=None, dtype="float32", allow_pickle=False, trust_remote_code=False)
