@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calipers import artifacts as build
+from calipers.artifacts.records import Manifest
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.runs import api
@@ -19,14 +19,14 @@ Find = Callable[[str], Path]
 QUANTISED = ("int8-dynamic", "w8a8", "w8a16", "int4", "fp16")
 
 
-def build_all(model: Path, folder: Path, calibration: Path, **wishes: object) -> dict[str, build.Manifest]:
+def build_all(model: Path, folder: Path, calibration: Path, **options: object) -> dict[str, Manifest]:
     return {
-        precision: small.run(model, folder, precision, calibration, data_options=DataOptions(samples=16), **wishes)
+        precision: small.run(model, folder, precision, calibration, data_options=DataOptions(samples=16), **options)
         for precision in QUANTISED
     }
 
 
-def check_all(found: dict[str, build.Manifest]) -> None:
+def check_all(found: dict[str, Manifest]) -> None:
     for precision, manifest in found.items():
         for stage in manifest.stages[1:3]:
             assert stage.difference is not None

@@ -12,8 +12,9 @@ import onnx
 import torch
 from transformers import AutoModelForMaskedLM
 
-from calipers import artifacts as build
-from calipers.artifacts import api as building
+from calipers.artifacts import api
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import BuildOptions, Manifest
 from tests.support.masked_models import make_model
 
 TEXTS = (
@@ -37,10 +38,9 @@ def make_bert(folder: Path, **changes: Any) -> Path:
     return make_model("bert", folder, num_hidden_layers=1, **changes)
 
 
-def run(model: Path, folder: Path, precision: str, texts: Path | None, **wishes: Any) -> build.Manifest:
-    recipe = wishes.pop("recipe", None) or build.Recipe(precision)
-    wish = building.Wishes(calibration=str(texts) if texts else None, **wishes)
-    return building.build_artifacts(str(model), folder, recipe, wish)
+def run(model: Path, folder: Path, precision: str, texts: Path | None, **options: Any) -> Manifest:
+    build_options = BuildOptions(calibration=str(texts) if texts else None, **options)
+    return api.build(str(model), folder, recipe=Recipe(precision), options=build_options)
 
 
 def copy_build(done: Path, target: Path) -> Path:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import torch
 import transformers
+from calipers.attribution.view import View, view
 from onnx import numpy_helper
 
 from calipers import artifacts as build
@@ -23,7 +24,6 @@ from calipers.artifacts import api as building
 from calipers.artifacts.graphs import save_proto
 from calipers.attribution import groups
 from calipers.attribution.records import Attribution
-from calipers.attribution.view import View, view
 from calipers.comparison import api as comparing
 from calipers.core import Thresholds
 from calipers.models import ModelOptions

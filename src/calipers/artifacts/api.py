@@ -16,7 +16,7 @@ from calipers.artifacts.records import BuildOptions, Manifest
 from calipers.artifacts.stages import BuildPlan
 from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
-from calipers.models import hub, layout, onnx, tokenizer, torch_weights
+from calipers.models import hub, layout, onnx_files, tokenizer, torch_weights
 from calipers.models.onnx_session import choose_provider
 
 SAMPLES = 64  # rows of a dataset to calibrate on
@@ -89,9 +89,9 @@ def _from_graph(place: models.Source, options: BuildOptions) -> tuple[ExportSour
     """An exported graph to begin with: there is no PyTorch model to check it against."""
     requested = options.model_options
     requested.refuse_others("a build of an ONNX graph", *_MODEL_OPTIONS)
-    file = onnx.graph_file(place, requested)
-    folder = onnx.settings_folder(file, requested)
-    return _source(folder, options, hub.fingerprint([file]), requested.model_id or onnx.folder_name(file)), file
+    file = onnx_files.graph_file(place, requested)
+    folder = onnx_files.settings_folder(file, requested)
+    return _source(folder, options, hub.fingerprint([file]), requested.model_id or onnx_files.folder_name(file)), file
 
 
 def _source(folder: Path, options: BuildOptions, fingerprint: str, model_id: str) -> ExportSource:

@@ -158,7 +158,7 @@ def _example(rows: Rows, shape: tuple[int, int] | None, *, types: bool) -> Batch
     if count > 1:
         lengths[-1] = width
     ids = np.concatenate([row.ids for row in rows.tokens])
-    kinds = [np.arange(length) * 2 // length if types else np.zeros(length, np.int64) for length in lengths]
+    kinds = [np.arange(length, dtype=np.int32) * 2 // length * types for length in lengths]
     tokens = [Tokens(np.resize(ids, length), kind) for length, kind in zip(lengths, kinds, strict=True)]
     return pad(tokens, rows, length=width)
 

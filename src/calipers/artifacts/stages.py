@@ -153,7 +153,7 @@ class _Work:
         source, options = self.plan.source, self.plan.options
         if "exported" in options.stages:
             return self._given("exported", before)
-        settings = {"opset": options.opset, "shape": options.static_shape, "pooled": options.pooled}
+        settings: dict[str, Any] = {"opset": options.opset, "shape": options.static_shape, "pooled": options.pooled}
         if options.pooled:
             settings |= {"pooling": source.pooling, "normalize": source.normalize}
 

@@ -182,14 +182,13 @@ def rebuild(case: Case) -> Fix | None:
     given = _before(plan.stages, guilty)
     if plan.source.load is None and "exported" not in given:
         return None
-    how, changes = f"the {guilty} stage made by calipers build", {}
-    if guilty not in plan.stages:
-        how, changes = "no optimisation", {"optimize": False}
+    replaced = guilty in plan.stages
+    how = f"the {guilty} stage made by calipers build" if replaced else "no optimisation"
     try:
         case.ledger.count(f"Building {how}", lambda: Evaluation(None, "PASS", passes=True))
     except OutOfBudget:
         return None
-    options = replace(plan.options, stages=given, **changes)
+    options = replace(plan.options, stages=given, optimize=plan.options.optimize and replaced)
     manifest = stages.make(replace(plan, folder=plan.folder / "rebuilt", options=options), case.progress)
     target = Path(manifest.stages[-1].path)
     sound = case.before.path if case.before.stage != "torch" else manifest.stage("exported").path
