@@ -16,24 +16,26 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.support.faults import FAULTS, Fault, Sound, attribute, make_sound
 
-from calipers import artifacts as build
-from calipers import attribution as attributing
-from calipers.artifacts import api as building
-from calipers.attribution import Request
-from calipers.attribution.bench import Bench
+from calipers.artifacts import api as artifacts
+from calipers.artifacts.graphs import load_graph
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import BuildOptions
+from calipers.attribution import api
+from calipers.attribution.case import Case as Attempt
 from calipers.attribution.divergence import look_at
-from calipers.attribution.records import Attribution
-from calipers.attribution.scene import open_scene
-from calipers.comparison import api as comparing
+from calipers.attribution.quantized import open_quantized
+from calipers.attribution.records import Attribution, AttributionOptions
+from calipers.comparison.api import Protocol
 from calipers.core import SILENT
 from calipers.data import DataOptions
 from calipers.runs.store import Store
 
-FRAGILE = build.Recipe("w8a8", unsigned=True, reduce_range=True)
+FRAGILE = Recipe("w8a8", unsigned=True, reduce_range=True)
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,22 @@ class Case:
     work: Path
     optimized: Path
     wrong: Path
-    request: Request
+    recipe: Recipe
+    protocol: Protocol
     store: Store
     search: Callable[[int], Attribution]  # of a budget
     ours: bool = False  # quantised here: restored by quantising again
 
 
 def planted(sound: Sound, fault: Fault, place: Path) -> Case:
-    protocol = comparing.Protocol(task=sound.task, dataset=str(sound.data))
     return Case(
         fault.name,
         str(sound.folder),
         sound.folder.parent / "work",
         sound.optimized,
         place / "wrong.onnx",
-        Request(recipe=sound.recipe, protocol=protocol, resamples=1_000),
+        sound.recipe,
+        Protocol(task=sound.task, dataset=str(sound.data)),
         sound.store,
         lambda budget: attribute(sound, fault, place, fix=False, budget=budget),
     )
@@ -67,20 +70,22 @@ def planted(sound: Sound, fault: Fault, place: Path) -> Case:
 
 def real(model: str, dataset: str, samples: int, place: Path) -> Case:
     store, work = Store(place / "store"), place / "work"
-    protocol = comparing.Protocol(
-        task="sentence-similarity", dataset=dataset, data_options=DataOptions(samples=samples)
-    )
-    request = Request(recipe=FRAGILE, protocol=protocol, folder=work)
+    protocol = Protocol(task="sentence-similarity", dataset=dataset, data_options=DataOptions(samples=samples))
     return Case(
         Path(model).name,
         model,
         work,
         work / "optimized" / "model.onnx",
         work / "quantized-w8a8" / "model.onnx",
-        request,
+        FRAGILE,
+        protocol,
         store,
-        lambda budget: attributing.attribute(
-            model, Request(recipe=FRAGILE, protocol=protocol, folder=work, budget=budget), store=store
+        lambda budget: api.attribute(
+            model,
+            recipe=FRAGILE,
+            protocol=protocol,
+            options=AttributionOptions(work=work, budget=budget),
+            store=store,
         ),
         ours=True,
     )
@@ -88,47 +93,47 @@ def real(model: str, dataset: str, samples: int, place: Path) -> Case:
 
 def one_at_a_time(case: Case, most: int) -> tuple[int, float, str]:
     """Evaluations, seconds, and the node that brought most back."""
-    asked = case.request.protocol
-    given = {} if case.ours else {"quantized": case.wrong}
-    wishes = building.Wishes(task=asked.task, calibration=asked.dataset, data_options=asked.data_options, given=given)
-    wanted = building.build_request(case.model, case.work, case.request.recipe, wishes)
-    bench = Bench(case.request, wanted, case.store, SILENT)
-    bench.results["torch"] = bench.evaluate(case.model, torch=True)
+    protocol = case.protocol
+    options = BuildOptions(
+        task=protocol.task,
+        calibration=protocol.dataset,
+        data_options=protocol.data_options,
+        stages={} if case.ours else {"quantized": case.wrong},
+    )
+    plan = artifacts.plan(case.model, case.work, case.recipe, options)
+    attempt = Attempt(protocol, AttributionOptions(resamples=10_000 if case.ours else 1_000), plan, case.store, SILENT)
+    attempt.results["torch"] = attempt.evaluate(case.model, torch=True)
     start = time.perf_counter()
-    recipe = case.request.recipe if case.ours else None
-    scene = open_scene(
+    recipe = attempt.recipe
+    graph = open_quantized(
         case.wrong,
         case.optimized,
-        look_at(wanted.rows),
-        output=wanted.source.output(False),
+        look_at(plan.rows),
+        output=plan.output,
         recipe=recipe,
-        ranges=bench.ranges(build.load_graph(case.optimized), recipe) if recipe else None,
+        ranges=attempt.ranges(load_graph(case.optimized), recipe) if recipe else None,
     )
-    put_back = scene.put_back
-    assert put_back is not None
-    found: list[tuple[float, str]] = []
-    nodes = sorted(scene.graph.owners_of(r.name for r in scene.graph.rounded))
+    values: list[tuple[float, str]] = []
+    nodes = sorted(graph.view.owners_of(r.name for r in graph.view.rounded))
     tried = nodes[:: -(-len(nodes) // min(most, len(nodes)))]
     for node in tried:
-        touched = frozenset(r.name for r in scene.graph.rounded if node in r.owners)
-        measured = bench.try_out(node, lambda target, touched=touched: put_back(touched, target))  # type: ignore[misc]
-        found.append((measured.value if measured.value is not None else float("-inf"), node))
-    return len(nodes), (time.perf_counter() - start) * len(nodes) / len(tried), max(found)[1]
+        touched = frozenset(r.name for r in graph.view.rounded if node in r.owners)
+        evaluation = attempt.try_out(node, partial(graph.put_back, touched))
+        values.append((evaluation.value if evaluation.value is not None else float("-inf"), node))
+    return len(nodes), (time.perf_counter() - start) * len(nodes) / len(tried), max(values)[1]
 
 
 def compare(case: Case, most: int) -> tuple[float, float]:
     """Prints a line; returns the shares of evaluations and of seconds."""
     case.search(0)  # the table
     start = time.perf_counter()
-    found = case.search(24)
+    attribution = case.search(24)
     ours = time.perf_counter() - start
     count, theirs, best = one_at_a_time(case, most)
-    name = found.culprits[0].name if found.culprits else "none"
-    print(
-        f"{case.name:<36}{found.evaluations:>8}{count:>8}{ours:>9.1f}{theirs:>9.1f}  {name}; one at a time: {best}",
-        flush=True,
-    )
-    return found.evaluations / count, ours / theirs
+    name = attribution.culprits[0].name if attribution.culprits else "none"
+    figures = f"{attribution.evaluations:>8}{count:>8}{ours:>9.1f}{theirs:>9.1f}"
+    print(f"{case.name:<36}{figures}  {name}; one at a time: {best}", flush=True)
+    return attribution.evaluations / count, ours / theirs
 
 
 def main() -> None:
@@ -138,16 +143,16 @@ def main() -> None:
     parser.add_argument("--dataset", help="pairs for it")
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--peer", type=int, default=1000, help="nodes that are restored one at a time")
-    asked = parser.parse_args()
-    chosen = [f for f in FAULTS if f.stage == "quantized" and f.family == "bert"][: asked.faults]
+    arguments = parser.parse_args()
+    chosen = [f for f in FAULTS if f.stage == "quantized" and f.family == "bert"][: arguments.faults]
     print(f"{'fault':<36}{'tries':>8}{'each':>8}{'s':>9}{'s each':>9}  found")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         sound = make_sound("bert", place / "bert")
         cases = [planted(sound, fault, place / f"{i}") for i, fault in enumerate(chosen)]
-        if asked.model and asked.dataset:
-            cases.append(real(asked.model, asked.dataset, asked.samples, place / "real"))
-        shares = [compare(case, asked.peer) for case in cases]
+        if arguments.model and arguments.dataset:
+            cases.append(real(arguments.model, arguments.dataset, arguments.samples, place / "real"))
+        shares = [compare(case, arguments.peer) for case in cases]
     tries, seconds = (sum(values) / len(values) for values in zip(*shares, strict=True))
     print(f"evaluations: {tries:.2f} of one at a time; seconds: {seconds:.2f}")
 

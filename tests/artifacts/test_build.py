@@ -171,7 +171,7 @@ def test_a_graph_alone_can_be_quantised(built: Path, few_texts: Path, tmp_path: 
         (["--precision", "int4", "--per-channel"], "--per-channel does not apply to the precision int4"),
         (
             ["--precision", "fp32", "--stage", "best=x.onnx"],
-            "--stage must be among exported, optimized, quantized, found 'best'",
+            "--stage must be among exported, optimized, quantized",
         ),
         (["--precision", "fp32", "--stage", "exported=none.onnx"], "there is no such file"),
         (["--precision", "fp32", "--pooled", "--task", "fill-mask"], "--pooled is for encoders"),

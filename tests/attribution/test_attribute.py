@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,17 +11,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calipers.artifacts import Batch, Recipe
-from calipers.attribution import divergence, mending, qdq, reasons, search, share, stages
-from calipers.attribution.culprits import Found
+from calipers.artifacts.recipe import Recipe
+from calipers.attribution import culprits, divergence, fix, qdq, reasons, stages, trials
+from calipers.attribution.culprits import CulpritSearch
+from calipers.attribution.graph_view import Rounded
 from calipers.attribution.records import StageFigure
-from calipers.attribution.view import Rounded
+from calipers.attribution.trials import Evaluation, Ledger
 from calipers.comparison.records import Comparison, Label
 from calipers.core import Metric, Outcomes
 from calipers.metrics.means import mean_statistic
+from calipers.models.batching import Batch
 from tests.support.verdicts import comparison, result
 
-BATCH = Batch(*(np.array([[1, 2, 0], [3, 1, 2]], np.int64), np.array([[1, 1, 0], [1, 1, 1]], np.int64)) * 2)
+BATCH = Batch(np.array([[1, 2, 0], [3, 1, 2]]), np.zeros((2, 3), np.int64), np.array([[1, 1, 0], [1, 1, 1]]), rows=2)
 
 
 def weight(name: str, values: Any, dtype: Any = np.float32) -> Any:
@@ -29,34 +33,34 @@ def weight(name: str, values: Any, dtype: Any = np.float32) -> Any:
 # --- the search ----------------------------------------------------------------------------------------------------
 
 
-def counted(guilty: set[str], budget: int = 50) -> search.Ledger:
-    def measure(tensors: frozenset[str], what: str) -> search.Measured:
+def counted(guilty: set[str], budget: int = 50) -> Ledger:
+    def evaluate(tensors: frozenset[str], what: str) -> Evaluation:
         passes = guilty <= tensors
-        return search.Measured(float(passes), "PASS" if passes else "REGRESSION", passes, len(tensors))
+        return Evaluation(float(passes), "PASS" if passes else "REGRESSION", passes, len(tensors))
 
-    return search.Ledger(measure, budget)
+    return Ledger(evaluate, budget)
 
 
 @pytest.mark.parametrize("guilty", [{"0"}, {"5"}, {"2", "9"}, {"31"}])
 def test_the_smallest_prefix_is_found_in_few_measurements(guilty: set[str]) -> None:
     ledger = counted(guilty)
-    found = search.smallest_prefix([frozenset({str(i)}) for i in range(32)], ledger, str)
+    found = trials.smallest_prefix([frozenset({str(i)}) for i in range(32)], ledger, str)
     assert found == max(map(int, guilty)) + 1
     assert len(ledger.trials) <= 10
 
 
 def test_without_a_passing_prefix_there_is_none_and_the_budget_holds() -> None:
     sets = [frozenset({str(i)}) for i in range(8)]
-    assert search.smallest_prefix(sets, counted({"x"}), str) is None
+    assert trials.smallest_prefix(sets, counted({"x"}), str) is None
     ledger = counted({"7"}, budget=2)
-    assert search.smallest_prefix(sets, ledger, str) is None
+    assert trials.smallest_prefix(sets, ledger, str) is None
     assert len(ledger.trials) == 2
 
 
 def test_what_is_not_needed_is_dropped_and_nothing_is_measured_twice() -> None:
     ledger = counted({"b", "d"})
     sets = [frozenset({name}) for name in "abcd"]
-    assert search.drop_needless(sets, ledger, str) == [1, 3]
+    assert trials.drop_needless(sets, ledger, str) == [1, 3]
     before = len(ledger.trials)
     ledger(frozenset({"b", "d"}), "again")
     assert len(ledger.trials) == before
@@ -65,12 +69,12 @@ def test_what_is_not_needed_is_dropped_and_nothing_is_measured_twice() -> None:
 def test_a_graph_that_cannot_be_run_is_an_answer() -> None:
     from calipers.core import ModelError
 
-    def broken(tensors: frozenset[str], what: str) -> search.Measured:
+    def broken(tensors: frozenset[str], what: str) -> Evaluation:
         raise ModelError("no kernel")
 
-    ledger = search.Ledger(broken, 3)
+    ledger = Ledger(broken, 3)
     assert ledger(frozenset("a"), "Restoring a").label == "INVALID"
-    assert ledger.notes == ["Restoring a did not go: no kernel"]
+    assert ledger.notes == ["Restoring a failed: no kernel"]
 
 
 def test_the_share_of_a_loss_is_what_came_back() -> None:
@@ -78,32 +82,34 @@ def test_the_share_of_a_loss_is_what_came_back() -> None:
     base = np.random.default_rng(0).normal(10, 1, 200)
     ids = tuple(map(str, range(200)))
     sound, broken, mended = (result(outcomes=Outcomes(ids, {"value": base - less})) for less in (0, 4, 1))
-    found, interval = share.share_of_loss(metric, sound, broken, mended, confidence=0.95, seed=1)
+    found, interval = culprits.share_of_loss(metric, sound, broken, mended, confidence=0.95, seed=1)
     assert found == pytest.approx(0.75)
     assert interval == pytest.approx((0.75, 0.75))
-    assert share.share_of_loss(metric, sound, sound, mended, confidence=0.9, seed=1) == (None, None)
+    assert culprits.share_of_loss(metric, sound, sound, mended, confidence=0.9, seed=1) == (None, None)
 
 
 def test_settings_and_nodes_are_tried_together_where_neither_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Recipe("w8a8", per_channel=True)
-    nearest = "a scale for each channel", recipe
+    nearest = fix.Change("a scale for each channel", Recipe("w8a8", per_channel=True))
+    both = replace(nearest, how="a scale for each channel, with nodes kept in float", tensors=frozenset("a"))
     labels: list[Label] = ["PASS", "INCONCLUSIVE"]
-    asked: list[frozenset[str]] = []
+    changes: list[fix.Change] = []
 
-    def tried(bench: Any, scene: Any, how: str, recipe: Any, ledger: Any, tensors: frozenset[str]) -> search.Measured:
-        asked.append(tensors)
-        return search.Measured(1.0, labels.pop(0), passes=True)
+    def tried(case: Any, graph: Any, change: fix.Change) -> Evaluation:
+        changes.append(change)
+        return Evaluation(1.0, labels.pop(0), passes=True)
 
-    monkeypatch.setattr(mending, "_try_recipe", tried)
-    found = Found((), frozenset("a"))
-    unsure, sure = search.Ledger(tried, 9), search.Ledger(tried, 9)  # type: ignore[arg-type]
-    unsure.known[frozenset("a")] = search.Measured(1.0, "INCONCLUSIVE", passes=True)
-    sure.known[frozenset("a")] = search.Measured(1.0, "PASS", passes=True)
-    how = "a scale for each channel, with nodes kept in float"
-    assert mending._with_settings(None, None, nearest, found, unsure) == (how, recipe, frozenset("a"))  # type: ignore[arg-type]
-    assert mending._with_settings(None, None, nearest, found, unsure) is None  # type: ignore[arg-type]
-    assert mending._with_settings(None, None, nearest, found, sure) is None  # type: ignore[arg-type]
-    assert asked == [frozenset("a")] * 2
+    def with_culprits(label: Label) -> fix.Change | None:
+        """After an evaluation of the culprits alone that has this label."""
+        case = SimpleNamespace(ledger=counted(set()))
+        case.ledger.evaluations[frozenset("a")] = Evaluation(1.0, label, passes=True)
+        search: Any = CulpritSearch(None, (), frozenset("a"))  # type: ignore[arg-type]
+        return fix.with_culprits(case, search, nearest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fix, "try_change", tried)
+    assert with_culprits("INCONCLUSIVE") == both
+    assert with_culprits("INCONCLUSIVE") is None
+    assert with_culprits("PASS") is None
+    assert changes == [both] * 2
 
 
 # --- words and figures ---------------------------------------------------------------------------------------------
@@ -152,13 +158,13 @@ def test_nothing_lost_is_said_so() -> None:
     assert stages.sentence(FLOATS, [], "x").startswith("Nothing is lost: export and optimisation are clean")
     undecided = [*FLOATS, figure("quantized", -1.9, "INCONCLUSIVE")]
     assert "do not settle" in stages.sentence(undecided, [], "x")
-    assert "one stage only" in stages.sentence(FLOATS[:1], [], "x")
+    assert "only one stage" in stages.sentence(FLOATS[:1], [], "x")
 
 
 def test_a_loss_that_passes_is_not_called_nothing() -> None:
     found = [*FLOATS, figure("quantized", -1.2, "PASS")]
     assert stages.sentence(found, [], "x") == (
-        "The little that is lost, within the thresholds, comes from quantisation (−1.20 points ± 0.40 of x); "
+        "The small loss, within the thresholds, comes from quantisation (−1.20 points ± 0.40 of x); "
         "export and optimisation are clean (−0.30 points ± 0.40)."
     )
 
@@ -200,7 +206,7 @@ ACTIVATION = Rounded("t", False, (), (), "s", "z")
     ],
 )
 def test_what_is_wrong_with_a_range_is_said(scale: float, values: Any, words: str) -> None:
-    assert any(words in told for told in reasons.of_activation(ACTIVATION, values, grid_weights(scale, 0)))
+    assert any(words in reason for reason in reasons.of_activation(ACTIVATION, values, grid_weights(scale, 0)))
 
 
 def test_a_sound_range_has_no_reason() -> None:
@@ -232,8 +238,8 @@ def test_what_is_wrong_with_weights_is_said() -> None:
 def test_a_float_graph_tells_of_dropout_and_a_lost_mask() -> None:
     mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["b", "s"])
     drawn = helper.make_node("RandomUniformLike", ["x"], ["r"], name="drawn")
-    told = reasons.of_float_graph(onnx.helper.make_model(helper.make_graph([drawn], "g", [mask], [])))
-    assert ["dropout was left on" in told[0], "nothing reads attention_mask" in told[1]] == [True, True]
+    lines = reasons.of_float_graph(onnx.helper.make_model(helper.make_graph([drawn], "g", [mask], [])))
+    assert ["dropout was left on" in lines[0], "nothing reads attention_mask" in lines[1]] == [True, True]
     shape = helper.make_node("Shape", ["attention_mask"], ["s"])
-    told = reasons.of_float_graph(onnx.helper.make_model(helper.make_graph([shape], "g", [mask], [])))
-    assert told == ["attention_mask reaches no attention: the mask was dropped, and padding is looked at"]
+    lines = reasons.of_float_graph(onnx.helper.make_model(helper.make_graph([shape], "g", [mask], [])))
+    assert lines == ["attention_mask reaches no attention: the mask was dropped, and attention reaches the padding"]

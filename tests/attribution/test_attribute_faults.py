@@ -9,14 +9,16 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from calipers import artifacts as build
-from calipers import attribution as attributing
-from calipers.artifacts import api as building
+from calipers.artifacts.quantize import quantize
+from calipers.artifacts.recipe import Recipe, read_recipe
+from calipers.artifacts.records import BuildOptions
+from calipers.attribution import api
 from calipers.attribution.divergence import look_at
-from calipers.attribution.records import Attribution
-from calipers.attribution.scene import open_scene
-from calipers.comparison import api as comparing
+from calipers.attribution.quantized import open_quantized
+from calipers.attribution.records import Attribution, AttributionOptions
+from calipers.comparison.api import Protocol
 from calipers.core import RequestError
+from calipers.models.onnx_session import open_graph
 from tests.support.faults import FAULTS, Fault, Sound, attribute, make_sound
 from tests.support.samples import Run
 
@@ -43,7 +45,7 @@ def test_a_scale_that_is_off_is_found_and_fixed(sound: Sound, tmp_path: Path) ->
     assert found.evaluations <= 5
     assert found.fix is not None
     assert (found.fix.label, found.fix.nodes) == ("PASS", first.nodes)
-    assert build.read_recipe(Path(found.fix.recipe_file or "")).exclude == first.nodes
+    assert read_recipe(Path(found.fix.recipe_file or "")).exclude == first.nodes
 
 
 def test_dropout_left_on_is_put_down_to_the_export(sound: Sound, tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_a_sound_model_has_no_culprit(sound: Sound, tmp_path: Path) -> None:
     found = attribute(sound, None, tmp_path)
     assert (found.guilty, found.culprits, found.fix, found.evaluations, found.exit_code) == (None, (), None, 0, 0)
     assert [stage.stage for stage in found.stages] == ["torch", "exported", "optimized", "quantized"]
-    assert found.sentence.startswith("The little that is lost, within the thresholds, comes from quantisation (−0.4")
+    assert found.sentence.startswith("The small loss, within the thresholds, comes from quantisation (−0.4")
 
 
 def test_a_budget_of_none_still_names_the_step(sound: Sound, tmp_path: Path) -> None:
@@ -66,20 +68,20 @@ def test_a_budget_of_none_still_names_the_step(sound: Sound, tmp_path: Path) -> 
     assert found.culprits[0].name == "layer 1 feed-forward"  # by suspicion
     assert found.culprits[0].share is None
     assert "the budget of 0 evaluations ran out" in found.notes[-1]
-    with pytest.raises(RequestError, match="--budget"):
+    with pytest.raises(RequestError, match="`budget` must be at least 0"):
         attribute(sound, None, tmp_path, budget=-1)
 
 
 def given(sound: Sound, quantized: Path) -> Attribution:
     stages = {"exported": sound.exported, "optimized": sound.optimized, "quantized": quantized}
-    request = attributing.Request(
+    return api.attribute(
+        str(sound.folder),
         recipe=sound.recipe,
-        protocol=comparing.Protocol(task=sound.task, dataset=str(sound.data)),
-        build=building.Wishes(given=stages),
-        resamples=500,
-        folder=sound.folder.parent / "work",
+        protocol=Protocol(task=sound.task, dataset=str(sound.data)),
+        build=BuildOptions(stages=stages),
+        options=AttributionOptions(resamples=500, work=sound.folder.parent / "work"),
+        store=sound.store,
     )
-    return attributing.attribute(str(sound.folder), request, store=sound.store)
 
 
 def test_a_graph_without_quantised_nodes_is_said_so(sound: Sound, tmp_path: Path) -> None:
@@ -128,20 +130,20 @@ def test_the_command_tells_it_to_programs(sound: Sound, tmp_path: Path, calipers
 
 @pytest.mark.parametrize("precision", ["w8a16", "int8-dynamic", "int4", "fp16"])
 def test_parts_of_every_precision_can_be_suspected_and_put_back(sound: Sound, tmp_path: Path, precision: str) -> None:
-    recipe = build.Recipe(precision)
+    recipe = Recipe(precision)
     ranges = sound.ranges if recipe.needs_ranges else None
-    build.quantize(sound.floats, tmp_path / "q.onnx", recipe, ranges)
-    scene = open_scene(
+    quantize(sound.floats, tmp_path / "q.onnx", recipe, ranges)
+    graph = open_quantized(
         tmp_path / "q.onnx", sound.optimized, look_at(sound.rows), output=None, recipe=recipe, ranges=ranges
     )
-    assert {part.layer for part in scene.parts} >= {0, 1, 2}
-    hurts = scene.damages([part.tensors for part in scene.parts])
+    assert {part.layer for part in graph.parts} >= {0, 1, 2}
+    hurts = graph.damages([part.tensors for part in graph.parts])
     assert all(hurt == hurt for hurt in hurts)
     assert max(hurts) > 0
-    assert scene.put_back is not None
-    nodes = scene.put_back(frozenset(scene.parts[0].tensors), tmp_path / "restored.onnx")
+    assert graph.restorable
+    nodes = graph.put_back(frozenset(graph.parts[0].tensors), tmp_path / "restored.onnx")
     assert nodes
-    assert build.open_graph(tmp_path / "restored.onnx").outputs
+    assert open_graph(tmp_path / "restored.onnx").outputs
 
 
 @pytest.mark.slow
@@ -159,8 +161,8 @@ def test_ten_faults_over_four_families(tmp_path: Path) -> None:
         fixed = found.fix is not None and found.fix.label == "PASS"
         lines.append((planted, found.guilty == planted.stage, place, fixed, found.evaluations, first))
     for planted, step, place, fixed, count, first in lines:
-        told = first.name if first else "none"
-        print(f"{planted.name:<38}{planted.family:<12}{step!s:<7}{place!s:<7}{fixed!s:<7}{count:<4}{told}")
+        name = first.name if first else "none"
+        print(f"{planted.name:<38}{planted.family:<12}{step!s:<7}{place!s:<7}{fixed!s:<7}{count:<4}{name}")
     assert all(step for _, step, *_ in lines)
     assert sum(place for _, _, place, *_ in lines) >= 9
     assert sum(fixed for _, _, _, fixed, *_ in lines) >= 8

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calipers.artifacts import Batch, Node
-from calipers.attribution import groups, qdq
-from calipers.attribution.view import Rounded, View, in_order, kind_of, view
+from calipers.artifacts.graphs import Node
+from calipers.attribution import parts, qdq
+from calipers.attribution.graph_view import GraphView, Rounded, in_order, kind_of, view
+from calipers.models.batching import Batch
 
-BATCH = Batch(*(np.array([[1, 2, 0], [3, 1, 2]], np.int64), np.array([[1, 1, 0], [1, 1, 1]], np.int64)) * 2)
+BATCH = Batch(np.array([[1, 2, 0], [3, 1, 2]]), np.zeros((2, 3), np.int64), np.array([[1, 1, 0], [1, 1, 1]]), rows=2)
 
 
 def weight(name: str, values: Any, dtype: Any = np.float32) -> Any:
@@ -105,7 +106,7 @@ def test_kinds_of_graphs() -> None:
 # --- layers and roles ----------------------------------------------------------------------------------------------
 
 
-def encoder(layers: int, *, norm: str = "LayerNormalization", attention: bool = True) -> View:
+def encoder(layers: int, *, norm: str = "LayerNormalization", attention: bool = True) -> GraphView:
     """A post-norm encoder as a bare chain of operators, under names that say nothing."""
     nodes = [
         Node("n0", "Cast", ("attention_mask",), ("m",)),
@@ -132,12 +133,12 @@ def encoder(layers: int, *, norm: str = "LayerNormalization", attention: bool = 
     nodes.append(Node("last", "MatMul", (f"h{layers}", "wh"), ("logits",)))
     rounded = tuple(Rounded(n.outputs[0], False, (n.name,)) for n in nodes[1:])
     weights = frozenset({"table", "g", "wq", "wv", "wo", "w1", "w2", "wh"})
-    return View(tuple(nodes), ("input_ids", "attention_mask"), ("logits",), weights, rounded)
+    return GraphView(tuple(nodes), ("input_ids", "attention_mask"), ("logits",), weights, rounded)
 
 
 def test_layers_and_roles_are_found_from_the_structure_alone() -> None:
     graph = encoder(2)
-    where = groups.locate(graph)
+    where = parts.locate(graph)
     assert where.understood
     assert where.layers == 2
     roles = {n.outputs[0]: where.places[n.name] for n in graph.nodes}
@@ -153,7 +154,7 @@ def test_layers_and_roles_are_found_from_the_structure_alone() -> None:
 
 def test_every_rounded_tensor_is_in_one_group_and_the_mask_in_its_own() -> None:
     graph = encoder(2)
-    found = groups.group(graph, groups.locate(graph))
+    found = parts.group(graph, parts.locate(graph))
     names = [name for g in found for name in g.tensors]
     assert sorted(names) == sorted(r.name for r in graph.rounded)
     mask = next(g for g in found if g.name == "mask")
@@ -163,8 +164,8 @@ def test_every_rounded_tensor_is_in_one_group_and_the_mask_in_its_own() -> None:
 
 def test_a_graph_without_attention_is_cut_in_pieces() -> None:
     graph = encoder(4, attention=False)
-    where = groups.locate(graph)
+    where = parts.locate(graph)
     assert not where.understood
-    found = groups.group(graph, where)
+    found = parts.group(graph, where)
     assert 2 <= len(found) <= 12
     assert sum(len(g.tensors) for g in found) == len(graph.rounded)

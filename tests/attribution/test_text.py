@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from calipers.attribution import json as attribution_json
 from calipers.attribution import text as attribution_text
 from calipers.attribution.records import Attribution, BillLine, Culprit, Divergence, Fix, StageFigure
 from calipers.rendering import document
@@ -89,7 +88,7 @@ def test_the_text_has_the_table_the_sentence_the_culprits_and_the_bill() -> None
     assert "quantized  72.00" in text
     assert "-10.00 [-12.00, -8.00]" in text
     assert "The loss comes from quantisation." in text
-    assert "Tensors first part at t (layer 3 feed-forward, with 14 dB of signal to noise)." in text
+    assert "Tensors first differ at t (layer 3 feed-forward, with 14 dB of signal to noise)." in text
     assert "layer 3 feed-forward: 90% of the loss (80% to 97%); with it in float cosine_spearman is 81.00" in text
     assert "Fixed by nodes kept in float: 2 of 139 (PASS)." in text
     assert "26.0 MB" in text
@@ -111,12 +110,20 @@ def test_names_from_a_graph_cannot_move_the_terminal() -> None:
 
 
 def test_the_document_keeps_its_keys_and_is_json() -> None:
-    found = json.loads(document.to_json(attribution_json.document(WHOLE)))
+    found = json.loads(document.to_json(WHOLE.to_dict()))
     assert [entry["stage"] for entry in found["stages"]] == ["torch", "exported", "quantized"]
     assert {"stage", "metrics", "verdict", "size", "latency"} <= set(found["stages"][0])
     assert found["stages"][0]["verdict"]["label"] is None
     assert found["stages"][2]["verdict"]["delta"] == -10.0
     assert found["culprits"][0]["share"] == 0.9
     assert found["recipe"] == {"precision": "w8a8", "exclude": ["node_a", "node_b"]}
-    nothing = json.loads(document.to_json(attribution_json.document(replace(WHOLE, fix=None))))
+    nothing = json.loads(document.to_json(replace(WHOLE, fix=None).to_dict()))
     assert nothing["recipe"] is None
+
+
+def test_a_notebook_shows_the_sentence_and_the_table_and_nothing_that_commands_it() -> None:
+    assert repr(WHOLE) == "Attribution(m, w8a8: The loss comes from quantisation.)"
+    page = replace(WHOLE, sentence="<script>")._repr_html_()
+    assert page.startswith("<p>&lt;script&gt;</p><table><thead><tr><th>stage</th><th>cosine_spearman</th>")
+    assert "<td>-10.00 [-12.00, -8.00]</td>" in page
+    assert page.count("<tr>") == 4

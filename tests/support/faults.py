@@ -14,17 +14,21 @@ import numpy as np
 import onnx
 import torch
 import transformers
-from calipers.attribution.view import View, view
 from onnx import numpy_helper
 
-from calipers import artifacts as build
-from calipers import attribution as attributing
 from calipers import models
-from calipers.artifacts import api as building
-from calipers.artifacts.graphs import save_proto
-from calipers.attribution import groups
-from calipers.attribution.records import Attribution
-from calipers.comparison import api as comparing
+from calipers.artifacts import api as artifacts
+from calipers.artifacts.calibrate import Ranges, collect_ranges
+from calipers.artifacts.export import ExportSource
+from calipers.artifacts.graphs import FloatGraph, load_graph, save_proto
+from calipers.artifacts.inputs import Rows
+from calipers.artifacts.quantize import quantize
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import BuildOptions
+from calipers.attribution import api, parts
+from calipers.attribution.graph_view import GraphView, view
+from calipers.attribution.records import Attribution, AttributionOptions
+from calipers.comparison.api import Protocol
 from calipers.core import Thresholds
 from calipers.models import ModelOptions
 from calipers.runs.store import Store
@@ -50,14 +54,14 @@ class Sound:
     data: Path
     exported: Path
     optimized: Path
-    floats: build.FloatGraph
-    ranges: build.Ranges
-    recipe: build.Recipe
-    graph: View  # of the optimised graph
-    where: groups.Map
+    floats: FloatGraph
+    ranges: Ranges
+    recipe: Recipe
+    graph: GraphView  # of the optimised graph
+    where: parts.PartMap
     store: Store
-    source: build.Source
-    rows: build.Rows
+    source: ExportSource
+    rows: Rows
 
     def node(self, layer: int | None, role: str, kind: str = "MatMul", which: int = 0) -> str:
         """The name of a node by where it stands."""
@@ -74,18 +78,18 @@ class Sound:
 def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", rows: int = 160) -> Sound:
     folder = make_encoder(family, place / "model", scores=task != "sentence-similarity")
     data = write_pairs(folder, place / "pairs.jsonl", task, rows)
-    wishes = building.Wishes(task=task, calibration=str(data))
-    built = building.build_artifacts(str(folder), place / "float", build.Recipe("fp32"), wishes)
-    request = building.build_request(str(folder), place / "unused", build.Recipe("w8a8"), wishes)
-    assert request.calibration is not None
-    floats = build.load_graph(Path(built.stage("optimized").path))
+    options = BuildOptions(task=task, calibration=str(data))
+    built = artifacts.build(str(folder), place / "float", recipe=Recipe("fp32"), options=options)
+    plan = artifacts.plan(str(folder), place / "unused", Recipe("w8a8"), options)
+    assert plan.calibration is not None
+    floats = load_graph(Path(built.stage("optimized").path))
     seen = view(floats.proto)
-    where = groups.locate(seen)
-    ranges = build.collect_ranges(floats, request.calibration, build.Recipe("w8a8"))
+    where = parts.locate(seen)
+    ranges = collect_ranges(floats, plan.calibration, Recipe("w8a8"))
     kinds = ("Add", "Softmax", "Where", "Mul")
     masked = [n for n in seen.nodes if where.masked & {*n.outputs, *n.inputs} and n.op_type in kinds]
     exclude = tuple(n.name for n in masked if where.places[n.name][1] != "mask")
-    recipe = build.Recipe("w8a8", unsigned=True, reduce_range=True, per_channel=True, exclude=exclude)
+    recipe = Recipe("w8a8", unsigned=True, reduce_range=True, per_channel=True, exclude=exclude)
     return Sound(
         family=family,
         folder=folder,
@@ -99,8 +103,8 @@ def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", r
         graph=seen,
         where=where,
         store=Store(place / "store"),
-        source=request.source,
-        rows=request.rows,
+        source=plan.source,
+        rows=plan.rows,
     )
 
 
@@ -153,8 +157,8 @@ class Fault:
     task: str = "sentence-similarity"
 
 
-def quantized(sound: Sound, target: Path, recipe: build.Recipe | None = None) -> Any:
-    build.quantize(sound.floats, target, recipe or sound.recipe, sound.ranges)
+def quantized(sound: Sound, target: Path, recipe: Recipe | None = None) -> Any:
+    quantize(sound.floats, target, recipe or sound.recipe, sound.ranges)
     return onnx.load(target)
 
 
@@ -368,14 +372,12 @@ def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = Tru
         given = {"exported": wrong}
     else:
         given[stage] = wrong
-    request = attributing.Request(
-        recipe=sound.recipe if stage == "quantized" else build.Recipe("fp32"),
-        protocol=comparing.Protocol(task=sound.task, dataset=str(sound.data)),
-        build=building.Wishes(given=given, optimize=stage != "exported"),
-        fix=fix,
-        budget=budget,
-        thresholds=points,
-        resamples=1_000,
-        folder=sound.folder.parent / "work",  # shared: sound stages are made once
+    work = sound.folder.parent / "work"  # shared: sound stages are made once
+    return api.attribute(
+        str(sound.folder),
+        recipe=sound.recipe if stage == "quantized" else Recipe("fp32"),
+        protocol=Protocol(task=sound.task, dataset=str(sound.data)),
+        build=BuildOptions(stages=given, optimize=stage != "exported"),
+        options=AttributionOptions(fix=fix, budget=budget, thresholds=points, resamples=1_000, work=work),
+        store=sound.store,
     )
-    return attributing.attribute(str(sound.folder), request, store=sound.store)

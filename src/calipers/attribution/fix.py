@@ -45,7 +45,7 @@ def _smallest_change(case: Case, search: CulpritSearch) -> Change | None:
     passing, nearest = _try_settings(case, search.graph, case.recipe) if case.recipe else (None, None)
     if passing:
         return passing
-    if nearest and (both := _with_culprits(case, search, nearest)):
+    if nearest and (both := with_culprits(case, search, nearest)):
         return both
     sure = make_sure(search, case.ledger)
     if sure is not None:
@@ -93,7 +93,7 @@ def other_settings(recipe: Recipe, graph: QuantizedGraph) -> list[Change]:
     return both[:_MOST_SETTINGS]
 
 
-def _with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> Change | None:
+def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> Change | None:
     """The best of the other settings with the culprits in float, where that has the label PASS and the culprits alone
     do not: it keeps fewer nodes in float than the next suspects would add."""
     if not search.tensors or case.ledger.is_sure(search.tensors):
