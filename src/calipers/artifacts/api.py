@@ -143,7 +143,7 @@ def _rows(source: ExportSource, options: BuildOptions, calibrated: bool) -> Rows
     if calibrated or options.calibration:
         dataset = _load(source, options)
     else:
-        dataset = data.load(str(data.sample("english")), _PAIR, mapping={}, options=DataOptions(samples=_CHECKED))
+        dataset = data.load_rows(str(data.sample("english")), _PAIR, mapping={}, options=DataOptions(samples=_CHECKED))
     return _tokens(dataset, source, options)
 
 
@@ -160,7 +160,7 @@ def _load(source: ExportSource, options: BuildOptions) -> Dataset:
     if not columns or (source.ability != "score" and not options.columns and _has_texts(path, chosen)):
         columns = [_TEXT]
     try:
-        dataset = data.load(path, columns, mapping=options.columns, options=chosen)
+        dataset = data.load_rows(path, columns, mapping=options.columns, options=chosen)
     except CalipersError as error:
         if options.calibration:
             raise
@@ -171,7 +171,7 @@ def _load(source: ExportSource, options: BuildOptions) -> Dataset:
 
 def _has_texts(path: str, options: DataOptions) -> bool:
     try:
-        return len(data.load(path, [_TEXT], mapping={}, options=replace(options, samples=1, shuffle=False))) == 1
+        return len(data.load_rows(path, [_TEXT], mapping={}, options=replace(options, samples=1, shuffle=False))) == 1
     except DataError:
         return False
 

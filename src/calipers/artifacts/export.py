@@ -18,8 +18,9 @@ from calipers.artifacts.graphs import quiet
 from calipers.artifacts.inputs import Floats, Rows
 from calipers.artifacts.records import BuildOptions
 from calipers.core import InferenceError, ModelError, RequestError
+from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, Forward, pad
-from calipers.models.pooling import normalized, pool
+from calipers.models.pooling import pool
 from calipers.models.tokenizer import Tokens, first_line
 
 _INLINE = 1_500_000_000  # bytes of weights that go into the file itself
@@ -103,7 +104,7 @@ def reference(model: Any, source: ExportSource, *, pooled: bool) -> Forward:
         if not pooled:
             return values
         vectors = pool(values, batch.mask, source.pooling)
-        return normalized(vectors) if source.normalize else vectors
+        return unit_like(vectors) if source.normalize else vectors
 
     return forward
 

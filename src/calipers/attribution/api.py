@@ -123,18 +123,11 @@ def _build_options(recipe: Recipe, protocol: Protocol, build: BuildOptions) -> B
     )
 
 
-<<<<<<< HEAD
-def _measured_ids(asked: comparing.Protocol) -> frozenset[str]:
-    assert asked.dataset is not None
-    task = tasks.find(asked.task or api.TASK)
-    return frozenset(data.load_rows(asked.dataset, task.columns, mapping=asked.columns, options=asked.data_options).ids)
-=======
 def _measured_ids(protocol: Protocol) -> frozenset[str]:
     assert protocol.dataset is not None
     columns = tasks.find(protocol.task or runs.TASK).columns
-    dataset = data.load(protocol.dataset, columns, mapping=protocol.columns, options=protocol.data_options)
+    dataset = data.load_rows(protocol.dataset, columns, mapping=protocol.columns, options=protocol.data_options)
     return frozenset(dataset.ids)
->>>>>>> 0be43b2 (Attribution in fourteen modules around one case; build from options records; library functions build and attribute)
 
 
 def _attribution(
