@@ -9,7 +9,6 @@ import click
 
 from calipers.cli import options, thresholds
 from calipers.cli.build import make_build_options, make_recipe, samples_flag, stage_flag
-from calipers.core.choices import PRECISIONS
 
 if TYPE_CHECKING:
     from calipers.attribution.records import Attribution
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(cls=options.GroupedCommand, short_help="Which step broke it, which nodes, and how to fix it.")
 @click.argument("model")
 @options.option("What", "--task", help="What to measure. Default: sentence-similarity.")
-@options.option("What", "--precision", type=click.Choice(PRECISIONS), help="How the model is quantised.")
+@options.option("What", "--precision", choices="PRECISIONS", help="How the model is quantised.")
 @options.flags("attribution.records:AttributionOptions", only=("fix", "budget"))
 @stage_flag("Stages")
 @options.option(

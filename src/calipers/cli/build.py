@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.core.choices import PRECISIONS
 
 if TYPE_CHECKING:
     from calipers.artifacts.recipe import Recipe
@@ -35,7 +34,7 @@ def samples_flag(group: str) -> options.Decorator:
 
 @click.command(cls=options.GroupedCommand, short_help="Export, optimise and quantise a model, every stage checked.")
 @click.argument("model")
-@options.option("What", "--precision", type=click.Choice(PRECISIONS), help="Of the result. fp32: no quantisation.")
+@options.option("What", "--precision", choices="PRECISIONS", help="Of the result. fp32: no quantisation.")
 @options.option(
     "What",
     "-o",
@@ -117,6 +116,7 @@ def _recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str,
 def make_recipe(flags: Mapping[str, Any], settings: Mapping[str, Any]) -> Recipe:
     """The recipe of the file with the precision and these settings over it; excluded nodes are those of both."""
     from calipers.artifacts import recipe
+    from calipers.core.choices import PRECISIONS
 
     if flags["recipe"] is None and flags["precision"] is None:
         raise click.UsageError(f"--precision is missing: one of {', '.join(PRECISIONS)}; or give --recipe FILE")
