@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]  # of any type of number
 Floats = NDArray[np.float64]
 Vectors = NDArray[np.float32]
 Ints = NDArray[np.int64]

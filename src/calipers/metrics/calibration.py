@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Floats, Ints
+from calipers.metrics.arrays import Array, Floats, Ints
 
 FOLDS = 5
 _ITERATIONS = 100
@@ -157,7 +155,7 @@ def sigmoid(z: Floats) -> Floats:
 # --- folds -------------------------------------------------------------------------------------------------------
 
 
-def folds(labels: NDArray[Any], count: int = FOLDS, *, seed: int = 42) -> Ints:
+def folds(labels: Array, count: int = FOLDS, *, seed: int = 42) -> Ints:
     """A fold for each example, int64[n], dealt at random within each label, so that all folds have the same shares.
 
     Folds of different shares would give even a constant score an AUROC below 0.5 over all folds.
@@ -172,7 +170,7 @@ def folds(labels: NDArray[Any], count: int = FOLDS, *, seed: int = 42) -> Ints:
     return fold
 
 
-def why_not(labels: NDArray[Any], count: int = FOLDS) -> str | None:
+def why_not(labels: Array, count: int = FOLDS) -> str | None:
     """Why nothing can be learnt from these labels; None where it can."""
     n, right = len(labels), int(np.sum(labels))
     if right in (0, n):

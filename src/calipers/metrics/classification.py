@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calipers.metrics.arrays import Bools, Counts, Floats, Ints, Statistic, once, refuse_rows
+from calipers.metrics.arrays import Array, Bools, Counts, Floats, Ints, Statistic, once, refuse_rows
 from calipers.metrics.correlation import running_sum
 
 _FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
@@ -317,7 +317,7 @@ def _mcc(t: _Tally) -> Floats:
     return np.where(t.rows > 0, covariance / np.sqrt(np.where(variances > 0, variances, 1)), np.nan)
 
 
-def _share(part: Floats, whole: NDArray[Any]) -> Floats:
+def _share(part: Floats, whole: Array) -> Floats:
     """NaN where the whole is 0."""
     return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))
 
@@ -340,12 +340,12 @@ def _statistic_of_classes(value: Value, predictions: ArrayLike, labels: ArrayLik
     return statistic
 
 
-def _sum_by(codes: Ints, groups: int) -> Callable[[NDArray[Any]], Floats]:
+def _sum_by(codes: Ints, groups: int) -> Callable[[Array], Floats]:
     """Rows [n, r] to their sums by code, [groups, r]; a group without rows is 0."""
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
 
-    def sums(rows: NDArray[Any]) -> Floats:
+    def sums(rows: Array) -> Floats:
         out = np.zeros((groups, rows.shape[1]))
         out[present] = np.add.reduceat(rows[order], starts, axis=0)
         return out

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Floats, Vectors, slices
+from calipers.metrics.arrays import Array, Floats, Vectors, slices
 from calipers.metrics.geometry import unit_or_zero
 
-Codes = NDArray[Any]
-Tables = Mapping[str, NDArray[Any]]
+Codes = Array
+Tables = Mapping[str, Array]
 
 _CALIBRATED = 20_000  # vectors of the corpus that are looked at
 _CLIPPED = {"int8": 0.1, "int4": 1.0}  # percent of the values at either end that lie outside the range
@@ -44,7 +43,7 @@ class Codec:
     dimensions: int
     tables: Tables
 
-    def encode(self, vectors: NDArray[Any]) -> Codes:
+    def encode(self, vectors: Array) -> Codes:
         """One row for each vector: float16[n, d] or uint8[n, m] with m = d, ⌈d/2⌉, ⌈d/8⌉ or the number of parts."""
         return CODECS[self.name].encode(unit_or_zero(vectors), self.tables)
 
@@ -64,12 +63,12 @@ class CodecMethod:
     """How a codec of one name is fitted, encodes and decodes."""
 
     about: str
-    fit: Callable[[Vectors, int], dict[str, NDArray[Any]]]
+    fit: Callable[[Vectors, int], dict[str, Array]]
     encode: Callable[[Vectors, Tables], Codes]
     decode: Callable[[Codes, Tables, int], Vectors]
 
 
-def fit(name: str, vectors: NDArray[Any], *, seed: int = 42) -> Codec:
+def fit(name: str, vectors: Array, *, seed: int = 42) -> Codec:
     """A codec for vectors like these, float[n, d]; rows without a direction are left out, and one must remain."""
     if name not in CODECS:
         raise ValueError(f"there is no codec {name!r}: expected {', '.join(CODECS)}")
@@ -81,7 +80,7 @@ def fit(name: str, vectors: NDArray[Any], *, seed: int = 42) -> Codec:
     return Codec(name, vectors.shape[1], CODECS[name].fit(drawn, seed))
 
 
-def stability(vectors: NDArray[Any], codec: Codec) -> Floats:
+def stability(vectors: Array, codec: Codec) -> Floats:
     """G_q = cos(x, Q(x)), float64[n] in -1–1: 1 where the codec loses nothing. NaN where either has no direction.
 
     >>> half = Codec("fp16", 2, {})
@@ -95,7 +94,7 @@ def stability(vectors: NDArray[Any], codec: Codec) -> Floats:
     return stabilities
 
 
-def cosines(left: NDArray[Any], right: NDArray[Any]) -> Floats:
+def cosines(left: Array, right: Array) -> Floats:
     """Of each row with its counterpart, in float64; NaN where a side has no direction."""
     a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
     lengths = np.vecdot(a, a) * np.vecdot(b, b)
@@ -106,10 +105,10 @@ def cosines(left: NDArray[Any], right: NDArray[Any]) -> Floats:
 # --- the codecs --------------------------------------------------------------------------------------------------
 
 
-def _fit_range(name: str) -> Callable[[Vectors, int], dict[str, NDArray[Any]]]:
+def _fit_range(name: str) -> Callable[[Vectors, int], dict[str, Array]]:
     levels, clipped = 2 ** int(name.removeprefix("int")) - 1, _CLIPPED[name]
 
-    def fit_range(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
+    def fit_range(vectors: Vectors, seed: int) -> dict[str, Array]:
         low, high = np.percentile(vectors, [clipped, 100 - clipped], axis=0)
         step = ((high - low) / levels).astype(np.float32)
         return {"low": low.astype(np.float32), "step": np.where(step > 0, step, np.float32(_WIDE))}
@@ -139,7 +138,7 @@ def _decode_int4(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
     return _values(np.stack([codes >> 4, codes & 15], axis=2).reshape(len(codes), -1)[:, :dimensions], tables)
 
 
-def _fit_sides(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
+def _fit_sides(vectors: Vectors, seed: int) -> dict[str, Array]:
     """The mean of each dimension above 0 and of what is not; a side that the corpus lacks mirrors the other one."""
     above = vectors > 0
     counts = np.stack([(~above).sum(axis=0), above.sum(axis=0)])
@@ -154,7 +153,7 @@ def _decode_sides(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
     return np.asarray(np.where(above, tables["sides"][1], tables["sides"][0]), dtype=np.float32)
 
 
-def _fit_centroids(vectors: Vectors, seed: int) -> dict[str, NDArray[Any]]:
+def _fit_centroids(vectors: Vectors, seed: int) -> dict[str, Array]:
     """k-means in all parts at once, from rows drawn at random: float32[parts, centroids, dimensions of a part].
 
     A centroid that nothing is nearest to stays where it was. FAISS's own takes minutes where others use the cores:

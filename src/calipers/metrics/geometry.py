@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Floats, Ints, Vectors, slices
+from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
 
 F = TypeVar("F", np.float32, np.float64)
 
@@ -99,7 +99,7 @@ def ratio_estimate(part: Floats, whole: Floats) -> Estimate:
 # searches and figures of a space, `unit_or_zero` for codecs, `unit_like` for models and the scores of pairs.
 
 
-def unit(rows: NDArray[Any], out: Vectors | None = None) -> Vectors:
+def unit(rows: Array, out: Vectors | None = None) -> Vectors:
     """Rows of length 1, float32, a new array or the first rows of `out`; a row of zeros becomes NaN."""
     scaled = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
     for block in slices(len(rows), _BLOCK):
@@ -109,7 +109,7 @@ def unit(rows: NDArray[Any], out: Vectors | None = None) -> Vectors:
     return scaled
 
 
-def unit_or_zero(vectors: NDArray[Any]) -> Vectors:
+def unit_or_zero(vectors: Array) -> Vectors:
     """Rows of length 1, float32; zero where a row has no direction (zero, NaN, infinite)."""
     rows = np.asarray(vectors, dtype=np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -131,12 +131,12 @@ def unit_like(vectors: NDArray[F]) -> NDArray[F]:
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), dtype=vectors.dtype)
 
 
-def windows(vectors: NDArray[Any], rows: int = _WINDOW) -> Iterator[Vectors]:
+def windows(vectors: Array, rows: int = _WINDOW) -> Iterator[Vectors]:
     """All rows as unit vectors, `rows` of them at a time."""
     return (unit(vectors[window]) for window in slices(len(vectors), rows))
 
 
-def norms(vectors: NDArray[Any]) -> Floats:
+def norms(vectors: Array) -> Floats:
     """The length of each row, float64[n]: 0 or non-finite for one that has no direction."""
     lengths = np.empty(len(vectors))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -157,7 +157,7 @@ def sample(population: int, size: int, *, seed: int) -> Ints:
 # --- pairs -------------------------------------------------------------------------------------------------------
 
 
-def alignment(left: NDArray[Any], right: NDArray[Any], *, alpha: float = 2.0) -> Estimate:
+def alignment(left: Array, right: Array, *, alpha: float = 2.0) -> Estimate:
     """Mean of |x − y|^alpha over positive pairs of unit vectors (Wang & Isola 2020): 0 is best, 2^alpha the most.
 
     >>> alignment(np.eye(2), np.eye(2)[::-1]).value
@@ -170,7 +170,7 @@ def alignment(left: NDArray[Any], right: NDArray[Any], *, alpha: float = 2.0) ->
     return mean_estimate(distances ** (alpha / 2))
 
 
-def uniformity(vectors: NDArray[Any], *, t: float = 2.0, rows: Ints | None = None) -> Estimate:
+def uniformity(vectors: Array, *, t: float = 2.0, rows: Ints | None = None) -> Estimate:
     """log of the mean of exp(−t |x − y|²) over distinct pairs of unit vectors (Wang & Isola 2020).
 
     0 where all vectors are one, the less the more evenly they are spread; NaN for fewer than two. `rows` takes all
@@ -190,7 +190,7 @@ def uniformity(vectors: NDArray[Any], *, t: float = 2.0, rows: Ints | None = Non
     return Estimate(value, count, chosen, 2 * (sums / total - 1), rows is None)
 
 
-def _kernel_sums(vectors: NDArray[Any], rows: Ints, t: float) -> tuple[Floats, float]:
+def _kernel_sums(vectors: Array, rows: Ints, t: float) -> tuple[Floats, float]:
     """For each row Σ exp(−t |x − y|² − shift) over the other rows, float64[rows], and the shift (the largest seen).
 
     Blocks on one side of the diagonal give the sums of their rows and of their columns: half the work.
@@ -235,7 +235,7 @@ class Moments:
         return np.asarray(self.total / self.count)
 
 
-def moments(vectors: NDArray[Any]) -> Moments:
+def moments(vectors: Array) -> Moments:
     """One pass in float64, n·d² work; memory a window and d × d."""
     d = vectors.shape[1]
     total, second, squares = np.zeros(d), np.zeros((d, d)), 0.0
@@ -249,7 +249,7 @@ def moments(vectors: NDArray[Any]) -> Moments:
     return Moments(len(vectors), total, squares, np.maximum(variances[::-1], 0.0), directions[:, ::-1])
 
 
-def anisotropy(vectors: NDArray[Any], cloud: Moments, rows: Ints) -> Estimate:
+def anisotropy(vectors: Array, cloud: Moments, rows: Ints) -> Estimate:
     """Mean cosine over i ≠ j (Ethayarajh 2019), exactly: (|Σx|² − Σ|x|²) / (n (n − 1)). 0 is even, 1 is one direction.
 
     `rows` are those whose influence is worked out.
@@ -262,7 +262,7 @@ def anisotropy(vectors: NDArray[Any], cloud: Moments, rows: Ints) -> Estimate:
     return Estimate(value, n, rows, 2 * (mean_cosines - value))
 
 
-def centred_anisotropy(vectors: NDArray[Any], cloud: Moments, rows: Ints) -> Estimate:
+def centred_anisotropy(vectors: Array, cloud: Moments, rows: Ints) -> Estimate:
     """The mean cosine that is left when the mean vector is taken off every vector; a second pass.
 
     A vector that equals the mean has no direction then and is left out. NaN where fewer than two are left.
@@ -286,7 +286,7 @@ def _turned(rows: Vectors, mean: Floats) -> Floats:
     return np.asarray(np.where(length > 1e-6, moved / np.maximum(length, 1e-6), 0.0))
 
 
-def principal_share(vectors: NDArray[Any], cloud: Moments, rows: Ints, *, top: int) -> Estimate:
+def principal_share(vectors: Array, cloud: Moments, rows: Ints, *, top: int) -> Estimate:
     """Share of the variance around the mean that lies in the first `top` principal directions; NaN without variance."""
     whole = cloud.variances.sum()
     if not whole > _NO_VARIANCE:

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.metrics import search
-from calipers.metrics.arrays import Ints, Vectors
+from calipers.metrics.arrays import Array, Ints, Vectors
 from calipers.metrics.codecs import Codec, fit
 from calipers.metrics.geometry import unit
 
@@ -28,7 +27,7 @@ _CELLS_LOOKED_INTO, _LINKS, _BUILDING, _SEARCHING = 8, 16, 40, 64
 class Decoded:
     """Vectors as they come back from a codec, a slice at a time, as an array would give them."""
 
-    def __init__(self, codec: Codec, vectors: NDArray[Any]) -> None:
+    def __init__(self, codec: Codec, vectors: Array) -> None:
         self._codec = codec
         self._vectors = vectors
         self.shape = vectors.shape
@@ -40,13 +39,13 @@ class Decoded:
         return self._codec.decode(self._codec.encode(self._vectors[rows]))
 
 
-def nearest_stored(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, codec: str, seed: int = 42) -> Ints:
+def nearest_stored(queries: Array, vectors: Array, k: int, *, codec: str, seed: int = 42) -> Ints:
     """The k nearest documents, int64[q, k], where the documents are stored by the codec fitted on them."""
     stored = Decoded(fit(codec, vectors, seed=seed), vectors)
     return search.nearest(queries, cast(Any, stored), k)[1]
 
 
-def nearest_indexed(queries: NDArray[Any], vectors: NDArray[Any], k: int, *, index: str) -> Ints:
+def nearest_indexed(queries: Array, vectors: Array, k: int, *, index: str) -> Ints:
     """The k documents that an index of FAISS finds, int64[q, k], -1 where it finds fewer. One thread: a graph that
     several build at once is another one every time."""
     import faiss

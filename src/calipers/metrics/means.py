@@ -6,15 +6,14 @@ independent of each other.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Counts, Floats, Statistic
+from calipers.metrics.arrays import Array, Counts, Floats, Statistic
 
 
-def ratio_statistic(part: NDArray[Any], whole: NDArray[Any]) -> Statistic:
+def ratio_statistic(part: Array, whole: Array) -> Statistic:
     """Σ part / Σ whole over the examples of each resample; NaN where the whole is 0.
 
     >>> ratio_statistic(np.array([1, 2]), np.array([4, 4]))(np.array([[1, 2], [1, 0]]))
@@ -31,7 +30,7 @@ def ratio_statistic(part: NDArray[Any], whole: NDArray[Any]) -> Statistic:
     return statistic
 
 
-def mean_statistic(values: NDArray[Any]) -> Statistic:
+def mean_statistic(values: Array) -> Statistic:
     """The mean over the examples for which there is a value: NaN is left out, and all NaN is NaN.
 
     >>> mean_statistic(np.array([1.0, np.nan, 3.0]))(np.array([[1], [5], [1]]))
@@ -41,7 +40,16 @@ def mean_statistic(values: NDArray[Any]) -> Statistic:
     return ratio_statistic(np.where(finite, values, 0.0), finite)
 
 
-def macro_mean_statistic(values: NDArray[Any], groups: NDArray[Any]) -> Statistic:
+def mean_of(column: str) -> Callable[[Mapping[str, Array]], Statistic]:
+    """The statistic of a metric that is the mean of an outcome column.
+
+    >>> mean_of("hit")({"hit": np.array([1.0, 0.0])})(np.ones((2, 1)))
+    array([0.5])
+    """
+    return lambda columns: mean_statistic(columns[column])
+
+
+def macro_mean_statistic(values: Array, groups: Array) -> Statistic:
     """The mean over groups of the mean over a group's examples: each group counts the same, however many it has.
 
     Examples without a value (NaN) are left out of their group. A resample in which a group has no example with a value
@@ -62,7 +70,7 @@ def macro_mean_statistic(values: NDArray[Any], groups: NDArray[Any]) -> Statisti
     return statistic
 
 
-def perplexity_statistic(log_likelihood: NDArray[Any], tokens: NDArray[Any]) -> Statistic:
+def perplexity_statistic(log_likelihood: Array, tokens: Array) -> Statistic:
     """exp(-Σ log-likelihood / Σ tokens): 1 is certainty, the size of the vocabulary is a blind guess.
 
     >>> perplexity_statistic(np.log([0.25, 0.25]), np.array([1, 1]))(np.array([[1], [1]]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Bools, Floats, Ints, slices
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
 from calipers.metrics.geometry import Estimate, sample, unit
 from calipers.metrics.search import nearest_own
 
@@ -18,7 +18,7 @@ _CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the
 SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, another batch of a network some 1e-6
 
 
-def first_copies(vectors: NDArray[Any]) -> Ints:
+def first_copies(vectors: Array) -> Ints:
     """For each row the first row that equals it, bit for bit in float32: int64[n]; a row without a copy is its own.
 
     >>> first_copies(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])).tolist()
@@ -37,7 +37,7 @@ def first_copies(vectors: NDArray[Any]) -> Ints:
     return first
 
 
-def _row_keys(vectors: NDArray[Any]) -> NDArray[np.uint64]:
+def _row_keys(vectors: Array) -> NDArray[np.uint64]:
     """A 64-bit key of each row: its bits times random odd numbers, summed modulo 2⁶⁴."""
     odd = np.random.default_rng(0).integers(0, 1 << 63, vectors.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     keys = np.empty(len(vectors), np.uint64)
@@ -50,7 +50,7 @@ def _row_keys(vectors: NDArray[Any]) -> NDArray[np.uint64]:
 # --- intrinsic dimension -----------------------------------------------------------------------------------------
 
 
-def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
+def two_nearest(vectors: Array, rows: Ints, allowed: Bools) -> Floats:
     """Distances to the first and the second neighbour that are no copies, float64[m, 2]; NaN where there are not two.
 
     `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
@@ -66,7 +66,7 @@ def two_nearest(vectors: NDArray[Any], rows: Ints, allowed: Bools) -> Floats:
     return np.where(full[:, None], pair, np.nan)
 
 
-def _second(vectors: NDArray[Any], distances: Floats, neighbours: Ints, first: Ints) -> Ints:
+def _second(vectors: Array, distances: Floats, neighbours: Ints, first: Ints) -> Ints:
     """The place of the next neighbour behind the first that is no copy of it, int64[m]."""
     second = first + 1
     doubtful = np.arange(len(first))
@@ -140,7 +140,7 @@ class ScalePoint:
 
 
 def scale_curve(
-    vectors: NDArray[Any], rows: Ints, allowed: Bools, *, least: int = 500, seed: int = 42
+    vectors: Array, rows: Ints, allowed: Bools, *, least: int = 500, seed: int = 42
 ) -> tuple[ScalePoint, ...]:
     """The dimension of ever smaller sub-samples, each half of the one before: what a dimension says depends on how far
     apart neighbours are. A curve that does not level off means that the figure is one of this size only.
@@ -176,7 +176,7 @@ def retrieval_counts(results: Ints, documents: int) -> Ints:
     return np.bincount(results[results >= 0], minlength=documents)
 
 
-def skewness(counts: NDArray[Any]) -> float:
+def skewness(counts: Array) -> float:
     """Third standardised moment over all documents, without correction for size; NaN where all counts are equal.
 
     >>> round(skewness(np.array([0, 0, 0, 4])), 4)
@@ -195,7 +195,7 @@ def _skewness(first: Any, second: Any, third: Any, n: int) -> Any:
         return np.where(variance > 1e-12 * (second / n), moment / np.abs(variance) ** 1.5, np.nan)
 
 
-def gini(counts: NDArray[Any]) -> float:
+def gini(counts: Array) -> float:
     """Σ|cᵢ − cⱼ| / (2 n Σc): 0 where all documents are retrieved alike, near 1 where few have it all; NaN for none.
 
     >>> gini(np.array([0, 0, 0, 4]))
@@ -208,7 +208,7 @@ def gini(counts: NDArray[Any]) -> float:
     return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
 
 
-def never_retrieved(counts: NDArray[Any]) -> float:
+def never_retrieved(counts: Array) -> float:
     """Share of documents that no query retrieves.
 
     >>> never_retrieved(np.array([0, 0, 0, 4]))

@@ -5,17 +5,14 @@ Lists are tables int[q, k] of documents, best first, -1 where there is none; eac
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Floats, Ints
+from calipers.metrics.arrays import Array, Floats, Ints
 
 CHURNED = 0.5  # a query whose two lists share less than this has other results
 
 
-def jaccard(left: NDArray[Any], right: NDArray[Any]) -> Floats:
+def jaccard(left: Array, right: Array) -> Floats:
     """|A ∩ B| / |A ∪ B| of the two lists of each query, float64[q] in 0–1; the order within a list does not matter.
 
     No document stands twice in a list. Two empty lists are NaN; an empty one beside another is 0.
@@ -87,7 +84,7 @@ def above(grades: Floats, low: float, high: float) -> Floats:
     return np.where(both, (one < other).astype(np.float64), np.nan)
 
 
-def table(example: Ints, rank: Ints, values: NDArray[Any], *, queries: int, k: int, missing: float) -> NDArray[Any]:
+def table(example: Ints, rank: Ints, values: Array, *, queries: int, k: int, missing: float) -> Array:
     """Loose results to [q, k]: `rank` counts from 1, those behind k are left out.
 
     >>> table(np.array([0, 1, 1]), np.array([1, 2, 1]), np.array([5, 6, 7]), queries=2, k=2, missing=-1)

@@ -7,20 +7,18 @@ Statistics as everywhere here: prepared once, then a function of how often each 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.metrics import bootstrap
-from calipers.metrics.arrays import Counts, Floats, Ints, Statistic
+from calipers.metrics.arrays import Array, Counts, Floats, Ints, Statistic
 from calipers.metrics.means import mean_statistic, ratio_statistic
 
 BINS = 10
 _PER_BIN = 10  # examples that a bin should have: a share of fewer says little
 
 
-def auroc_statistic(scores: NDArray[Any], labels: NDArray[Any]) -> Statistic:
+def auroc_statistic(scores: Array, labels: Array) -> Statistic:
     """The chance that a positive scores above a negative, a tie counting half (Mann and Whitney); 0.5 is a coin.
 
     NaN in a resample that lacks positives or negatives.
@@ -47,7 +45,7 @@ def auroc_statistic(scores: NDArray[Any], labels: NDArray[Any]) -> Statistic:
     return statistic
 
 
-def brier_statistic(probabilities: NDArray[Any], labels: NDArray[Any]) -> Statistic:
+def brier_statistic(probabilities: Array, labels: Array) -> Statistic:
     """The mean of (probability − label)²: 0 is best; p (1 − p) is what the base rate p gets for saying itself.
 
     >>> brier_statistic(np.array([1.0, 0.5]), np.array([1, 0]))(np.ones((2, 1)))
@@ -56,7 +54,7 @@ def brier_statistic(probabilities: NDArray[Any], labels: NDArray[Any]) -> Statis
     return mean_statistic((np.asarray(probabilities, np.float64) - labels) ** 2)
 
 
-def ece_statistic(probabilities: NDArray[Any], labels: NDArray[Any], bins: Ints | None = None) -> Statistic:
+def ece_statistic(probabilities: Array, labels: Array, bins: Ints | None = None) -> Statistic:
     """Expected calibration error: over bins, the share of examples times |mean probability − share of positives|.
 
     The bins are `equal_mass_bins` of these examples and stay as they are in every resample. An estimate of it is too
@@ -81,7 +79,7 @@ def ece_statistic(probabilities: NDArray[Any], labels: NDArray[Any], bins: Ints 
     return statistic
 
 
-def equal_mass_bins(probabilities: NDArray[Any], bins: int = BINS) -> Ints:
+def equal_mass_bins(probabilities: Array, bins: int = BINS) -> Ints:
     """A bin for each example, int64[n]: at most `bins` of about equal size, with 10 examples or more; equal
     probabilities share one, that of the middle of their ranks.
 
@@ -95,7 +93,7 @@ def equal_mass_bins(probabilities: NDArray[Any], bins: int = BINS) -> Ints:
     return np.asarray((middle[where] * wanted / max(1, n)).astype(np.int64))
 
 
-def honest_ece(probabilities: NDArray[Any], *, seed: int = 42, trials: int = 200) -> float:
+def honest_ece(probabilities: Array, *, seed: int = 42, trials: int = 200) -> float:
     """The mean ECE of labels that are drawn with exactly these probabilities: what chance alone leaves of it.
 
     NaN without examples.
@@ -121,8 +119,8 @@ class CurvePoint:
 
 
 def reliability_curve(
-    probabilities: NDArray[Any],
-    labels: NDArray[Any],
+    probabilities: Array,
+    labels: Array,
     *,
     resamples: int = 2000,
     confidence: float = 0.95,
@@ -182,7 +180,7 @@ class RiskCoverage:
         return float(np.sum(self.risk * np.diff(self.coverage, prepend=0.0))) if len(self.risk) else np.nan
 
 
-def risk_coverage(scores: NDArray[Any], labels: NDArray[Any]) -> RiskCoverage:
+def risk_coverage(scores: Array, labels: Array) -> RiskCoverage:
     """One point for each different score; examples of the same score are answered together or not at all.
 
     >>> curve = risk_coverage(np.array([0.9, 0.8, 0.8, 0.1]), np.array([1, 1, 0, 0]))

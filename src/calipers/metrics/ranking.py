@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics import ranking_ties as tied
-from calipers.metrics.arrays import Bools, Floats, Ints
+from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.ranking_ties import Gain, Order, TieGroups, TieShare
 
 Ties = Literal["expected", "trec_eval", "sentence-transformers"]
@@ -387,6 +387,6 @@ def _settled(values: Floats, rankings: Rankings) -> Floats:
     return np.where(rankings.relevant == 0, 0.0 if rankings.empty_queries == "zero" else np.nan, values)
 
 
-def _ratio(part: Floats, whole: NDArray[Any], empty_queries: EmptyQueries) -> Floats:
+def _ratio(part: Floats, whole: Array, empty_queries: EmptyQueries) -> Floats:
     empty = whole == 0
     return np.where(empty, 0.0 if empty_queries == "zero" else np.nan, part / np.where(empty, 1, whole))

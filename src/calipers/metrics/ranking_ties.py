@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Bools, Floats, Ints
+from calipers.metrics.arrays import Array, Bools, Floats, Ints
 
 Gain = Literal["linear", "exponential"]
 
@@ -49,7 +48,7 @@ class TieGroups:
     documents: Ints
     group: Ints
 
-    def total(self, values: NDArray[Any]) -> Floats:
+    def total(self, values: Array) -> Floats:
         """Sums over the groups, float64[g], of a value per document of interest."""
         return _per_query(self.group, values, len(self.query))
 
@@ -84,7 +83,7 @@ def count(offsets: Ints, chosen: Bools) -> Ints:
     return np.bincount(query_of(offsets, np.flatnonzero(chosen)), minlength=len(offsets) - 1)
 
 
-def sort_with_ties(offsets: Ints, scores: NDArray[Any]) -> Order:
+def sort_with_ties(offsets: Ints, scores: Array) -> Order:
     """Highest score first; tied documents are one group, in no particular order.
 
     >>> order = sort_with_ties(np.array([0, 3, 3, 5]), np.array([1.0, 7, 1, 2, 3]))
@@ -99,7 +98,7 @@ def sort_with_ties(offsets: Ints, scores: NDArray[Any]) -> Order:
     return Order(offsets, documents, None if new.all() else np.flatnonzero(new))
 
 
-def sort_by_id(offsets: Ints, scores: NDArray[Any], rank_ids: Callable[[Ints], Ints]) -> Order:
+def sort_by_id(offsets: Ints, scores: Array, rank_ids: Callable[[Ints], Ints]) -> Order:
     """As trec_eval: highest score first, in single precision, and among equals the highest document id first.
 
     `rank_ids` gives places in the order of ids for the documents it is asked about: only tied ones.
@@ -116,7 +115,7 @@ def sort_by_id(offsets: Ints, scores: NDArray[Any], rank_ids: Callable[[Ints], I
     return Order(offsets, documents, None)
 
 
-def sort_as_numpy(offsets: Ints, scores: NDArray[Any]) -> Order:
+def sort_as_numpy(offsets: Ints, scores: Array) -> Order:
     """np.argsort(scores)[::-1] of every query: how ties fall is numpy's affair, and depends on the dtype.
 
     The sort is not stable, so it can only be repeated on rows of exactly the same length; queries of equal length
@@ -131,7 +130,7 @@ def sort_as_numpy(offsets: Ints, scores: NDArray[Any]) -> Order:
     return Order(offsets, documents, None)
 
 
-def descending(offsets: Ints, values: NDArray[Any]) -> Ints:
+def descending(offsets: Ints, values: Array) -> Ints:
     """Indices that sort the values of every query from high to low, int64[m]; values must not be NaN."""
     lengths = np.diff(offsets)
     documents = np.empty(len(values), dtype=np.int64)

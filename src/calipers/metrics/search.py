@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Bools, Floats, Ints, Vectors, slices
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
@@ -68,7 +66,7 @@ def sort_hits(query: Ints, document: Ints, score: Floats, *, queries: int, k: in
     return Hits(offsets, hits.documents[kept], hits.scores[kept])
 
 
-def exact_search(queries: Vectors, windows: Iterable[NDArray[Any]], k: int) -> tuple[Floats, Ints]:
+def exact_search(queries: Vectors, windows: Iterable[Array], k: int) -> tuple[Floats, Ints]:
     """The k documents with the highest inner product for each query, best first.
 
     queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order; all finite.
@@ -157,7 +155,7 @@ def _inner_products(queries: Vectors, window: Vectors, query: Ints, document: In
 
 
 def nearest(
-    queries: NDArray[Any], vectors: NDArray[Any], k: int, *, own: Ints | None = None, allowed: Bools | None = None
+    queries: Array, vectors: Array, k: int, *, own: Ints | None = None, allowed: Bools | None = None
 ) -> tuple[Floats, Ints]:
     """The k nearest rows of `vectors` for each query, by the distance of unit vectors: float64[m, k] and int64[m, k],
     nearest first, among equals the earlier row; inf and -1 where there are no more.
@@ -173,15 +171,15 @@ def nearest(
     return _by_parts(queries.__getitem__, len(queries), vectors, k, own, allowed)
 
 
-def nearest_own(vectors: NDArray[Any], rows: Ints, k: int, *, allowed: Bools | None = None) -> tuple[Floats, Ints]:
+def nearest_own(vectors: Array, rows: Ints, k: int, *, allowed: Bools | None = None) -> tuple[Floats, Ints]:
     """The same for rows of `vectors` themselves, which are read part by part."""
     return _by_parts(lambda part: vectors[rows[part]], len(rows), vectors, k, rows, allowed)
 
 
 def _by_parts(
-    queries: Callable[[slice], NDArray[Any]],
+    queries: Callable[[slice], Array],
     size: int,
-    vectors: NDArray[Any],
+    vectors: Array,
     k: int,
     own: Ints | None,
     allowed: Bools | None,
@@ -194,7 +192,7 @@ def _by_parts(
     return distances, nearest_rows
 
 
-def _propose(queries: Vectors, vectors: NDArray[Any], k: int, own: Ints | None, allowed: Bools | None) -> Ints:
+def _propose(queries: Vectors, vectors: Array, k: int, own: Ints | None, allowed: Bools | None) -> Ints:
     """Rows that may be among the k nearest, for all that float32 can tell: int64[m, k and more], -1 for none."""
     best_of = k + (own is not None)
     wide = best_of + _NEAREST_PROPOSALS
@@ -230,7 +228,7 @@ def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposa
     proposals[:] = np.take_along_axis(rows_of_both, kept, axis=1)
 
 
-def _settle(queries: Vectors, vectors: NDArray[Any], proposals: Ints, k: int) -> tuple[Floats, Ints]:
+def _settle(queries: Vectors, vectors: Array, proposals: Ints, k: int) -> tuple[Floats, Ints]:
     """Distances in float64 of the proposed rows, and the k nearest of them."""
     query, place = np.nonzero(proposals >= 0)
     distances = np.full(proposals.shape, np.inf)

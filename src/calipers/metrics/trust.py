@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.metrics import codecs
-from calipers.metrics.arrays import Bools, Floats, Ints, slices
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
 from calipers.metrics.codecs import Codec
 
 K = 10
@@ -52,33 +50,33 @@ class TrustParts:
         """bool[q]: which queries have all parts."""
         return np.asarray(np.isfinite(self.features).all(axis=1))
 
-    def take(self, rows: NDArray[Any]) -> TrustParts:
+    def take(self, rows: Array) -> TrustParts:
         return TrustParts(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def parts(queries: NDArray[Any], neighbours: NDArray[Any], codec: Codec, *, present: Bools | None = None) -> TrustParts:
+def parts(queries: Array, neighbours: Array, codec: Codec, *, present: Bools | None = None) -> TrustParts:
     """The parts of each query from its vector float[q, d] and those of its neighbours float[q, K, d], in any order.
 
     Neither need have length 1. `present` bool[q, K] is False where a query has fewer neighbours than K.
     """
 
-    def gather(rows: slice) -> tuple[NDArray[Any], Bools | None]:
+    def gather(rows: slice) -> tuple[Array, Bools | None]:
         return neighbours[rows], None if present is None else present[rows]
 
     return _parts(queries, codec, neighbours.shape[1], gather)
 
 
-def parts_in(queries: NDArray[Any], corpus: NDArray[Any], rows: Ints, codec: Codec) -> TrustParts:
+def parts_in(queries: Array, corpus: Array, rows: Ints, codec: Codec) -> TrustParts:
     """The same where neighbours are rows of a corpus, int64[q, K], -1 for none; they are gathered a few at a time."""
 
-    def gather(part: slice) -> tuple[NDArray[Any], Bools | None]:
+    def gather(part: slice) -> tuple[Array, Bools | None]:
         present = rows[part] >= 0
         return corpus[np.maximum(rows[part], 0)], None if present.all() else present
 
     return _parts(queries, codec, rows.shape[1], gather)
 
 
-def coherence(neighbours: NDArray[Any], present: Bools | None = None) -> Floats:
+def coherence(neighbours: Array, present: Bools | None = None) -> Floats:
     """I_q: the mean cosine over the pairs of neighbours float[q, K, d]; float64[q] from -1/(K - 1) to 1.
 
     >>> coherence(np.array([[[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]])).round(6)  # cosines 0, 1, 0
@@ -121,9 +119,7 @@ def success(
     return labels
 
 
-def _parts(
-    queries: NDArray[Any], codec: Codec, k: int, gather: Callable[[slice], tuple[NDArray[Any], Bools | None]]
-) -> TrustParts:
+def _parts(queries: Array, codec: Codec, k: int, gather: Callable[[slice], tuple[Array, Bools | None]]) -> TrustParts:
     stability = codecs.stability(queries, codec)
     coherence, top_score, margin = neighbourhood = np.empty((3, len(queries)))
     for rows in slices(len(queries), _step(k, queries.shape[1])):
@@ -135,7 +131,7 @@ def _step(k: int, d: int) -> int:
     return max(1, _CELLS // max(1, k * d))
 
 
-def _neighbourhood(queries: Floats, neighbours: NDArray[Any], present: Bools | None) -> tuple[Floats, Floats, Floats]:
+def _neighbourhood(queries: Floats, neighbours: Array, present: Bools | None) -> tuple[Floats, Floats, Floats]:
     """Coherence, top score and margin, float64[q] each."""
     x = np.asarray(neighbours, np.float64)
     count: Ints = np.full(len(x), x.shape[1])

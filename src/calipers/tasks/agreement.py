@@ -37,7 +37,7 @@ from calipers.core import (
 from calipers.core.options import Options, option
 from calipers.metrics import agreement
 from calipers.metrics.correlation import kendall
-from calipers.metrics.means import mean_statistic, ratio_statistic
+from calipers.metrics.means import mean_of, ratio_statistic
 from calipers.tasks import pair_scores
 
 NEIGHBOURS = 10
@@ -242,10 +242,6 @@ def _invalid(model: Any, what: str, rows: Sequence[str]) -> InvalidOutput:
     return InvalidOutput(f"{model.info.model_id} gives {what} (rows {name_some(rows)})", rows)
 
 
-def _mean(column: str) -> Callable[[Columns], Statistic]:
-    return lambda columns: mean_statistic(columns[column])
-
-
 def _per_token(column: str) -> Callable[[Columns], Statistic]:
     return lambda columns: ratio_statistic(columns[column], columns["tokens"])
 
@@ -280,12 +276,14 @@ ENCODERS = Task(
     columns=_TEXT,
     default_data=DefaultData("mteb/stsbenchmark-sts", None, "test"),
     metrics=(
-        Metric("neighbour_overlap@10", "share of the 10 nearest others kept", _mean("neighbour_overlap@10"), digits=4),
-        Metric("cka", "linear CKA: 1 is the same space but for a rotation", _mean("cka"), digits=4),
+        Metric(
+            "neighbour_overlap@10", "share of the 10 nearest others kept", mean_of("neighbour_overlap@10"), digits=4
+        ),
+        Metric("cka", "linear CKA: 1 is the same space but for a rotation", mean_of("cka"), digits=4),
         Metric(
             "cosine_drift",
             "1 − cosine of a text's two vectors",
-            _mean("cosine_drift"),
+            mean_of("cosine_drift"),
             higher_is_better=False,
             thresholds=_NONE,
             digits=4,
@@ -335,8 +333,8 @@ SCORERS = Task(
     ),
     default_data=DefaultData("", None, "test"),
     metrics=(
-        Metric("kendall", "Kendall's tau of the two orders", _mean("kendall"), digits=4),
-        Metric("overlap@k", "share of the first k documents in both", _mean("overlap@k"), digits=4),
+        Metric("kendall", "Kendall's tau of the two orders", mean_of("kendall"), digits=4),
+        Metric("overlap@k", "share of the first k documents in both", mean_of("overlap@k"), digits=4),
     ),
     check=_any,
     text_ids=_no_ids,

@@ -15,7 +15,7 @@ is a positive or it is not. Where that package fails, so does this. Dead scores 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +34,13 @@ from calipers.core import (
     PairScorer,
     Progress,
     RequestError,
-    Statistic,
     Task,
     name_some,
 )
 from calipers.core.choices import COMPATIBLE
 from calipers.core.options import Options, option
 from calipers.metrics import ranking
-from calipers.metrics.means import mean_statistic
+from calipers.metrics.means import mean_of
 from calipers.tasks import pair_scores
 
 (COMPAT,) = COMPATIBLE
@@ -342,12 +341,8 @@ def columns_at(k: int) -> dict[str, str]:
 
 def metrics_for(options: RerankingOptions) -> tuple[Metric, ...]:
     return tuple(
-        Metric(name, about, _mean(name), digits=4, needs=(name,)) for name, about in columns_at(options.at_k).items()
+        Metric(name, about, mean_of(name), digits=4, needs=(name,)) for name, about in columns_at(options.at_k).items()
     )
-
-
-def _mean(column: str) -> Callable[[Columns], Statistic]:
-    return lambda columns: mean_statistic(columns[column])
 
 
 TASK = Task(

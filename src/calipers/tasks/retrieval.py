@@ -33,7 +33,6 @@ from calipers.core import (
     PairScorer,
     Progress,
     RequestError,
-    Statistic,
     Task,
     name_some,
 )
@@ -41,7 +40,7 @@ from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES
 from calipers.core.options import Options, option
 from calipers.metrics import ranking
 from calipers.metrics.geometry import unit_like
-from calipers.metrics.means import mean_statistic
+from calipers.metrics.means import mean_of
 from calipers.metrics.ranking import Rankings
 from calipers.metrics.search import WINDOW, Hits, exact_search, sort_hits
 from calipers.tasks import pair_scores
@@ -357,13 +356,13 @@ _MEASURES: tuple[tuple[str, int, Callable[[Rankings, int], Floats], str], ...] =
 )
 
 
-def _mean(column: str) -> Callable[[Columns], Statistic]:
-    return lambda columns: mean_statistic(columns[column])
-
-
 METRICS = tuple(
     Metric(
-        f"{prefix}{name}@{k}", f"{stage}{about}", _mean(f"{prefix}{name}@{k}"), digits=4, needs=(f"{prefix}{name}@{k}",)
+        f"{prefix}{name}@{k}",
+        f"{stage}{about}",
+        mean_of(f"{prefix}{name}@{k}"),
+        digits=4,
+        needs=(f"{prefix}{name}@{k}",),
     )
     for prefix, stage in (("", ""), ("base_", "before reranking: "))
     for name, k, _, about in _MEASURES
