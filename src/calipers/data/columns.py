@@ -67,7 +67,7 @@ def read_id(row: Row, name: str) -> str:
     return str(id)
 
 
-def _value(row: Row, column: Column, name: str) -> Any:
+def _value(row: Row, column: Column, name: str) -> object:
     if name not in row.values:
         if column.optional:
             return None
@@ -78,7 +78,7 @@ def _value(row: Row, column: Column, name: str) -> Any:
     return _READERS[column.kind](row.values[name], row, name)
 
 
-def read_text(value: Any, row: Row, name: str) -> str:
+def read_text(value: object, row: Row, name: str) -> str:
     """A value of this column that must be a text; nothing is an empty one."""
     if value is None:
         return ""  # a missing text is a blank one: skipped and counted
@@ -107,7 +107,7 @@ def read_number(value: Any, row: Row, name: str) -> float:
     return number
 
 
-def _label(value: Any, row: Row, name: str) -> str | int:
+def _label(value: object, row: Row, name: str) -> str | int:
     """A class: its name or its number."""
     if isinstance(value, str) and value.strip():
         return int(value) if value.strip().lstrip("-").isdigit() else value.strip()
@@ -116,7 +116,7 @@ def _label(value: Any, row: Row, name: str) -> str | int:
     raise _unexpected(row, name, "a label (a name or a whole number)", value)
 
 
-def _texts(value: Any, row: Row, name: str) -> list[str]:
+def _texts(value: object, row: Row, name: str) -> list[str]:
     """A list of texts; a single text is a list of one, nothing is an empty list."""
     if value is None:
         return []
@@ -126,7 +126,7 @@ def _texts(value: Any, row: Row, name: str) -> list[str]:
     return [read_text(item, row, name) for item in items]
 
 
-def _documents(value: Any, row: Row, name: str) -> list[Document]:
+def _documents(value: object, row: Row, name: str) -> list[Document]:
     """A list of texts, or of objects with `text` and, if known, `id` and `relevance`."""
     if value is None:
         return []
@@ -135,7 +135,7 @@ def _documents(value: Any, row: Row, name: str) -> list[Document]:
     return [_document(item, row, f"{name}[{i}]") for i, item in enumerate(value)]
 
 
-def _document(value: Any, row: Row, name: str) -> Document:
+def _document(value: object, row: Row, name: str) -> Document:
     if isinstance(value, str):
         return Document(read_text(value, row, name))
     if not isinstance(value, dict) or "text" not in value:
@@ -149,7 +149,7 @@ def _document(value: Any, row: Row, name: str) -> Document:
     )
 
 
-_READERS: dict[str, Callable[[Any, Row, str], Any]] = {
+_READERS: dict[str, Callable[[object, Row, str], object]] = {
     "text": read_text,
     "number": read_number,
     "label": _label,
@@ -158,7 +158,7 @@ _READERS: dict[str, Callable[[Any, Row, str], Any]] = {
 }
 
 
-def _unexpected(row: Row, name: str, expected: str, value: Any, hint: str = "") -> DataError:
+def _unexpected(row: Row, name: str, expected: str, value: object, hint: str = "") -> DataError:
     shown = "nothing" if value is None or value == "" else repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
     return DataError(f"{row.where}, column {name!r}: expected {expected}, found {shown}{hint}")

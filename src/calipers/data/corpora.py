@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +45,6 @@ class ParaphraseGroups:
 
     ids: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """Every two texts of a group, as places in the flat list of all texts."""
-        pairs, start = [], 0
-        for group in self.texts:
-            pairs += [(start + i, start + j) for i, j in combinations(range(len(group)), 2)]
-            start += len(group)
-        return pairs
 
 
 # --- corpus, queries, judgements ---------------------------------------------------------------------------------

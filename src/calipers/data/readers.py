@@ -210,7 +210,7 @@ def _read_lines(file: IO[str], path: Path) -> Iterator[str]:
         raise DataError(f"{path.name}, after line {number}: {error}") from error
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse(text: str, where: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -220,7 +220,7 @@ def _parse(text: str, where: str) -> Any:
         raise DataError(f"{where}: not valid JSON: {error}") from error
 
 
-def _object(value: Any, where: str) -> Mapping[str, Any]:
+def _object(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{where}: expected an object with named values, found {type(value).__name__}")
     return value

@@ -105,18 +105,18 @@ def _offsets(parts: Sequence[Sequence[Any]]) -> Ints:
 class _Pairs:
     """Attributes of queries and of products, and which of them are compared: query[i] with product[i]."""
 
-    asked: Mapping[str, _Ragged]
+    wanted: Mapping[str, _Ragged]
     stated: Mapping[str, _Ragged]
     query: Ints
     product: Ints
     ids: Mapping[str, int]
 
-    def asks(self, name: str) -> Bools:
-        return np.asarray(self.asked[name].counts[self.query] > 0)
+    def wants(self, name: str) -> Bools:
+        return np.asarray(self.wanted[name].counts[self.query] > 0)
 
-    def cross(self, asked: str, stated: str) -> tuple[Ints, Ints, Ints]:
+    def cross(self, wanted: str, stated: str) -> tuple[Ints, Ints, Ints]:
         """Every (pair, place of a value of its query, place of a value of its product), int64[m] each."""
-        one, other = self.asked[asked], self.stated[stated]
+        one, other = self.wanted[wanted], self.stated[stated]
         width = other.counts[self.product]
         sizes = one.counts[self.query] * width
         pair = np.repeat(np.arange(len(self.query)), sizes)
@@ -124,21 +124,21 @@ class _Pairs:
         first, second = one.offsets[self.query[pair]], other.offsets[self.product[pair]]
         return pair, first + place // width[pair], second + place % width[pair]
 
-    def any(self, asked: str, stated: str, test: Callable[[Ints, Ints], Bools] = np.equal) -> Bools:
+    def any(self, wanted: str, stated: str, test: Callable[[Ints, Ints], Bools] = np.equal) -> Bools:
         """Which pairs have a value of the query and a value of the product that pass the test, bool[n]."""
-        pair, one, other = self.cross(asked, stated)
+        pair, one, other = self.cross(wanted, stated)
         mask = np.zeros(len(self.query), dtype=bool)
-        mask[pair[test(self.asked[asked].values[one], self.stated[stated].values[other])]] = True
+        mask[pair[test(self.wanted[wanted].values[one], self.stated[stated].values[other])]] = True
         return mask
 
 
 # --- the parts -------------------------------------------------------------------------------------------------
 
 
-def _state(asked: Bools, contradict: Bools, silent: Bools) -> NDArray[np.int8]:
+def _state(wanted: Bools, contradict: Bools, silent: Bools) -> NDArray[np.int8]:
     """The first that holds: unasked, contradiction, silence, else a match."""
     states = (Agreement.UNASKED, Agreement.CONTRADICT, Agreement.SILENT)
-    return np.select([~asked, contradict, silent], states, Agreement.MATCH).astype(np.int8)
+    return np.select([~wanted, contradict, silent], states, Agreement.MATCH).astype(np.int8)
 
 
 def _colours(colours: Colours, pairs: _Pairs) -> NDArray[np.int8]:
@@ -149,20 +149,20 @@ def _colours(colours: Colours, pairs: _Pairs) -> NDArray[np.int8]:
     several = pairs.ids.get(colours.any_colour, -1)
     stated = pairs.stated["colours"]
     counts = stated.counts[pairs.product]
-    wants, wants_several = pairs.asks("colours"), pairs.asked["colours"].has(several)[pairs.query]
+    wants, wants_several = pairs.wants("colours"), pairs.wanted["colours"].has(several)[pairs.query]
     agrees = pairs.any("colours", "colours", lambda a, b: table[a, b]) | ~wants | (wants_several & (counts > 1))
     silent = (counts == 0) | (stated.has(several)[pairs.product] & ~wants_several)
     excluded = pairs.any("not_colours", "colours")
-    return _state(wants | pairs.asks("not_colours"), excluded | (~agrees & ~silent), silent)
+    return _state(wants | pairs.wants("not_colours"), excluded | (~agrees & ~silent), silent)
 
 
 def _brands(pairs: _Pairs) -> NDArray[np.int8]:
-    wants = pairs.asks("brands")
+    wants = pairs.wants("brands")
     agrees = ~wants | pairs.any("brands", "brands")
     unstated = pairs.stated["brands"].counts[pairs.product] == 0
     silent = unstated | (~agrees & pairs.any("brands", "hinted_brands"))
     excluded = pairs.any("not_brands", "brands")
-    return _state(wants | pairs.asks("not_brands"), excluded | (~agrees & ~silent), silent)
+    return _state(wants | pairs.wants("not_brands"), excluded | (~agrees & ~silent), silent)
 
 
 def _dimensions(units: Units, pairs: _Pairs) -> NDArray[np.int8]:
@@ -171,26 +171,28 @@ def _dimensions(units: Units, pairs: _Pairs) -> NDArray[np.int8]:
         if kind in pairs.ids:
             tolerance[pairs.ids[kind]] = share
     contradict, silent, wants = np.zeros((3, len(pairs.query)), dtype=bool)
-    for asked, stated in (
+    for wanted, stated in (
         ("quantities", "quantities"),
         ("fits_quantities", "fits_quantities"),
         ("not_quantities", "quantities"),
     ):
-        pair, agrees, is_stated = _each_quantity(pairs, asked, stated, tolerance)
+        pair, agrees, is_stated = _each_quantity(pairs, wanted, stated, tolerance)
         wants[pair] = True
-        contradict[pair[is_stated & (agrees == (asked == "not_quantities"))]] = True
+        contradict[pair[is_stated & (agrees == (wanted == "not_quantities"))]] = True
         silent[pair[~is_stated]] = True
     return _state(wants, contradict, silent)
 
 
-def _each_quantity(pairs: _Pairs, asked: str, stated: str, tolerance: NDArray[np.float64]) -> tuple[Ints, Bools, Bools]:
-    """For each quantity that each pair's query asks for: the pair, whether one of the product's agrees, and whether the
+def _each_quantity(
+    pairs: _Pairs, wanted: str, stated: str, tolerance: NDArray[np.float64]
+) -> tuple[Ints, Bools, Bools]:
+    """For each quantity that each pair's query states: the pair, whether one of the product's agrees, and whether the
     product states the kind."""
-    counts = pairs.asked[asked].counts[pairs.query]
+    counts = pairs.wanted[wanted].counts[pairs.query]
     owner = np.repeat(np.arange(len(pairs.query)), counts)
-    pair, one, other = pairs.cross(asked, stated)
-    slot = (np.cumsum(counts) - counts)[pair] + one - pairs.asked[asked].offsets[pairs.query[pair]]
-    a, b = pairs.asked[asked].values[one], pairs.stated[stated].values[other]
+    pair, one, other = pairs.cross(wanted, stated)
+    slot = (np.cumsum(counts) - counts)[pair] + one - pairs.wanted[wanted].offsets[pairs.query[pair]]
+    a, b = pairs.wanted[wanted].values[one], pairs.stated[stated].values[other]
     same = a[:, 0] == b[:, 0]
     agrees, is_stated = np.zeros((2, len(owner)), dtype=bool)
     agrees[slot[same & _overlaps(a, b, tolerance[b[:, 0].astype(np.int64)])]] = True

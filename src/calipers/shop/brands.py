@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from calipers.shop.lexicon import Words
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, normal, opens, script, squash
 
 How = Literal["name", "common", "line", "exact"]
@@ -41,7 +42,7 @@ class Brands:
     _phrases: Phrases[tuple[_Name, ...]]
 
     @classmethod
-    def from_words(cls, words: Mapping[str, Any]) -> Brands:
+    def from_words(cls, words: Words) -> Brands:
         names: dict[str, tuple[_Name, ...]] = {}
         ids: dict[str, str] = {}
         for id, brand in words["brands"].items():
@@ -146,7 +147,7 @@ def _parts(value: str) -> list[str]:
 _SPELLED = ("names", "common", "column", "exact")
 
 
-def _entries(id: str, brand: Mapping[str, Any]) -> Iterable[tuple[str, _Name]]:
+def _entries(id: str, brand: Words) -> Iterable[tuple[str, _Name]]:
     awkward = set(map(fold, brand.get("not_after_number", ())))
     hows: tuple[tuple[str, How], ...] = (("names", "name"), ("common", "common"), ("lines", "line"))
     for key, how in hows:

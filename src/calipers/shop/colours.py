@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from calipers.shop.lexicon import Words
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, script
 
 
@@ -19,7 +19,7 @@ class Colours:
     _after: tuple[str, ...]
 
     @classmethod
-    def from_words(cls, words: Mapping[str, Any]) -> Colours:
+    def from_words(cls, words: Words) -> Colours:
         anywhere: dict[str, str | None] = {fold(phrase): None for phrase in words["not_colours"]}
         column: dict[str, str | None] = {}
         for id, colour in words["colours"].items():

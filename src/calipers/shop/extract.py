@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from calipers.shop.brands import Brands
 from calipers.shop.colours import Colours
@@ -21,7 +21,7 @@ from calipers.shop.text import Line, Mention, closes, fold, normal, opens, squas
 from calipers.shop.units import Quantity, Units
 
 T = TypeVar("T")
-Columns = Mapping[str, Sequence[tuple[str, Any]]]  # what a column holds → (name, value)
+Columns = Mapping[str, Sequence[tuple[str, object]]]  # what a column holds → (name, value)
 
 _HOLDS = ("text", "title", "dimension", "brand", "colour")
 _DEEPEST = 4  # levels of nested maps and lists that are looked into
@@ -91,30 +91,30 @@ class Extractor:
         colours = {squash(value) for value in mined if self.colours.is_word(value)}
         return replace(self, brands=self.brands.with_brands(mined, colours))
 
-    def read(self, text: str, columns: Mapping[str, Any] | None = None) -> Attributes:
+    def read(self, text: str, columns: Mapping[str, object] | None = None) -> Attributes:
         """The attributes of a query (a text) or of a product (its title and its columns, nested or not).
 
         A colour or brand column wins over the title. Sizes of columns and title count together; a description adds
         only kinds of sizes that both lack, and no colour or brand.
         """
-        own = self._read(normal(text))
-        return self._with_columns(own, self.sort(columns)) if columns else own
+        attributes = self._read(normal(text))
+        return self._with_columns(attributes, self.sort(columns)) if columns else attributes
 
-    def read_product(self, product: str | Mapping[str, Any]) -> Attributes:
+    def read_product(self, product: str | Mapping[str, object]) -> Attributes:
         """The attributes of a row with a title among its columns; of one without, its description is read as one."""
         return self.read(self.title(product), None if isinstance(product, str) else product)
 
-    def title(self, product: str | Mapping[str, Any]) -> str:
+    def title(self, product: str | Mapping[str, object]) -> str:
         """The title of a product, else its description, else an empty text."""
         if isinstance(product, str):
             return product
         values = self.sort(product)
         return next((str(value) for part in ("title", "text") for _, value in values[part]), "")
 
-    def sort(self, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
+    def sort(self, columns: Mapping[str, object]) -> dict[str, list[tuple[str, object]]]:
         """(name, value) of the recognised columns, nested or not, by what they hold: colour, brand, dimension, title,
         text."""
-        values: dict[str, list[tuple[str, Any]]] = {part: [] for part in _HOLDS}
+        values: dict[str, list[tuple[str, object]]] = {part: [] for part in _HOLDS}
         for name, value in _flatten(columns):
             if part := self._columns.get(_name(name)):
                 values[part].append((_name(name), value))
@@ -162,24 +162,25 @@ class Extractor:
 
     # --- columns -----------------------------------------------------------------------------------------------
 
-    def _with_columns(self, own: Attributes, values: Columns) -> Attributes:
+    def _with_columns(self, attributes: Attributes, values: Columns) -> Attributes:
         colours = {m.what for _, value in values["colour"] for m in self.colours.in_column(normal(str(value)))}
         brands = frozenset(filter(None, (self.brands.in_column(str(value)) for _, value in values["brand"])))
         return replace(
-            own,
-            colours=frozenset(colours) or own.colours,
-            brands=brands or own.brands,
-            hinted_brands=own.brands - brands if brands else frozenset(),
-            quantities=self._all_quantities(own.quantities, values),
+            attributes,
+            colours=frozenset(colours) or attributes.colours,
+            brands=brands or attributes.brands,
+            hinted_brands=attributes.brands - brands if brands else frozenset(),
+            quantities=self._all_quantities(attributes.quantities, values),
         )
 
-    def _all_quantities(self, own: tuple[Quantity, ...], values: Columns) -> tuple[Quantity, ...]:
-        stated = [q for name, value in values["dimension"] for q in self._column_quantities(name, value)] + list(own)
+    def _all_quantities(self, of_title: tuple[Quantity, ...], values: Columns) -> tuple[Quantity, ...]:
+        of_columns = (q for name, value in values["dimension"] for q in self._column_quantities(name, value))
+        stated = (*of_columns, *of_title)
         kinds = {q.kind for q in stated}
         described = (q for _, value in values["text"] for q in self._quantities_of(normal(str(value)))[Role.OWN])
         return tuple(dict.fromkeys((*stated, *(q for q in described if q.kind not in kinds))))
 
-    def _column_quantities(self, name: str, value: Any) -> Iterator[Quantity]:
+    def _column_quantities(self, name: str, value: object) -> Iterator[Quantity]:
         if isinstance(value, int | float) and name in self._column_units:
             value = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value}"
         elif isinstance(value, int | float):
@@ -206,13 +207,13 @@ def _name(column: str) -> str:
     return " ".join(fold(column).replace("-", " ").replace(".", " ").split())
 
 
-def _flatten(columns: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _flatten(columns: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, object]]:
     """Every (name, value) of nested maps; of lists each element, and a map with a name and a value as what it says."""
     for name, value in columns.items():
         yield from _values(str(name), value, depth)
 
 
-def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def _values(name: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
     if value is None or isinstance(value, bool) or depth > _DEEPEST:
         return
     if isinstance(value, Mapping):
@@ -243,7 +244,7 @@ class Scope:
     fits: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def from_words(cls, words: Mapping[str, Any]) -> Scope:
+    def from_words(cls, words: Words) -> Scope:
         def folded(part: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
             return {key: tuple(sorted(map(fold, several), key=len, reverse=True)) for key, several in part.items()}
 
@@ -251,7 +252,7 @@ class Scope:
 
     # --- negation ----------------------------------------------------------------------------------------------
 
-    def excluded(self, line: Line, mentions: Sequence[Mention[Any]]) -> list[bool]:
+    def excluded(self, line: Line, mentions: Sequence[Mention[T]]) -> list[bool]:
         """Which of these are negated, by a word before or behind them, directly or as part of a list."""
         forwards = [self._negated_before(line, m.start) for m in mentions]
         backwards = [self._negated_after(line, m.end) for m in mentions]
@@ -281,12 +282,12 @@ class Scope:
                 return True
         return False
 
-    def _listed(self, line: Line, one: Mention[Any], other: Mention[Any]) -> bool:
+    def _listed(self, line: Line, one: Mention[T], other: Mention[T]) -> bool:
         return _gap(line, one, other) in self.negation["lists"]
 
     # --- made for ----------------------------------------------------------------------------------------------
 
-    def made_for(self, line: Line, mentions: Sequence[Mention[Any]], is_line: Sequence[bool]) -> list[bool]:
+    def made_for(self, line: Line, mentions: Sequence[Mention[T]], is_line: Sequence[bool]) -> list[bool]:
         """Which of these name what the product is made for. `is_line` marks product lines, which accessories follow."""
         text = line.folded
         limits = [*(mention.start for mention in mentions[1:]), len(text)][: len(mentions)]
@@ -347,7 +348,7 @@ class Scope:
             for word in self.fits["accessories"]
         )
 
-    def _for_list(self, line: Line, one: Mention[Any], other: Mention[Any]) -> bool:
+    def _for_list(self, line: Line, one: Mention[T], other: Mention[T]) -> bool:
         """Only list words and model names, few of them, between two names."""
         words = line.folded[one.end : min(other.start, one.end + 40)].replace(",", " , ").split()
         if other.start - one.end > 40 or not any(w in self.fits["lists"] for w in words):
@@ -355,7 +356,7 @@ class Scope:
         return words[-1] in self.fits["lists"] and len(words) <= _REACH and not set(words) & set(self.fits["ends"])
 
 
-def _gap(line: Line, one: Mention[Any], other: Mention[Any]) -> str:
+def _gap(line: Line, one: Mention[T], other: Mention[T]) -> str:
     """The text between two mentions, without spaces around it; "…" for a long one, which is none of the short words."""
     if other.start - one.end > 12:
         return "…"

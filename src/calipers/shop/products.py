@@ -10,13 +10,12 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from calipers.core import DataError, name_some
 from calipers.shop import Attributes, Extractor, Words
 from calipers.shop.agree import PARTS
 
-Rows = Callable[[], Iterator[tuple[str, Mapping[str, Any]]]]
+Rows = Callable[[], Iterator[tuple[str, Mapping[str, object]]]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Products:
         return items
 
 
-def read_item(extractor: Extractor, product: str | Mapping[str, Any]) -> Item:
+def read_item(extractor: Extractor, product: str | Mapping[str, object]) -> Item:
     return Item(extractor.read_product(product), extractor.title(product))
 
 
@@ -69,7 +68,7 @@ class Noticing:
         self._total = hashlib.sha256()
         self._expected = expected
 
-    def notice(self, id: str, row: Mapping[str, Any]) -> None:
+    def notice(self, id: str, row: Mapping[str, object]) -> None:
         values = self._extractor.sort(row)
         stated = {part: [(name, str(value)) for name, value in values[part]] for part in (*PARTS, "title")}
         self._brands.update(dict.fromkeys(value for _, value in stated["brand"] if value.strip()))

@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from calipers.shop.lexicon import Words
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, script
 
 _RANGE = re.compile(r" ?(?:-|~|to|から) ?")
@@ -73,10 +73,11 @@ class Units:
     _sizes: frozenset[str]
     _names: Phrases[Unit]
     _piece: Unit
-    _words: Mapping[str, Any]
+    _number_words: Mapping[str, float]
+    _words: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def from_words(cls, words: Mapping[str, Any]) -> Units:
+    def from_words(cls, words: Words) -> Units:
         names: dict[str, Unit] = {}
         kinds = words["kinds"]
         for kind, entry in kinds.items():
@@ -92,15 +93,13 @@ class Units:
             frozenset(kind for kind, entry in kinds.items() if entry.get("sizes")),
             Phrases(names),
             Unit("count", 1.0, 1.0, 1.0, math.inf, (), False, False),
-            {**lists, "number_words": words["number_words"], "number_not_after": tuple(words["number_not_after"])},
+            words["number_words"],
+            {**lists, "number_not_after": tuple(words["number_not_after"])},
         )
-
-    def unit(self, name: str) -> Unit | None:
-        return next((unit for phrase, unit in self._names.at(fold(name), 0) if phrase == fold(name)), None)
 
     def find(self, line: Line) -> list[Mention[Quantity]]:
         """The quantities of a text, from left to right."""
-        written = numbers(line, words=self._words["number_words"], not_after=self._words["number_not_after"])
+        written = numbers(line, words=self._number_words, not_after=self._words["number_not_after"])
         measured = [self._measure(line, number) for number in written]
         measured = self._packs(line, _feet_and_inches(line, self._shared_units(line, measured)))
         mentions = [self._mention(line, part) for part in self._joined(line, measured)]
@@ -194,11 +193,11 @@ class Units:
         return low, math.inf if _followed(text, end, words["at_least_after"]) else high
 
 
-def _unit(kind: str, entry: Mapping[str, Any]) -> Unit:
+def _unit(kind: str, entry: Words) -> Unit:
     return Unit(
         kind,
         float(entry["factor"]),
-        float(entry.get("binary", entry["factor"])),
+        float(entry["binary"] if "binary" in entry else entry["factor"]),
         float(entry.get("at_least", 0.0)),
         float(entry.get("at_most", math.inf)),
         tuple(map(fold, entry.get("not_before", ()))),
