@@ -1,4 +1,4 @@
-"""Agreement of queries and products, plain and vectorised, and the failure rates over results."""
+"""Agreement of queries and products, plain and by arrays, and the failure rates over results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calipers.core import RequestError
 from calipers.core.figures import read_figures, read_named
 from calipers.diagnosis.layers import attributes as layer
 from calipers.shop import Agreement, Attributes, Extractor, Quantity, agree, agree_all
-from tests.support.agreement import agree_plainly
+from tests.support.agreement import agree_by_arrays
 
 UNASKED, SILENT, MATCH, CONTRADICT = Agreement
 
@@ -104,16 +104,16 @@ def random_attributes(rng: random.Random, colours: list[str]) -> Attributes:
     )
 
 
-def test_many_pairs_at_once_agree_with_one_at_a_time(extractor: Extractor) -> None:
+def test_pairs_agree_as_they_do_by_arrays(extractor: Extractor) -> None:
     rng = random.Random(1)
     colours = ["black", "charcoal", "grey", "red", "multicolour"]
     queries = [random_attributes(rng, colours) for _ in range(120)]
     products = [random_attributes(rng, colours) for _ in range(80)]
     query, product = (np.array([rng.randrange(n) for _ in range(4000)]) for n in (120, 80))
     found = agree_all(extractor, queries, products, query, product)
-    plain = [agree_plainly(extractor, queries[q], products[p]) for q, p in zip(query, product, strict=True)]
+    by_arrays = agree_by_arrays(extractor, queries, products, query, product)
     for part, states in found.items():
-        assert states.tolist() == [int(each[part]) for each in plain]
+        assert states.tolist() == by_arrays[part].tolist()
         assert set(states.tolist()) == {0, 1, 2, 3}
 
 

@@ -41,6 +41,19 @@ class Quantity:
     text: str = ""
     binary: float = 1.0
 
+    def agrees(self, other: Quantity, tolerance: float) -> bool:
+        """Whether two quantities of one kind overlap, give or take a share of the larger number.
+
+        >>> Quantity("length", 0.396, 0.396).agrees(Quantity("length", 0.39624, 0.39624), 0.01)
+        True
+        """
+        for a, b in ((1.0, 1.0), (self.binary, other.binary)):
+            gap = max(other.low * b - self.high * a, self.low * a - other.high * b)
+            ends = [abs(x) for x in (self.low * a, self.high * a, other.low * b, other.high * b) if math.isfinite(x)]
+            if gap <= tolerance * max(ends, default=0.0) + 1e-12:
+                return True
+        return False
+
 
 @dataclass(frozen=True)
 class Unit:
