@@ -20,8 +20,8 @@ from calipers.core import DataError, InvalidOutput, ModelInfo, RequestError
 from calipers.interop.mteb import as_mteb, find_tasks, measure, run
 from calipers.models import ModelOptions
 from calipers.runs import api
-from tests.models.test_cross_encoders import tiny
 from tests.support import mteb_tasks
+from tests.support.cross_encoders import tiny
 from tests.support.mteb_tasks import mteb
 
 Named = Callable[[str], Path]
@@ -232,7 +232,7 @@ def test_benchmarks_and_tasks_go_by_their_names() -> None:
 
 
 def test_what_cannot_be_run_says_so(potion: Any, reranker: Any) -> None:
-    with pytest.raises(DataError, match="data of the mteb task STS12 cannot be had"):
+    with pytest.raises(DataError, match="data of the mteb task STS12 are not available"):
         run(potion, "STS12", cache=None)  # there is no hub here
     with pytest.raises(RequestError, match="cross-encoder can retrieve and rerank"):
         run(reranker, ["STS12"], cache=None)

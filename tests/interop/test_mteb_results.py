@@ -109,7 +109,7 @@ def test_a_folder_of_mteb_is_read_model_by_model(tmp_path: Path) -> None:
 
 def test_names_come_from_the_metadata_and_results_of_models_hold_their_own(tmp_path: Path) -> None:
     place = write(tmp_path / "any", "A", {"test": rows(default=0.5)})
-    with pytest.raises(DataError, match="does not say whose results they are"):
+    with pytest.raises(DataError, match="does not name the model of its results"):
         import_results([place])
     assert import_results([place], model_id="me")[0].model.model_id == "me"
     (place / "model_meta.json").write_text('{"name": "o/m", "revision": "r7"}')

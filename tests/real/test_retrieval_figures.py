@@ -13,7 +13,7 @@ from calipers import models
 from calipers.data import beir
 from calipers.models import ModelOptions
 from calipers.tasks.retrieval import TwoStage
-from tests.tasks.test_retrieval import run
+from tests.support.retrieving import run
 
 Named = Callable[[str], Path]
 

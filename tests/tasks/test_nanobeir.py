@@ -18,12 +18,14 @@ from calipers.metrics import bootstrap
 from calipers.metrics.means import macro_mean_statistic
 from calipers.tasks import nanobeir
 from calipers.tasks.nanobeir import NanoBEIROptions
-from tests.interop.test_interop_evaluators import COMPAT, Scorer
-from tests.interop.test_interop_training import write_sets
+from tests.support.cross_encoders import tiny as make_tiny
+from tests.support.evaluators import COMPAT
+from tests.support.nano_sets import write_sets
 from tests.support.samples import Run
+from tests.support.scorers import FixedScorer
 
 SETS = ("NanoMSMARCO", "NanoNFCorpus")
-SCORER = Scorer(lambda q, d: sum(map(ord, q + d)) * 7919 % 1009)
+SCORER = FixedScorer(lambda q, d: sum(map(ord, q + d)) * 7919 % 1009)
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +47,8 @@ def shorten(folder: Path, file: str, rows: int) -> None:
 @pytest.fixture(scope="module")
 def tiny(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real cross-encoder that was never trained: two layers of 32, the tokenizer of all-MiniLM-L6-v2."""
-    import torch
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    torch.manual_seed(0)
-    made = tmp_path_factory.mktemp("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(minilm)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, num_labels=1, **shape)
-    BertForSequenceClassification(config).save_pretrained(made)
-    tokenizer.save_pretrained(made)
-    return made
+    shape = {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 512}
+    return make_tiny(tmp_path_factory.mktemp("tiny"), minilm, initializer_range=0.5, **shape)
 
 
 def run(folder: str, model: Any = SCORER, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Retrieval: the search against a plain sort, the metrics against pytrec_eval, two stages by hand, real figures."""
+"""Retrieval: the metrics against pytrec_eval, two stages by hand, real figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import calipers
 from calipers import models
-from calipers.core import SILENT, DataError, Dataset, DataSource, InvalidOutput, ModelInfo, Outcomes, RequestError
+from calipers.core import SILENT, DataError, Dataset, DataSource, InvalidOutput, ModelInfo, RequestError
 from calipers.data import trec
 from calipers.models import ModelOptions, Source, bm25
 from calipers.tasks import retrieval
 from calipers.tasks.retrieval import GivenRun, RetrievalOptions, TwoStage
+from tests.support.retrieving import run
+from tests.support.samples import write_jsonl
 
 Named = Callable[[str], Path]
 INFO = ModelInfo("test", "test", None, "cpu", "sha256:0")
@@ -44,10 +47,6 @@ def make(queries: dict[str, str], qrels: dict[str, dict[str, float]], corpus: di
     table = Dataset(tuple(corpus), {"text": list(corpus.values())}, source, "sha256:c")
     columns: dict[str, Any] = {"query": list(queries.values()), "qrels": [qrels[id] for id in queries]}
     return Dataset(tuple(queries), columns, source, "sha256:q", {"corpus": table})
-
-
-def run(model: Any, dataset: Dataset, **options: Any) -> Outcomes:
-    return retrieval.run(model, dataset, RetrievalOptions(**options), SILENT)
 
 
 ROWS = make({"1": "red wine", "2": "tea"}, {"1": {"a": 2, "c": 1, "gone": 1}, "2": {"a": 0}})
@@ -157,7 +156,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
         run(GivenRun({"1": {"zz": 1.0}}, INFO), ROWS)
     lexical = bm25.load(Source("bm25", "bm25", None), ModelOptions())
     for model in (lexical, GivenRun({}, replace(INFO, model_id="bm25.trec"))):
-        with pytest.raises(RequestError, match="--query-prompt does not apply to bm25"):
+        with pytest.raises(RequestError, match="`query_prompt` does not apply to bm25"):
             run(model, ROWS, query_prompt="query: ")
     for options in ({"top_k": 5}, {"rerank_k": 0}, {"similarity": "l1"}, {"relevant_from": 0}):
         with pytest.raises(RequestError):
@@ -224,3 +223,20 @@ def test_two_stages_know_both_models() -> None:
     assert info.model_id == "test + words"
     assert info.settings["rerank"]["fingerprint"] == "sha256:1"
     assert info.fingerprint not in ("sha256:0", "sha256:1")
+
+
+def test_a_run_file_is_known_by_its_content(tmp_path: Path) -> None:
+    """Same name, another order: another fingerprint and another figure."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    write_jsonl(folder / "corpus.jsonl", [{"_id": d, "title": "", "text": f"text {d}"} for d in ("a", "b")])
+    write_jsonl(folder / "queries.jsonl", [{"_id": q, "text": f"query {q}"} for q in ("1", "2")])
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\tb\t1\n")
+    found = []
+    for order in ("ab", "ba"):
+        lines = [f"{q} Q0 {d} {i + 1} {2 - i} x\n" for q in "12" for i, d in enumerate(order if q == "1" else "ba")]
+        (tmp_path / "run.txt").write_text("".join(lines))
+        asked = {"task": "retrieval", "dataset": str(folder), "resamples": 20}
+        found.append(calipers.evaluate(f"run:{tmp_path / 'run.txt'}", **asked))
+    assert found[0].model.fingerprint != found[1].model.fingerprint
+    assert [result.metrics["mrr@10"] for result in found] == pytest.approx([1.0, 0.75])

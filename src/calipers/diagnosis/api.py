@@ -35,7 +35,7 @@ from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.models import ModelOptions
 from calipers.runs import catalogue, directions, embedding
 from calipers.runs.embedding import Asking, Inputs, Material
-from calipers.runs.record import MetricValues, make_result
+from calipers.runs.record import MetricValues, Resampling, make_result
 from calipers.runs.store import Store
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
 
@@ -291,8 +291,7 @@ def _general(model: Encoder, setting: _Setting) -> Finding:
         model,
         list(options.mteb),
         progress=setting.progress,
-        resamples=options.resamples,
-        confidence=options.confidence,
+        resampling=Resampling(options.confidence, options.resamples),
     )
     setting.keep(result)
     return Finding("mteb", "general language ability, by tasks of the mteb package", mteb_figures.with_figures(result))

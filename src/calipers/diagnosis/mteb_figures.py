@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from calipers.comparison.records import Comparison, Verdict
 from calipers.core import Figure, Named, Result, figure_tables
-from calipers.interop._mteb_results import drops
+from calipers.interop.mteb_results import drops
 
 _MEANINGS = {
     "mean_main_score": "The mean of the main scores of the tasks, each task the same: general language ability.",

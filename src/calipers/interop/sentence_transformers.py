@@ -22,18 +22,22 @@ own, and refuses a prompt name.
 
 from __future__ import annotations
 
+import csv
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from calipers.core import Outcomes
-from calipers.interop import _nanobeir, _pairs, _samples
-from calipers.interop._asking import Asking, Scores, ask, outputs
-from calipers.interop._reports import after, append_csv, for_card, logger, tell_counts, tell_ranking
+from calipers.core import CalipersError, Outcomes
+from calipers.data import nanobeir
+from calipers.interop import evaluation
+from calipers.interop.evaluation import PairModel, PairScores, Sample, Scores
 from calipers.tasks.nanobeir import SETS, USUAL
-from calipers.tasks.reranking import RerankingOptions
+from calipers.tasks.reranking import COMPAT, RerankingOptions
 
 try:
     from sentence_transformers.base.evaluation import BaseEvaluator
@@ -51,8 +55,23 @@ __all__ = [
     "CrossEncoderRerankingEvaluator",
 ]
 
-COMPAT = "sentence-transformers"
 Compat = Literal["sentence-transformers"] | None
+logger = logging.getLogger("calipers.interop.sentence_transformers")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of an evaluator: the model, the folder of its CSV file, and where the training is (-1: nowhere)."""
+
+    model: Any
+    output_path: str | None
+    epoch: float
+    steps: int
+
+    def __str__(self) -> str:
+        if self.epoch == -1:
+            return ""
+        return f" after epoch {self.epoch}" if self.steps == -1 else f" in epoch {self.epoch} after {self.steps} steps"
 
 
 class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers is not read by mypy here
@@ -67,7 +86,7 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
     def __init__(
         self,
         name: str,
-        asking: tuple[str | None, int, bool | None],
+        calling: tuple[str | None, int, bool | None],
         write_csv: bool,
         compat: Compat,
     ) -> None:
@@ -75,22 +94,22 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
         if compat not in (None, COMPAT):
             raise ValueError(f"compat must be None or {COMPAT!r}, found {compat!r}")
         self.name, self.write_csv, self.compat = name, write_csv, compat
-        self.prompt_name, self.batch_size, show = asking
-        talks = logger.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
-        self.show_progress_bar = talks if show is None else show
+        self.prompt_name, self.batch_size, show = calling
+        verbose = logger.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
+        self.show_progress_bar = verbose if show is None else show
 
-    def _ask(self, model: Any, pairs: Sequence[tuple[str, str]]) -> Scores:
-        return ask(model, pairs, Asking(self.prompt_name, self.batch_size, self.show_progress_bar))
+    def _pair_model(self, model: object) -> PairModel:
+        return PairModel(model, self.prompt_name, self.batch_size, self.show_progress_bar)
 
-    def _write(self, output_path: str | None, row: Sequence[Any]) -> None:
-        append_csv(output_path if self.write_csv else None, self.csv_file, self.csv_headers, row, self._line_end)
-
-    def _finish(self, model: Any, metrics: Mapping[str, float], epoch: float, steps: int) -> dict[str, float]:
-        """Metrics under the name of the evaluator, also on the card of a model that has one."""
+    def _finish(self, call: _Call, metrics: Mapping[str, float], row: Sequence[float]) -> dict[str, float]:
+        """Metrics under the name of the evaluator, also in its CSV file and on the card of a model that has one."""
+        if self.write_csv and call.output_path is not None:
+            path = Path(call.output_path) / self.csv_file
+            _append_csv(path, self.csv_headers, [call.epoch, call.steps, *row], self._line_end)
         named: dict[str, float] = self.prefix_name_to_metrics(dict(metrics), self.name)
-        if hasattr(model, "model_card_data"):
-            card = self.prefix_name_to_metrics(for_card(metrics), self.name)
-            self.store_metrics_in_model_card_data(model, card, epoch, steps)
+        if hasattr(call.model, "model_card_data"):
+            card = self.prefix_name_to_metrics(_for_card(metrics), self.name)
+            self.store_metrics_in_model_card_data(call.model, card, call.epoch, call.steps)
         return named
 
     def _warn_if_empty(self, examples: int) -> None:
@@ -101,7 +120,49 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
         logger.warning(f"{type(self).__name__}: there is nothing to evaluate, so every figure is NaN")
 
 
-class CrossEncoderRerankingEvaluator(_Evaluator):
+def _append_csv(path: Path, headers: Sequence[str], row: Sequence[float], line_end: str) -> None:
+    """One more row; the header only where the file is new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.is_file()
+    with path.open("a", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator=line_end).writerows([headers, row] if new else [row])
+
+
+def _for_card(metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Metrics as the model card shows them: with the gain over the base, where there is one.
+
+    >>> _for_card({"map": 0.5, "base_map": 0.25})
+    {'map': '0.5000 (+0.2500)'}
+    """
+    if not any(key.startswith("base_") for key in metrics):
+        return dict(metrics)
+    bases = {key: metrics[f"base_{key}"] for key in metrics if f"base_{key}" in metrics}
+    return {key: f"{metrics[key]:.4f} ({metrics[key] - base:+.4f})" for key, base in bases.items()}
+
+
+# --- rankings ----------------------------------------------------------------------------------------------------
+
+
+class _RankingEvaluator(_Evaluator):
+    """What the two evaluators of rankings share: the CSV columns, and three log lines."""
+
+    def _set_depth(self, at_k: int, always_rerank_positives: bool) -> None:
+        self.at_k, self.always_rerank_positives = at_k, always_rerank_positives
+        self.csv_headers = ["epoch", "steps", "MAP", f"MRR@{at_k}", f"NDCG@{at_k}"]
+        self.primary_metric = f"ndcg@{at_k}"
+
+    def _conclude(self, call: _Call, metrics: Mapping[str, float]) -> dict[str, float]:
+        k, gap = self.at_k, " " * len(str(self.at_k))
+        has_base = "base_map" in metrics
+        if has_base:
+            logger.info(f"{gap}       Base  -> Reranked")
+        for label, key in ((f"MAP:{gap}  ", "map"), (f"MRR@{k}: ", f"mrr@{k}"), (f"NDCG@{k}:", f"ndcg@{k}")):
+            base = f"{metrics[f'base_{key}'] * 100:.2f} -> " if has_base else ""
+            logger.info(f"{label} {base}{metrics[key] * 100:.2f}")
+        return self._finish(call, metrics, [metrics[key] for key in ("map", f"mrr@{k}", f"ndcg@{k}")])
+
+
+class CrossEncoderRerankingEvaluator(_RankingEvaluator):
     """How well a model reranks the documents of a query: `map`, `mrr@k`, `ndcg@k` (primary), and `base_…` of the same.
 
     A sample has `query`, `positive` (a text or several) and either `negative` texts or `documents`, best first; only
@@ -127,60 +188,48 @@ class CrossEncoderRerankingEvaluator(_Evaluator):
         self.samples = list(samples.values()) if isinstance(samples, dict) else samples
         if mrr_at_k is not None:
             logger.warning(f"The `mrr_at_k` parameter has been deprecated; please use `at_k={mrr_at_k}` instead.")
-        self.at_k = at_k if mrr_at_k is None else mrr_at_k
-        self.always_rerank_positives = always_rerank_positives
+        self._set_depth(at_k if mrr_at_k is None else mrr_at_k, always_rerank_positives)
         self.csv_file = f"CrossEncoderRerankingEvaluator{'_' if name else ''}{name}_results_@{self.at_k}.csv"
-        self.csv_headers = ["epoch", "steps", "MAP", f"MRR@{self.at_k}", f"NDCG@{self.at_k}"]
-        self.primary_metric = f"ndcg@{self.at_k}"
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        self._announce(epoch, steps)
-        samples = self._read()
-        scores = self._ask(model, [pair for sample in samples for pair in sample.pairs])
-        return self._conclude(model, samples, scores, output_path, epoch, steps)
-
-    def _announce(self, epoch: float, steps: int) -> None:
-        where = after(epoch, steps)
-        logger.info(f"CrossEncoderRerankingEvaluator: Evaluating the model on the {self.name} dataset{where}:")
-
-    def _read(self) -> list[_samples.Sample]:
-        self._warn_if_empty(len(self.samples))
-        return _samples.read(self.samples, self._options)
+        call, samples = _Call(model, output_path, epoch, steps), self._read()
+        scores = self._pair_model(model).score([pair for sample in samples for pair in sample.pairs])
+        return self._report(call, samples, scores)
 
     @property
     def _options(self) -> RerankingOptions:
         return RerankingOptions(self.at_k, self.always_rerank_positives, compat=self.compat)
 
-    def _conclude(
-        self,
-        model: Any,
-        samples: list[_samples.Sample],
-        scores: Scores,
-        output_path: str | None,
-        epoch: float,
-        steps: int,
-    ) -> dict[str, float]:
-        self.outcomes: Outcomes = _samples.measure(samples, scores, self._options)
-        metrics = _samples.means(self.outcomes, self.at_k)
-        tell_counts(len(samples), [s.positives for s in samples], [s.negatives for s in samples])
-        tell_ranking(metrics, self.at_k)
-        self._write(
-            output_path, [epoch, steps, *(metrics[key] for key in ("map", f"mrr@{self.at_k}", f"ndcg@{self.at_k}"))]
-        )
-        return self._finish(model, metrics, epoch, steps)
+    def _read(self) -> list[Sample]:
+        self._warn_if_empty(len(self.samples))
+        return [evaluation.read_sample(row, sample, self._options) for row, sample in enumerate(self.samples)]
+
+    def _report(self, call: _Call, samples: Sequence[Sample], scores: Scores) -> dict[str, float]:
+        logger.info(f"CrossEncoderRerankingEvaluator: Evaluating the model on the {self.name} dataset{call}:")
+        self.outcomes: Outcomes = evaluation.measure(samples, scores, self._options)
+        sizes = {"Positives": [s.positives for s in samples], "Negatives": [s.negatives for s in samples]}
+        parts = [
+            f"{label}: Min {min(counts):.1f}, Mean {sum(counts) / len(counts):.1f}, Max {max(counts):.1f}"
+            for label, counts in sizes.items()
+            if counts
+        ]
+        logger.info("\t".join([f"Queries: {len(samples)}", *parts]))
+        return self._conclude(call, evaluation.means(self.outcomes, self.at_k))
 
     def get_config_dict(self) -> dict[str, Any]:
-        told = {"always_rerank_positives": self.always_rerank_positives}
-        return {"at_k": self.at_k} | (told if self.samples and "documents" in self.samples[0] else {})
+        has_documents = self.samples and "documents" in self.samples[0]
+        return {"at_k": self.at_k} | (
+            {"always_rerank_positives": self.always_rerank_positives} if has_documents else {}
+        )
 
 
-class CrossEncoderNanoBEIREvaluator(_Evaluator):
+class CrossEncoderNanoBEIREvaluator(_RankingEvaluator):
     """Reranking of BM25's first `rerank_k` documents on the sets of NanoBEIR: each set, and `aggregate_fn` over sets.
 
     `dataset_id` is a hub id or a folder of that layout. Keys: `Nano{Set}_R{rerank_k}_{metric}` and
-    `NanoBEIR_R{rerank_k}_{aggregate_key}_{metric}`, of which `ndcg@k` is primary.
+    `NanoBEIR_R{rerank_k}_{aggregate_key}_{metric}`; `ndcg@k` of the latter is primary.
     `outcomes`: name of the set → `calipers.core.Outcomes`, with the ids of its queries.
     """
 
@@ -204,18 +253,16 @@ class CrossEncoderNanoBEIREvaluator(_Evaluator):
         name = f"NanoBEIR_R{rerank_k:d}_{aggregate_key}"
         super().__init__(name, (prompt_name, batch_size, show_progress_bar), write_csv, compat)
         self.dataset_names = list(USUAL) if dataset_names is None else dataset_names
-        _nanobeir.check_names(self.dataset_names)
-        self.dataset_id, self.rerank_k, self.at_k = dataset_id, rerank_k, at_k
-        self.always_rerank_positives = always_rerank_positives
+        _check_names(self.dataset_names)
+        self.dataset_id, self.rerank_k = dataset_id, rerank_k
+        self._set_depth(at_k, always_rerank_positives)
         self.aggregate_fn, self.aggregate_key = aggregate_fn, aggregate_key
         self.evaluators = [self._load(f"Nano{SETS[name.lower()]}") for name in self.dataset_names]
         self.csv_file = f"NanoBEIR_evaluation_{aggregate_key}_results.csv"
-        self.csv_headers = ["epoch", "steps", "MAP", f"MRR@{at_k}", f"NDCG@{at_k}"]
-        self.primary_metric = f"ndcg@{at_k}"
 
     def _load(self, split: str) -> CrossEncoderRerankingEvaluator:
         return CrossEncoderRerankingEvaluator(
-            _nanobeir.samples(self.dataset_id, split, self.rerank_k, compat=self.compat is not None),
+            _nanobeir_samples(self.dataset_id, split, self.rerank_k, compat=self.compat is not None),
             at_k=self.at_k,
             always_rerank_positives=self.always_rerank_positives,
             name=f"{split}_R{self.rerank_k}",
@@ -229,28 +276,23 @@ class CrossEncoderNanoBEIREvaluator(_Evaluator):
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
-        logger.info(f"NanoBEIR Evaluation of the model on {self.dataset_names} dataset{after(epoch, steps)}:")
-        per_set = self._each_set(model, output_path, epoch, steps)
-        metrics = self._aggregate(per_set)
-        self._write(
-            output_path, [epoch, steps, *(metrics[key] for key in ("map", f"mrr@{self.at_k}", f"ndcg@{self.at_k}"))]
-        )
+        call = _Call(model, output_path, epoch, steps)
+        logger.info(f"NanoBEIR Evaluation of the model on {self.dataset_names} dataset{call}:")
+        per_set = self._each_set(call)
         logger.info("CrossEncoderNanoBEIREvaluator: Aggregated Results:")
-        tell_ranking(metrics, self.at_k)
-        named = {key: value for found in per_set.values() for key, value in found.items()}
-        return {**named, **self._finish(model, metrics, epoch, steps)}
+        named = {key: value for metrics in per_set.values() for key, value in metrics.items()}
+        return {**named, **self._conclude(call, self._aggregate(per_set))}
 
-    def _each_set(self, model: Any, output_path: str | None, epoch: float, steps: int) -> dict[str, dict[str, float]]:
+    def _each_set(self, call: _Call) -> dict[str, dict[str, float]]:
         """Name of the set → its metrics. The pairs of all sets are scored together."""
         samples = [evaluator._read() for evaluator in self.evaluators]
-        pairs = [[pair for sample in found for pair in sample.pairs] for found in samples]
-        scores = self._ask(model, [pair for part in pairs for pair in part])
+        pairs = [[pair for sample in part for pair in sample.pairs] for part in samples]
+        scores = self._pair_model(call.model).score([pair for part in pairs for pair in part])
         parts = np.split(scores, np.cumsum([len(part) for part in pairs])[:-1])
         metrics = {}
-        for evaluator, found, part in zip(self.evaluators, samples, parts, strict=True):
+        for evaluator, sample, part in zip(self.evaluators, samples, parts, strict=True):
             logger.info(f"Evaluating {evaluator.name}")
-            evaluator._announce(epoch, steps)
-            metrics[evaluator.name] = evaluator._conclude(model, found, part, output_path, epoch, steps)
+            metrics[evaluator.name] = evaluator._report(call, sample, part)
             logger.info("")
         self.outcomes: dict[str, Outcomes] = {evaluator.name: evaluator.outcomes for evaluator in self.evaluators}
         return metrics
@@ -260,19 +302,85 @@ class CrossEncoderNanoBEIREvaluator(_Evaluator):
         for name, metrics in per_set.items():
             for key, value in metrics.items():
                 values.setdefault(key.removeprefix(f"{name}_"), []).append(value)
-        return {key: self.aggregate_fn(found) for key, found in values.items()}
+        return {key: self.aggregate_fn(of_sets) for key, of_sets in values.items()}
 
     def get_config_dict(self) -> dict[str, Any]:
         keys = ("dataset_names", "dataset_id", "rerank_k", "at_k", "always_rerank_positives")
         return {key: getattr(self, key) for key in keys}
 
 
-class CrossEncoderClassificationEvaluator(_Evaluator):
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise ValueError("dataset_names cannot be empty: leave it out (None) for the usual sets.")
+    unknown = [name for name in names if name.lower() not in SETS]
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)}: no NanoBEIR dataset; expected some of {', '.join(SETS)}.")
+
+
+def _nanobeir_samples(dataset_id: str, split: str, rerank_k: int, *, compat: bool) -> list[dict[str, Any]]:
+    """One sample for each query that BM25 ranked: `query-id`, `query`, `positive` and the first `rerank_k` documents.
+
+    Positives come in the order of the judgements; in compat mode in that of a Python set, which decides ties there.
+    """
+    try:
+        nano_set = nanobeir.read_set(dataset_id, split, rerank_k)
+    except CalipersError as error:
+        raise ValueError(str(error)) from error
+    for note in nano_set.notes:
+        logger.warning(note)
+    return [
+        {
+            "query-id": row.id,
+            "query": row.query,
+            # iter: a set that grows as theirs does has the same order; one made of a mapping is sized beforehand.
+            "positive": [row.positives[id] for id in (set(iter(row.positives)) if compat else row.positives)],
+            "documents": list(row.documents),
+        }
+        for row in nano_set.rows
+    ]
+
+
+# --- pairs -------------------------------------------------------------------------------------------------------
+
+
+class _PairEvaluator(_Evaluator):
+    """What the two evaluators of pairs share: a call. `outcomes` are `calipers.core.Outcomes`."""
+
+    def _set_pairs(self, sentence_pairs: list[list[str]], values: Sequence[Any], what: str) -> None:
+        if len(sentence_pairs) != len(values):
+            raise ValueError(
+                f"sentence_pairs and {what} must have the same length: found {len(sentence_pairs)} and {len(values)}"
+            )
+        self.sentence_pairs = sentence_pairs
+        self.csv_file = f"{self._title}{'_' if self.name else ''}{self.name}_results.csv"
+
+    _title: str
+
+    @abstractmethod
+    def _measure(self, model: PairModel, scores: Scores) -> PairScores: ...
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
+    ) -> dict[str, float]:
+        call, pair_model = _Call(model, output_path, epoch, steps), self._pair_model(model)
+        logger.info(f"{self._title}: Evaluating the model on {self.name} dataset{call}:")
+        self._warn_if_empty(len(self.sentence_pairs))
+        result = self._measure(pair_model, pair_model.score([(a, b) for a, b in self.sentence_pairs]))
+        self.outcomes: Outcomes = result.outcomes
+        self.csv_headers, self.primary_metric = ["epoch", "steps", *result.headers], result.primary
+        for line in result.lines:
+            logger.info(line)
+        return self._finish(call, result.metrics, list(result.metrics.values()))
+
+
+class CrossEncoderClassificationEvaluator(_PairEvaluator):
     """How well a model tells the class of a pair. One output, labels 0 and 1: `accuracy` and `f1` at their best
-    thresholds, `precision` and `recall` at that of F1, `average_precision` (primary); ties stay together. Several
-    outputs, the highest of which counts: `f1_macro` (primary), `f1_micro`, `f1_weighted`. Figures are in 0–1.
+    thresholds, `precision` and `recall` at the one of F1, `average_precision` (primary); ties stay together. Several
+    outputs, the highest counts: `f1_macro` (primary), `f1_micro`, `f1_weighted`. Figures are in 0–1.
     `outcomes`: `calipers.core.Outcomes` with `label`, and `score` or `prediction`, of each pair.
     """
+
+    _title = "CrossEncoderClassificationEvaluator"
 
     def __init__(
         self,
@@ -288,33 +396,21 @@ class CrossEncoderClassificationEvaluator(_Evaluator):
         **kwargs: Any,
     ) -> None:
         super().__init__(name, (prompt_name, batch_size, show_progress_bar), write_csv, compat)
-        _pairs.check_lengths(sentence_pairs, labels, "labels")
-        self.sentence_pairs, self.labels = sentence_pairs, np.asarray(labels)
-        self.csv_file = f"CrossEncoderClassificationEvaluator{'_' if name else ''}{name}_results.csv"
+        self._set_pairs(sentence_pairs, labels, "labels")
+        self.labels = np.asarray(labels)
 
-    def __call__(
-        self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        logger.info(
-            f"CrossEncoderClassificationEvaluator: Evaluating the model on {self.name} dataset{after(epoch, steps)}:"
-        )
-        self._warn_if_empty(len(self.labels))
-        scores = self._ask(model, _pairs.as_tuples(self.sentence_pairs))
-        measure = _pairs.binary if outputs(model, scores) == 1 else _pairs.several
-        found = measure(scores, self.labels, compat=self.compat is not None)
-        self.outcomes: Outcomes = found.outcomes
-        self.csv_headers, self.primary_metric = ["epoch", "steps", *found.headers], found.primary
-        for line in found.lines:
-            logger.info(line)
-        self._write(output_path, [epoch, steps, *found.metrics.values()])
-        return self._finish(model, found.metrics, epoch, steps)
+    def _measure(self, model: PairModel, scores: Scores) -> PairScores:
+        measure = evaluation.binary if model.outputs(scores) == 1 else evaluation.several
+        return measure(scores, self.labels, compat=self.compat is not None)
 
 
-class CrossEncoderCorrelationEvaluator(_Evaluator):
+class CrossEncoderCorrelationEvaluator(_PairEvaluator):
     """How well a model's scores of pairs agree with gold scores: `pearson` and `spearman` (primary), in -1–1.
 
     `outcomes`: `calipers.core.Outcomes` with `gold` and `score` of each pair.
     """
+
+    _title = "CrossEncoderCorrelationEvaluator"
 
     def __init__(
         self,
@@ -328,28 +424,14 @@ class CrossEncoderCorrelationEvaluator(_Evaluator):
         compat: Compat = None,
     ) -> None:
         super().__init__(name, (prompt_name, batch_size, show_progress_bar), write_csv, compat)
-        _pairs.check_lengths(sentence_pairs, scores, "scores")
-        self.sentence_pairs, self.scores = sentence_pairs, scores
-        self.csv_file = f"CrossEncoderCorrelationEvaluator{'_' if name else ''}{name}_results.csv"
+        self._set_pairs(sentence_pairs, scores, "scores")
+        self.scores, self.primary_metric = scores, "spearman"
         self.csv_headers = ["epoch", "steps", "Pearson_Correlation", "Spearman_Correlation"]
-        self.primary_metric = "spearman"
 
     @classmethod
     def from_input_examples(cls, examples: list[Any], **kwargs: Any) -> CrossEncoderCorrelationEvaluator:
         """From sentence-transformers' InputExamples: two texts and a label each."""
         return cls([example.texts for example in examples], [example.label for example in examples], **kwargs)
 
-    def __call__(
-        self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
-    ) -> dict[str, float]:
-        logger.info(
-            f"CrossEncoderCorrelationEvaluator: Evaluating the model on {self.name} dataset{after(epoch, steps)}:"
-        )
-        self._warn_if_empty(len(self.scores))
-        scores = self._ask(model, _pairs.as_tuples(self.sentence_pairs))
-        found = _pairs.correlation(scores, self.scores, compat=self.compat is not None)
-        self.outcomes: Outcomes = found.outcomes
-        for line in found.lines:
-            logger.info(line)
-        self._write(output_path, [epoch, steps, *found.metrics.values()])
-        return self._finish(model, found.metrics, epoch, steps)
+    def _measure(self, model: PairModel, scores: Scores) -> PairScores:
+        return evaluation.correlation(scores, self.scores, compat=self.compat is not None)

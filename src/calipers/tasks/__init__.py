@@ -1,4 +1,4 @@
-"""What can be asked of a model: one module and one line here per task."""
+"""What can be measured of a model: one module and one line here per task."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TASKS: tuple[Task, ...] = (
     pair_classification.TASK,
     pair_correlation.TASK,
 )
-# Tasks that something else measures: runs of them are kept, shown and compared, and cannot be asked for.
+# Tasks that something else measures: runs of them are kept, shown and compared, and cannot be evaluated.
 RECORDED: tuple[Task, ...] = (mteb.TASK,)
-# Tasks for two models at once: `calipers compare --unlabelled` asks for them.
+# Tasks for two models at once: `calipers compare --unlabelled` runs them.
 PAIRED: tuple[Task, ...] = (agreement.ENCODERS, agreement.MASKED, agreement.SCORERS)
 
 
@@ -35,8 +35,8 @@ def find(name: str) -> Task:
     for task in (*TASKS, *RECORDED, *PAIRED):
         if name in (task.name, *task.aliases):
             return task
-    known = ", ".join(n for task in TASKS for n in (task.name, *task.aliases))
-    raise RequestError(f"unknown task {name!r}: expected one of {known} (calipers tasks lists them)")
+    names = ", ".join(n for task in TASKS for n in (task.name, *task.aliases))
+    raise RequestError(f"unknown task {name!r}: expected one of {names} (calipers tasks lists them)")
 
 
 def askable(name: str) -> Task:
@@ -45,5 +45,5 @@ def askable(name: str) -> Task:
     if task in RECORDED:
         raise RequestError(f"the task {task.name} cannot be evaluated: {mteb.ELSEWHERE}")
     if task in PAIRED:
-        raise RequestError(f"the task {task.name} asks two models: calipers compare BASELINE CANDIDATE --unlabelled")
+        raise RequestError(f"the task {task.name} compares two models: call compare with `unlabelled`")
     return task

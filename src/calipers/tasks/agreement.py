@@ -6,39 +6,26 @@ The same shape as any task, but for two models at once. What perfect agreement w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import (
-    Column,
-    Columns,
-    DataError,
-    Dataset,
-    DefaultData,
-    Encoder,
-    InvalidOutput,
-    MaskedTokens,
-    Metric,
-    ModelInfo,
-    NoOptions,
-    Outcomes,
-    PairScorer,
-    Progress,
-    RequestError,
-    Statistic,
-    Task,
-    Thresholds,
-    name_some,
-)
+from calipers.core.datasets import Column, Dataset
+from calipers.core.errors import DataError, RequestError, name_some
+from calipers.core.models import Encoder, MaskedTokens, ModelInfo, PairScorer, Progress, TokenizedText
 from calipers.core.options import Options, option
+from calipers.core.outcomes import Outcomes
+from calipers.core.results import DefaultData, Metric, NoOptions, Task, Thresholds
 from calipers.metrics import agreement
+from calipers.metrics.arrays import Floats, Vectors
 from calipers.metrics.correlation import kendall
-from calipers.metrics.means import mean_of, ratio_statistic
-from calipers.tasks import pair_scores
+from calipers.metrics.means import mean_of
+from calipers.tasks import outputs
+from calipers.tasks.columns import QUERY, TEXT, no_ids, per_token, refuse_empty, text_ids
 
 NEIGHBOURS = 10
 _QUESTIONS = 64  # at a time: the log-probabilities of the whole vocabulary are held for each
@@ -46,10 +33,14 @@ _QUESTIONS = 64  # at a time: the log-probabilities of the whole vocabulary are 
 
 @dataclass(frozen=True)
 class Both:
-    """The two models that are asked the same; to the outside it is the candidate."""
+    """The two models that answer the same; to the outside it is the candidate."""
 
     baseline: Any
     candidate: Any
+
+    @property
+    def models(self) -> tuple[Any, Any]:
+        return self.baseline, self.candidate
 
     @property
     def info(self) -> ModelInfo:
@@ -58,50 +49,37 @@ class Both:
 
     def bind(self, text_ids: Mapping[str, Sequence[str]]) -> Both:
         """Vectors that are stored under ids learn which text has which."""
-        return Both(*(m.bind(text_ids) if hasattr(m, "bind") else m for m in (self.baseline, self.candidate)))
+        return Both(*(m.bind(text_ids) if hasattr(m, "bind") else m for m in self.models))
+
+
+_PERFECT = {"cosine_drift": 0.0, "neighbour_overlap@10": 1.0, "cka": 1.0, "kl": 0.0, "kendall": 1.0, "overlap@k": 1.0}
 
 
 def perfect(outcomes: Outcomes) -> Outcomes:
     """What a candidate would give that agrees in everything."""
-    whole = {name: _PERFECT.get(name) for name in outcomes.columns}
-    columns = {
-        name: values if whole[name] is None else _filled(values, outcomes.columns, whole[name])
-        for name, values in outcomes.columns.items()
-    }
+    columns = dict(outcomes.columns)
+    for name in columns.keys() & _PERFECT.keys():
+        columns[name] = np.where(np.isnan(columns[name]), np.nan, _PERFECT[name])
+    if "same_top" in columns:
+        columns["same_top"] = np.asarray(columns["tokens"], np.float64)
     return replace(outcomes, columns=columns, details={})
-
-
-_PERFECT: dict[str, float | str] = {
-    "cosine_drift": 0.0,
-    "neighbour_overlap@10": 1.0,
-    "cka": 1.0,
-    "same_top": "tokens",
-    "kl": 0.0,
-    "kendall": 1.0,
-    "overlap@k": 1.0,
-}
-
-
-def _filled(values: NDArray[Any], columns: Columns, value: float | str | None) -> NDArray[Any]:
-    if isinstance(value, str):
-        return np.asarray(columns[value], np.float64)
-    return np.where(np.isnan(values), np.nan, float(value or 0.0))
 
 
 # --- embeddings ------------------------------------------------------------------------------------------------
 
 
-def run_encoders(models: Both, dataset: Dataset, options: Any, progress: Progress) -> Outcomes:
+def run_encoders(both: Both, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
     """Per distinct text: its cosine drift (where the widths agree), the share of neighbours kept, its part of CKA."""
-    rows = [i for i, first in enumerate(_first_places(dataset.columns["input_column"])) if first == i]
-    texts = [dataset.columns["input_column"][i] for i in rows]
-    ids = tuple(dataset.ids[i] for i in rows)
+    first: dict[str, str] = {}  # text → the id of its first row
+    for id, text in zip(dataset.ids, dataset.columns["input_column"], strict=True):
+        first.setdefault(text, id)
+    texts, ids = list(first), tuple(first.values())
     if len(texts) < NEIGHBOURS + 2:
         raise DataError(
             f"{dataset.source.path} has {len(texts)} distinct texts: expected at least {NEIGHBOURS + 2}, "
             f"for {NEIGHBOURS} neighbours that could differ"
         )
-    a, b = (_encode(model, texts, ids, progress) for model in (models.baseline, models.candidate))
+    a, b = (_encode(model, texts, ids, progress) for model in both.models)
     columns = {
         "neighbour_overlap@10": agreement.neighbour_overlap(a, b, NEIGHBOURS),
         "cka": agreement.cka(a, b),
@@ -120,30 +98,20 @@ def run_encoders(models: Both, dataset: Dataset, options: Any, progress: Progres
     )
 
 
-def _encode(model: Encoder, texts: Sequence[str], ids: Sequence[str], progress: Progress) -> NDArray[np.float32]:
+def _encode(model: Encoder, texts: Sequence[str], ids: Sequence[str], progress: Progress) -> Vectors:
     vectors = model.encode(texts, progress=progress)
-    dead = ~np.isfinite(vectors).all(axis=1) | ~vectors.any(axis=1)
-    if dead.any():
-        rows = [ids[i] for i in np.flatnonzero(dead).tolist()]
-        raise _invalid(model, f"NaN, infinite or zero vectors for {len(rows)} of {len(ids)} texts", rows)
-    if not np.ptp(vectors, axis=0).any():
-        raise _invalid(model, f"the same vector for all {len(ids)} texts", ids)
+    outputs.refuse_dead_vectors(vectors, ids, texts, "texts", model=model.info.model_id)
     return vectors
-
-
-def _first_places(texts: Sequence[str]) -> list[int]:
-    seen: dict[str, int] = {}
-    return [seen.setdefault(text, i) for i, text in enumerate(texts)]
 
 
 # --- masked language models --------------------------------------------------------------------------------------
 
 
-def run_masked(models: Both, dataset: Dataset, options: Any, progress: Progress) -> Outcomes:
+def run_masked(both: Both, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
     """Per text: its tokens, for how many both put the same token first, and the sum of KL divergences in nats."""
     texts = list(dataset.columns["input_column"])
-    tokenized = models.baseline.tokenize(texts)
-    _refuse_other_tokens(tokenized, models.candidate.tokenize(texts), dataset)
+    tokenized = both.baseline.tokenize(texts)
+    _refuse_other_tokens(tokenized, both.candidate.tokenize(texts), dataset)
     kept = [i for i, text in enumerate(tokenized) if len(text.scored)]
     if not kept:
         raise DataError(f"none of the {len(texts)} texts of {dataset.source.path} has a token to hide")
@@ -151,13 +119,11 @@ def run_masked(models: Both, dataset: Dataset, options: Any, progress: Progress)
     example = np.repeat(np.arange(len(kept), dtype=np.int32), sizes)
     position = np.concatenate([tokenized[i].scored for i in kept]).astype(np.int32)
     questions = MaskedTokens([tokenized[i].ids for i in kept], example, position, position + 1)
-    same, kl, dead = _differences(models, questions, progress)
+    same, kl, dead = _differences(both, questions, progress)
     ids = tuple(dataset.ids[i] for i in kept)
-    for number, model in enumerate((models.baseline, models.candidate), 1):
-        if (dead == number).any():
-            rows = [ids[i] for i in dict.fromkeys(example[dead == number].tolist())]
-            what = f"non-finite probabilities for {(dead == number).sum()} of {len(dead)} tokens"
-            raise _invalid(model, what, rows)
+    owners = [ids[i] for i in example.tolist()]
+    for number, model in enumerate(both.models, 1):
+        outputs.refuse_rows(dead == number, owners, "non-finite probabilities", "tokens", model=model.info.model_id)
     return Outcomes(
         ids=ids,
         columns={
@@ -171,7 +137,7 @@ def run_masked(models: Both, dataset: Dataset, options: Any, progress: Progress)
     )
 
 
-def _differences(models: Both, questions: MaskedTokens, progress: Progress) -> tuple[NDArray[Any], ...]:
+def _differences(both: Both, questions: MaskedTokens, progress: Progress) -> tuple[NDArray[Any], ...]:
     """For every question whether both put the same token first, the KL divergence in nats, and whose answer is dead:
     1 the baseline's, 2 the candidate's, 0 neither's. Questions go by length, in blocks that bound the memory."""
     same, kl, dead = np.empty(len(questions)), np.empty(len(questions)), np.zeros(len(questions), np.int8)
@@ -179,10 +145,10 @@ def _differences(models: Both, questions: MaskedTokens, progress: Progress) -> t
     progress.start("Masking", len(questions))
     for start in range(0, len(order), _QUESTIONS):
         rows = order[start : start + _QUESTIONS]
-        asked = MaskedTokens(questions.texts, questions.text[rows], questions.position[rows], questions.until[rows])
-        a, b = models.baseline.distributions(asked), models.candidate.distributions(asked)
+        block = MaskedTokens(questions.texts, questions.text[rows], questions.position[rows], questions.until[rows])
+        a, b = (model.distributions(block) for model in both.models)
         if a.shape != b.shape:
-            raise RequestError(f"the models have other vocabularies: {a.shape[1]} and {b.shape[1]} tokens")
+            raise RequestError(f"the models have different vocabularies: {a.shape[1]} and {b.shape[1]} tokens")
         same[rows] = a.argmax(axis=1) == b.argmax(axis=1)
         kl[rows] = agreement.divergence(a, b)
         dead[rows] = np.where(np.isnan(a).any(axis=1), 1, np.where(np.isnan(b).any(axis=1), 2, 0))
@@ -190,27 +156,27 @@ def _differences(models: Both, questions: MaskedTokens, progress: Progress) -> t
     return same, kl, dead
 
 
-def _refuse_other_tokens(a: Sequence[Any], b: Sequence[Any], dataset: Dataset) -> None:
+def _refuse_other_tokens(a: Sequence[TokenizedText], b: Sequence[TokenizedText], dataset: Dataset) -> None:
     unlike = [dataset.ids[i] for i, (x, y) in enumerate(zip(a, b, strict=True)) if not np.array_equal(x.ids, y.ids)]
     if unlike:
         raise RequestError(
-            f"the models divide {len(unlike)} of {len(a)} texts into other tokens (rows {name_some(unlike)}): their "
-            "distributions cannot be compared; give both the same --max-length, or compare fill-mask with --word-level"
+            f"the models divide {len(unlike)} of {len(a)} texts into different tokens (rows {name_some(unlike)}): "
+            "their distributions cannot be compared; set `max_length`, or compare fill-mask with `word_level`"
         )
 
 
 # --- rankers -----------------------------------------------------------------------------------------------------
 
 
-def run_scorers(models: Both, dataset: Dataset, options: Any, progress: Progress) -> Outcomes:
+def run_scorers(both: Both, dataset: Dataset, options: RankersOptions, progress: Progress) -> Outcomes:
     """Per query with two documents or more: Kendall's tau of the two orders, and the share of the first k in both."""
     documents = [[d.text for d in row] for row in dataset.columns["documents_column"]]
     queries, ids = dataset.columns["query_column"], dataset.ids
     pairs = [(q, text) for q, texts in zip(queries, documents, strict=True) for text in texts]
     owners = [id for id, texts in zip(ids, documents, strict=True) for _ in texts]
-    a, b = (_score(model, pairs, owners, progress) for model in (models.baseline, models.candidate))
+    a, b = (_score(model, pairs, owners, progress) for model in both.models)
     ends = np.cumsum([len(texts) for texts in documents])
-    parts = [(x, y) for x, y in zip(np.split(a, ends[:-1]), np.split(b, ends[:-1]), strict=True)]
+    parts = list(zip(np.split(a, ends[:-1]), np.split(b, ends[:-1]), strict=True))
     return Outcomes(
         ids=ids,
         columns={
@@ -222,12 +188,12 @@ def run_scorers(models: Both, dataset: Dataset, options: Any, progress: Progress
     )
 
 
-def _score(model: PairScorer, pairs: Any, owners: Sequence[str], progress: Progress) -> NDArray[np.float64]:
-    found = pair_scores.one_score(pair_scores.ask(model, pairs, owners, progress), "agreement")
-    return found.astype(np.float64)
+def _score(model: PairScorer, pairs: Sequence[tuple[str, str]], owners: Sequence[str], progress: Progress) -> Floats:
+    scores = outputs.score_pairs(model, pairs, owners, progress)
+    return outputs.one_score(scores, "agreement").astype(np.float64)
 
 
-def _top_overlap(a: NDArray[np.float64], b: NDArray[np.float64], k: int) -> float:
+def _top_overlap(a: Floats, b: Floats, k: int) -> float:
     """NaN with no more than k documents: they would all be in both."""
     if len(a) <= k:
         return np.nan
@@ -238,106 +204,60 @@ def _top_overlap(a: NDArray[np.float64], b: NDArray[np.float64], k: int) -> floa
 # --- the tasks ---------------------------------------------------------------------------------------------------
 
 
-def _invalid(model: Any, what: str, rows: Sequence[str]) -> InvalidOutput:
-    return InvalidOutput(f"{model.info.model_id} gives {what} (rows {name_some(rows)})", rows)
-
-
-def _per_token(column: str) -> Callable[[Columns], Statistic]:
-    return lambda columns: ratio_statistic(columns[column], columns["tokens"])
-
-
 @dataclass(frozen=True)
 class RankersOptions(Options):
     at_k: int = option(10, "Cut-off of MRR and nDCG. Default: 10.", group="Task", metavar="K", at_least=1)
 
 
-def _no_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    return {}
-
-
-def _text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    return {text: [id] for id, text in zip(dataset.ids, dataset.columns["input_column"], strict=True)}
-
-
-def _any(dataset: Dataset) -> None:
-    if len(dataset) == 0:
-        raise DataError(f"{dataset.source.path} gives no example")
-
-
-_TEXT = (Column("input_column", "text", "text", "the text"),)
-_NONE = Thresholds(0.01, 0.05, relative=False)
+_higher = partial(Metric, digits=4)
+_lower = partial(_higher, higher_is_better=False, thresholds=Thresholds(0.01, 0.05, relative=False))
 
 ENCODERS = Task(
     name="embedding-agreement",
-    aliases=(),
     about="how far a candidate's vectors agree with a baseline's",
     ability="encode",
     unit="text",
-    columns=_TEXT,
+    columns=(TEXT,),
     default_data=DefaultData("mteb/stsbenchmark-sts", None, "test"),
     metrics=(
-        Metric(
-            "neighbour_overlap@10", "share of the 10 nearest others kept", mean_of("neighbour_overlap@10"), digits=4
-        ),
-        Metric("cka", "linear CKA: 1 is the same space but for a rotation", mean_of("cka"), digits=4),
-        Metric(
-            "cosine_drift",
-            "1 − cosine of a text's two vectors",
-            mean_of("cosine_drift"),
-            higher_is_better=False,
-            thresholds=_NONE,
-            digits=4,
-            needs=("cosine_drift",),
-        ),
+        _higher("neighbour_overlap@10", "share of the 10 nearest others kept", mean_of("neighbour_overlap@10")),
+        _higher("cka", "linear CKA: 1 is the same space but for a rotation", mean_of("cka")),
+        _lower("cosine_drift", "1 − cosine of a text's two vectors", mean_of("cosine_drift"), needs=("cosine_drift",)),
     ),
-    check=_any,
-    text_ids=_text_ids,
+    check=refuse_empty,
+    text_ids=text_ids,
     run=run_encoders,
-    options=NoOptions,
 )
 
 MASKED = Task(
     name="fill-mask-agreement",
-    aliases=(),
     about="how far a candidate's guesses at hidden tokens agree with a baseline's",
     ability="fill-mask",
     unit="text",
-    columns=_TEXT,
+    columns=(TEXT,),
     default_data=DefaultData("Salesforce/wikitext", "wikitext-2-raw-v1", "test"),
     metrics=(
-        Metric("top1_agreement", "share of tokens with the same first guess", _per_token("same_top"), digits=4),
-        Metric(
-            "kl",
-            "KL divergence of the distributions, nats per token",
-            _per_token("kl"),
-            higher_is_better=False,
-            thresholds=_NONE,
-            digits=4,
-        ),
+        _higher("top1_agreement", "share of tokens with the same first guess", per_token("same_top")),
+        _lower("kl", "KL divergence of the distributions, nats per token", per_token("kl")),
     ),
-    check=_any,
-    text_ids=_no_ids,
+    check=refuse_empty,
+    text_ids=no_ids,
     run=run_masked,
-    options=NoOptions,
 )
 
 SCORERS = Task(
     name="ranking-agreement",
-    aliases=(),
     about="how far a candidate orders documents as a baseline does",
     ability="score",
     unit="query",
-    columns=(
-        Column("query_column", "query", "text", "the query"),
-        Column("documents_column", "documents", "documents", "the texts to order"),
-    ),
+    columns=(QUERY, Column("documents_column", "documents", "documents", "the texts to order")),
     default_data=DefaultData("", None, "test"),
     metrics=(
-        Metric("kendall", "Kendall's tau of the two orders", mean_of("kendall"), digits=4),
-        Metric("overlap@k", "share of the first k documents in both", mean_of("overlap@k"), digits=4),
+        _higher("kendall", "Kendall's tau of the two orders", mean_of("kendall")),
+        _higher("overlap@k", "share of the first k documents in both", mean_of("overlap@k")),
     ),
-    check=_any,
-    text_ids=_no_ids,
+    check=refuse_empty,
+    text_ids=no_ids,
     run=run_scorers,
     options=RankersOptions,
 )

@@ -9,33 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import (
-    Column,
-    Columns,
-    DataError,
-    Dataset,
-    DefaultData,
-    InvalidOutput,
-    MaskedLM,
-    MaskedTokens,
-    Metric,
-    Outcomes,
-    Progress,
-    RequestError,
-    Statistic,
-    Task,
-    TokenizedText,
-    name_some,
-)
 from calipers.core.choices import PSEUDO_LIKELIHOODS
+from calipers.core.datasets import Dataset
+from calipers.core.errors import DataError, RequestError
+from calipers.core.models import MaskedLM, MaskedTokens, Progress, TokenizedText
 from calipers.core.options import Options, option
-from calipers.metrics.means import perplexity_statistic, ratio_statistic
+from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.results import DefaultData, Metric, Statistic, Task
+from calipers.metrics.means import perplexity_statistic
+from calipers.tasks import columns, outputs
+from calipers.tasks.columns import per_token
 
 _MANY_UNKNOWN = 0.05
 Ints = NDArray[np.int32]
@@ -58,7 +48,7 @@ class FillMaskOptions(Options):
 
 @dataclass(frozen=True)
 class Piece:
-    """A text or a window of one: the ids a model sees, and which positions of it are asked for."""
+    """A text or a window of one: the ids that the model reads, and the positions to score."""
 
     example: int
     ids: Ints
@@ -66,32 +56,24 @@ class Piece:
     until: Ints
 
 
-def check(dataset: Dataset) -> None:
-    if len(dataset) == 0:
-        raise DataError(f"{dataset.source.path} gives no text")
-
-
-def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    return {text: [id] for id, text in zip(dataset.ids, dataset.columns["input_column"], strict=True)}
-
-
 def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: Progress) -> Outcomes:
     """Outcomes per text: `tokens`, `log_likelihood`, `correct`, `correct@5`; per token its log-probability and rank."""
     tokenized = model.tokenize(dataset.columns["input_column"], truncate=not options.window)
     rows = _choose(tokenized, dataset, options.tokens)
     pieces = [p for i, row in enumerate(rows) for p in _pieces(i, tokenized[row], model.max_length, options)]
-    example, position, token, log_prob, rank = _ask(model, pieces, progress)
+    example, position, token, log_prob, rank = _score(model, pieces, progress)
     ids = tuple(dataset.ids[row] for row in rows)
-    _refuse_dead(log_prob, example, ids)
+    owners = [ids[i] for i in example.tolist()]
+    outputs.refuse_rows(outputs.not_finite(log_prob), owners, "non-finite probabilities", "tokens")
     texts = tuple(dataset.columns["input_column"][row] for row in rows)
-    columns: dict[str, NDArray[Any]] = {
+    table: dict[str, NDArray[Any]] = {
         "tokens": np.bincount(example, minlength=len(rows)),
         "log_likelihood": np.bincount(example, weights=log_prob, minlength=len(rows)),
         "correct": np.bincount(example, weights=rank <= 1, minlength=len(rows)),
         "correct@5": np.bincount(example, weights=rank <= 5, minlength=len(rows)),
     }
     if options.word_level:
-        columns["words"] = np.array([_words(texts[i], tokenized[row]) for i, row in enumerate(rows)])
+        table["words"] = np.array([_words(texts[i], tokenized[row]) for i, row in enumerate(rows)])
     counts = {
         "texts": len(rows),
         "tokens": len(log_prob),
@@ -101,29 +83,29 @@ def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: P
     }
     return Outcomes(
         ids=ids,
-        columns=columns,
+        columns=table,
         texts={"text": texts},
         details={
             "tokens": {"example": example, "position": position, "token": token, "log_prob": log_prob, "rank": rank}
         },
         counts=counts,
-        notes=tuple(_notes(counts, columns, [tokenized[row] for row in rows], options)),
+        notes=tuple(_notes(counts, table, [tokenized[row] for row in rows], options)),
     )
 
 
 def _notes(
-    counts: Mapping[str, int], columns: Columns, texts: Sequence[TokenizedText], options: FillMaskOptions
+    counts: Mapping[str, int], table: Columns, texts: Sequence[TokenizedText], options: FillMaskOptions
 ) -> Iterator[str]:
     """What would surprise a reader of the figures."""
     if counts["unknown"] > _MANY_UNKNOWN * counts["tokens"]:
         share = counts["unknown"] / counts["tokens"]
         yield f"{share:.0%} of the scored tokens are unknown to the tokenizer: is it the right one for these texts?"
-    if options.word_level and columns["words"].max() < 2:
+    if options.word_level and table["words"].max() < 2:
         yield "no text has two words by whitespace: word_pseudo_perplexity is then per text"
     if options.pll == "word-l2r" and not any((_word_ends(text) > text.scored + 1).any() for text in texts):
         yield "no word has several tokens here: word-l2r is the same as original"
     if options.tokens and counts["tokens"] < 0.5 * options.tokens:
-        yield f"{options.tokens} tokens were asked for and whole texts with {counts['tokens']} fit"
+        yield f"{options.tokens} tokens were requested and whole texts with {counts['tokens']} fit"
 
 
 def _choose(tokenized: Sequence[TokenizedText], dataset: Dataset, most: int | None) -> list[int]:
@@ -157,7 +139,7 @@ def _windows(example: int, text: TokenizedText, until: Ints, longest: int) -> li
     before, after = text.ids[:first], text.ids[last:]
     width = longest - len(before) - len(after)
     if width < 2:
-        raise RequestError(f"--max-length {longest} leaves no room for a window")
+        raise RequestError(f"`max_length` {longest} leaves no room for a window")
     starts = [*range(first, last - width, width // 2), last - width]
     middles = np.array(starts) + width / 2
     home = np.abs(text.scored[:, None] + 0.5 - middles[None, :]).argmin(axis=1)
@@ -180,17 +162,17 @@ def _word_ends(text: TokenizedText) -> Ints:
     return np.where(alone, text.scored + 1, ends).astype(np.int32)
 
 
-def _ask(model: MaskedLM, pieces: Sequence[Piece], progress: Progress) -> tuple[NDArray[Any], ...]:
-    """Example, position, token, log-probability and rank of every scored token. Equal pieces are asked once."""
+def _score(model: MaskedLM, pieces: Sequence[Piece], progress: Progress) -> tuple[NDArray[Any], ...]:
+    """Example, position, token, log-probability and rank of every scored token. Equal pieces are scored once."""
     keys = [tuple(a.tobytes() for a in (piece.ids, piece.positions, piece.until)) for piece in pieces]
     once = dict(zip(reversed(keys), reversed(pieces), strict=True))
-    number, asked = {key: i for i, key in enumerate(once)}, list(once.values())
-    sizes = [len(piece.positions) for piece in asked]
+    number, distinct = {key: i for i, key in enumerate(once)}, list(once.values())
+    sizes = [len(piece.positions) for piece in distinct]
     questions = MaskedTokens(
-        texts=[piece.ids for piece in asked],
-        text=np.repeat(np.arange(len(asked), dtype=np.int32), sizes),
-        position=np.concatenate([piece.positions for piece in asked]).astype(np.int32),
-        until=np.concatenate([piece.until for piece in asked]).astype(np.int32),
+        texts=[piece.ids for piece in distinct],
+        text=np.repeat(np.arange(len(distinct), dtype=np.int32), sizes),
+        position=np.concatenate([piece.positions for piece in distinct]).astype(np.int32),
+        until=np.concatenate([piece.until for piece in distinct]).astype(np.int32),
     )
     log_prob, rank = model.log_probs(questions, progress=progress)
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -206,67 +188,24 @@ def _words(text: str, tokens: TokenizedText) -> int:
     return len(text[: tokens.characters].split())
 
 
-def _refuse_dead(log_prob: NDArray[np.float32], example: Ints, ids: tuple[str, ...]) -> None:
-    dead = ~np.isfinite(log_prob)
-    if dead.any():
-        rows = [ids[i] for i in dict.fromkeys(example[dead].tolist())]
-        raise InvalidOutput(
-            f"the model gives non-finite probabilities for {dead.sum()} of {len(dead)} tokens, "
-            f"in {len(rows)} texts (rows {name_some(rows)})",
-            rows,
-        )
+def _perplexity(unit: str) -> Callable[[Columns], Statistic]:
+    return lambda outcomes: perplexity_statistic(outcomes["log_likelihood"], outcomes[unit])
 
 
-def _per_token(column: str, *, sign: float = 1.0) -> Callable[[Columns], Statistic]:
-    return lambda c: ratio_statistic(sign * c[column], c["tokens"])
-
+_nll, _bits = (per_token("log_likelihood", sign=sign) for sign in (-1.0, -1.0 / np.log(2.0)))
+_metric = partial(Metric, digits=4, same=("tokens",))
+_loss = partial(_metric, higher_is_better=False)
 
 METRICS = (
-    Metric(
-        "pseudo_perplexity",
-        "exp of the mean negative log-likelihood per token",
-        lambda c: perplexity_statistic(c["log_likelihood"], c["tokens"]),
-        higher_is_better=False,
-        digits=4,
-        same=("tokens",),
-    ),
-    Metric(
-        "nll",
-        "mean negative log-likelihood per token, in nats",
-        _per_token("log_likelihood", sign=-1.0),
-        higher_is_better=False,
-        digits=4,
-        same=("tokens",),
-    ),
-    Metric(
-        "bits_per_token",
-        "the same in bits",
-        _per_token("log_likelihood", sign=-1.0 / np.log(2.0)),
-        higher_is_better=False,
-        digits=4,
-        same=("tokens",),
-        minor=True,
-    ),
-    Metric(
-        "token_accuracy",
-        "share of tokens that the model ranks first",
-        _per_token("correct"),
-        digits=4,
-        same=("tokens",),
-    ),
-    Metric(
-        "token_accuracy@5",
-        "share of tokens among its first five",
-        _per_token("correct@5"),
-        digits=4,
-        same=("tokens",),
-    ),
-    Metric(
+    _loss("pseudo_perplexity", "exp of the mean negative log-likelihood per token", _perplexity("tokens")),
+    _loss("nll", "mean negative log-likelihood per token, in nats", _nll),
+    _loss("bits_per_token", "the same in bits", _bits, minor=True),
+    _metric("token_accuracy", "share of tokens that the model ranks first", per_token("correct")),
+    _metric("token_accuracy@5", "share of tokens among its first five", per_token("correct@5")),
+    _loss(
         "word_pseudo_perplexity",
         "the same per word: comparable between tokenizers",
-        lambda c: perplexity_statistic(c["log_likelihood"], c["words"]),
-        higher_is_better=False,
-        digits=4,
+        _perplexity("words"),
         needs=("words",),
         same=("words",),
     ),
@@ -278,11 +217,11 @@ TASK = Task(
     about="how well a masked language model predicts each token from the others",
     ability="fill-mask",
     unit="text",
-    columns=(Column("input_column", "text", "text", "the text"),),
+    columns=(columns.TEXT,),
     default_data=DefaultData("Salesforce/wikitext", "wikitext-2-raw-v1", "test"),
     metrics=METRICS,
-    check=check,
-    text_ids=text_ids,
+    check=columns.refuse_empty,
+    text_ids=columns.text_ids,
     run=run,
     options=FillMaskOptions,
 )

@@ -1,29 +1,21 @@
 """Scores of the mteb package as outcomes: one example is the score of one task, split and subset.
 
 mteb measures, this only keeps: a run has the task `mteb` when it comes from `calipers.interop.mteb`, by running tasks
-or by reading result files. Then store, compare and report work on it as on any other run.
+or by reading result files. Store, compare and report treat it like any other run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from calipers.core import (
-    Columns,
-    Counts,
-    Dataset,
-    DefaultData,
-    Floats,
-    Metric,
-    Outcomes,
-    RequestError,
-    Statistic,
-    Task,
-)
+from calipers.core.errors import RequestError
+from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
+from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics.means import ratio_statistic
+from calipers.tasks.columns import no_ids
 
 # Fewer scores give no interval and no confidence: percentiles of so few draws are far too narrow.
 FEWEST = 8
@@ -82,13 +74,8 @@ def _refuse(*_: Any) -> NoReturn:
     raise RequestError(ELSEWHERE)
 
 
-def _no_texts(_: Dataset) -> Mapping[str, Sequence[str]]:
-    return {}
-
-
 TASK = Task(
     name="mteb",
-    aliases=(),
     about="general language ability: the main scores of tasks of the mteb package",
     ability="encode",
     unit="score",
@@ -99,6 +86,6 @@ TASK = Task(
         Metric("mean_by_type", "the same, every type of task alike", _mean_over_types, needs=("type_number",)),
     ),
     check=_refuse,
-    text_ids=_no_texts,
+    text_ids=no_ids,
     run=_refuse,
 )

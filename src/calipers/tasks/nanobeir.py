@@ -1,7 +1,7 @@
 """NanoBEIR: reranking of BM25's first documents on up to thirteen small sets, per set and as their mean.
 
 The mean is over sets: each counts the same, however many queries it has. Outcomes are per query, with the place of its
-set in `SETS` as the column `set`. What is ranked and measured is that of `reranking`; with `compat` the figures are
+set in `SETS` as the column `set`. Ranking and measuring are the ones of `reranking`; with `compat` the figures are
 those of sentence-transformers' CrossEncoderNanoBEIREvaluator, except that positives keep the order of the judgements:
 theirs is that of a Python set, which changes from process to process and matters where scores tie.
 """
@@ -13,21 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calipers.core import (
-    Columns,
-    Dataset,
-    DefaultData,
-    Metric,
-    Outcomes,
-    PairScorer,
-    Progress,
-    RequestError,
-    Statistic,
-    Task,
-)
+from calipers.core.datasets import Dataset
+from calipers.core.errors import RequestError
+from calipers.core.models import PairScorer, Progress
 from calipers.core.options import option
+from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics.means import macro_mean_statistic, mean_statistic
 from calipers.tasks import reranking
+from calipers.tasks.columns import no_ids
 from calipers.tasks.reranking import ListOptions, RerankingOptions
 
 SETS = {
@@ -99,8 +93,8 @@ def metrics_for(options: NanoBEIROptions) -> tuple[Metric, ...]:
 
 
 def _means(k: int) -> tuple[Metric, ...]:
-    kinds = reranking.columns_at(k)
-    return tuple(Metric(name, f"{about}, mean over sets", _macro(name), digits=4) for name, about in kinds.items())
+    columns = reranking.columns_at(k).items()
+    return tuple(Metric(name, f"{about}, mean over sets", _macro(name), digits=4) for name, about in columns)
 
 
 def _macro(column: str) -> Callable[[Columns], Statistic]:
@@ -113,7 +107,6 @@ def _of_set(column: str, name: str) -> Callable[[Columns], Statistic]:
 
 TASK = Task(
     name="nanobeir",
-    aliases=(),
     about="how much better a cross-encoder orders BM25's documents, on the sets of NanoBEIR and as their mean",
     ability="score",
     unit="query",
@@ -121,7 +114,7 @@ TASK = Task(
     default_data=DefaultData("sentence-transformers/NanoBEIR-en", None, ""),
     metrics=_means(NanoBEIROptions().at_k),
     check=reranking.check,
-    text_ids=reranking.text_ids,
+    text_ids=no_ids,
     run=run,
     options=NanoBEIROptions,
     data="nanobeir",

@@ -6,28 +6,22 @@ output. The metrics that apply are those of the kind of model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import (
-    Column,
-    DataError,
-    Dataset,
-    DefaultData,
-    Metric,
-    Outcomes,
-    PairScorer,
-    Progress,
-    RequestError,
-    Task,
-)
+from calipers.core.datasets import Column, Dataset
+from calipers.core.errors import DataError, RequestError
+from calipers.core.models import PairScorer, Progress
 from calipers.core.options import Options, option
+from calipers.core.outcomes import Outcomes
+from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics import classification as c
-from calipers.tasks import pair_scores, similarity
+from calipers.tasks import outputs
+from calipers.tasks.columns import PAIR, pair_ids
 
 _FAR_BETTER = 0.2  # a permutation of the classes that gains so much accuracy is worth a warning
 
@@ -56,7 +50,7 @@ class PairClassificationOptions(Options):
 
 def check(dataset: Dataset) -> None:
     if len(set(map(str, dataset.columns["label_column"]))) < 2:
-        raise DataError(f"every pair in {dataset.source.path} has the same label: nothing can be told apart")
+        raise DataError(f"every pair in {dataset.source.path} has the same label: expected at least two labels")
 
 
 def run(model: PairScorer, dataset: Dataset, options: PairClassificationOptions, progress: Progress) -> Outcomes:
@@ -64,7 +58,7 @@ def run(model: PairScorer, dataset: Dataset, options: PairClassificationOptions,
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
     names = model.info.settings.get("label_names") or []
     labels = number_labels(dataset, options.mapping(), names)
-    scores = pair_scores.ask(model, list(zip(first, second, strict=True)), dataset.ids, progress)
+    scores = outputs.score_pairs(model, list(zip(first, second, strict=True)), dataset.ids, progress)
     classes = scores.shape[1] if scores.ndim == 2 else 1
     _refuse_unknown(labels, max(classes, 2), dataset)
     columns, counts, notes = _binary(scores, labels) if classes == 1 else _several(scores, labels, classes)
@@ -82,16 +76,16 @@ def number_labels(dataset: Dataset, mapping: Mapping[str, int], names: Sequence[
     by_name = {name.casefold(): i for i, name in enumerate(names)}
     numbers = []
     for id, label in zip(dataset.ids, dataset.columns["label_column"], strict=True):
-        found = mapping.get(str(label), label if isinstance(label, int) and not mapping else None)
-        if found is None:
-            found = by_name.get(str(label).casefold())
-        if found is None:
-            known = ", ".join(names) or "numbers only"
+        number = mapping.get(str(label), label if isinstance(label, int) and not mapping else None)
+        if number is None:
+            number = by_name.get(str(label).casefold())
+        if number is None:
+            classes = ", ".join(names) or "numbers only"
             raise DataError(
-                f"the label {label!r} of row {id!r} is not a class of the model ({known}): "
-                "say which with --label-mapping"
+                f"the label {label!r} of row {id!r} is not a class of the model ({classes}): "
+                "name its class with `label_mapping`"
             )
-        numbers.append(found)
+        numbers.append(number)
     return np.array(numbers, dtype=np.int64)
 
 
@@ -101,13 +95,14 @@ def _refuse_unknown(labels: NDArray[np.int64], classes: int, dataset: Dataset) -
         row = int(outside[0])
         raise DataError(
             f"the label {labels[row]} of row {dataset.ids[row]!r} is outside the model's classes 0 to {classes - 1}: "
-            "say which is which with --label-mapping"
+            "name the class of each label with `label_mapping`"
         )
 
 
-def _binary(
-    scores: NDArray[Any], labels: NDArray[np.int64]
-) -> tuple[dict[str, Any], dict[str, float], tuple[str, ...]]:
+_Measured = tuple[dict[str, NDArray[Any]], dict[str, float], tuple[str, ...]]  # outcome columns, counts, notes
+
+
+def _binary(scores: NDArray[Any], labels: NDArray[np.int64]) -> _Measured:
     score = scores.reshape(len(scores))
     accuracy, f1 = c.best_accuracy(score, labels), c.best_f1(score, labels)
     counts = {"accuracy_threshold": float(accuracy.threshold), "f1_threshold": float(f1.threshold)}
@@ -118,58 +113,48 @@ def _binary(
     return {"score": score}, counts, notes
 
 
-def _several(
-    scores: NDArray[Any], labels: NDArray[np.int64], classes: int
-) -> tuple[dict[str, Any], dict[str, float], tuple[str, ...]]:
+def _several(scores: NDArray[Any], labels: NDArray[np.int64], classes: int) -> _Measured:
     prediction = scores.argmax(axis=1)
     best = c.permutation_gain(prediction, labels, classes)
     notes: tuple[str, ...] = ()
     if best.accuracy > c.accuracy(prediction, labels) + _FAR_BETTER:
         order = ",".join(f"{label}={number}" for number, label in enumerate(best.permutation))
         notes = (
-            f"the classes seem to be in another order: with --label-mapping {order} "
+            f"the classes seem to be in another order: with the label mapping {order} "
             f"accuracy would be {best.accuracy:.3f}",
         )
     return {"prediction": prediction}, {}, notes
 
 
-def _score(statistic: Any) -> Any:
-    return lambda columns: statistic(columns["score"], columns["label"])
-
-
-def _prediction(statistic: Any) -> Any:
-    return lambda columns: statistic(columns["prediction"], columns["label"])
+def _metric(column: str, name: str, about: str, statistic: Callable[[Any, Any], Statistic]) -> Metric:
+    """A metric of the models whose outcomes have this column."""
+    return Metric(name, about, lambda columns: statistic(columns[column], columns["label"]), digits=4, needs=(column,))
 
 
 METRICS = (
-    Metric("average_precision", "of the score", _score(c.average_precision_statistic), digits=4, needs=("score",)),
-    Metric("accuracy", "at the best cut", _score(c.best_accuracy_statistic), digits=4, needs=("score",)),
-    Metric("f1", "at the best cut", _score(c.best_f1_statistic), digits=4, needs=("score",)),
-    Metric("precision", "at the cut of f1", _score(c.precision_at_best_f1_statistic), digits=4, needs=("score",)),
-    Metric("recall", "at the cut of f1", _score(c.recall_at_best_f1_statistic), digits=4, needs=("score",)),
-    Metric("mcc", "at the cut of f1", _score(c.mcc_at_best_f1_statistic), digits=4, needs=("score",)),
-    Metric("f1_macro", "mean over classes", _prediction(c.f1_macro_statistic), digits=4, needs=("prediction",)),
-    Metric("f1_weighted", "weighted by class", _prediction(c.f1_weighted_statistic), digits=4, needs=("prediction",)),
-    Metric("f1_micro", "over all pairs", _prediction(c.accuracy_statistic), digits=4, needs=("prediction",)),
-    Metric("accuracy", "of the highest output", _prediction(c.accuracy_statistic), digits=4, needs=("prediction",)),
-    Metric("mcc", "of the highest output", _prediction(c.mcc_statistic), digits=4, needs=("prediction",)),
+    _metric("score", "average_precision", "of the score", c.average_precision_statistic),
+    _metric("score", "accuracy", "at the best cut", c.best_accuracy_statistic),
+    _metric("score", "f1", "at the best cut", c.best_f1_statistic),
+    _metric("score", "precision", "at the cut of f1", c.precision_at_best_f1_statistic),
+    _metric("score", "recall", "at the cut of f1", c.recall_at_best_f1_statistic),
+    _metric("score", "mcc", "at the cut of f1", c.mcc_at_best_f1_statistic),
+    _metric("prediction", "f1_macro", "mean over classes", c.f1_macro_statistic),
+    _metric("prediction", "f1_weighted", "weighted by class", c.f1_weighted_statistic),
+    _metric("prediction", "f1_micro", "over all pairs", c.accuracy_statistic),
+    _metric("prediction", "accuracy", "of the highest output", c.accuracy_statistic),
+    _metric("prediction", "mcc", "of the highest output", c.mcc_statistic),
 )
 
 TASK = Task(
     name="pair-classification",
-    aliases=(),
     about="how well a cross-encoder tells the class of a pair of texts",
     ability="score",
     unit="pair",
-    columns=(
-        Column("input_column_1", "sentence1", "text", "the first text"),
-        Column("input_column_2", "sentence2", "text", "the second text"),
-        Column("label_column", "label", "label", "the class: a number, or a name that the model knows"),
-    ),
+    columns=(*PAIR, Column("label_column", "label", "label", "the class: a number, or a name that the model knows")),
     default_data=DefaultData("nyu-mll/glue", "mrpc", "validation"),
     metrics=METRICS,
     check=check,
-    text_ids=similarity.text_ids,
+    text_ids=pair_ids,
     run=run,
     options=PairClassificationOptions,
 )

@@ -6,18 +6,18 @@ import numpy as np
 
 from calipers.core import Dataset, DefaultData, Metric, NoOptions, Outcomes, PairScorer, Progress, Task
 from calipers.metrics.correlation import kendall_statistic, pearson_statistic, spearman_statistic
-from calipers.tasks import pair_scores, similarity
+from calipers.tasks import columns, outputs, similarity
 
 
 def run(model: PairScorer, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
     """Outcomes: `gold` and `score` per pair."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
-    scores = pair_scores.ask(model, list(zip(first, second, strict=True)), dataset.ids, progress)
+    scores = outputs.score_pairs(model, list(zip(first, second, strict=True)), dataset.ids, progress)
     return Outcomes(
         ids=dataset.ids,
         columns={
             "gold": np.array(dataset.columns["score_column"], dtype=np.float64),
-            "score": pair_scores.one_score(scores, "pair-correlation").astype(np.float64),
+            "score": outputs.one_score(scores, "pair-correlation").astype(np.float64),
         },
         texts={"text_1": tuple(first), "text_2": tuple(second)},
     )
@@ -31,7 +31,6 @@ METRICS = (
 
 TASK = Task(
     name="pair-correlation",
-    aliases=(),
     about="agreement of a cross-encoder's scores with people's scores of sentence pairs",
     ability="score",
     unit="pair",
@@ -39,6 +38,6 @@ TASK = Task(
     default_data=DefaultData("mteb/stsbenchmark-sts", None, "test"),
     metrics=METRICS,
     check=similarity.check,
-    text_ids=similarity.text_ids,
+    text_ids=columns.pair_ids,
     run=run,
 )

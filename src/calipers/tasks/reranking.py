@@ -2,7 +2,7 @@
 
 A row is a query with its `documents`, in the order of the first stage: texts, or objects with text and relevance; which
 of them are relevant may also be said by `positive` texts. Without `documents`, `positive` and `negative` texts are
-ranked. Where the rows have `qrels` (`--qrels`), these alone say what is relevant, by the ids of the documents.
+ranked. Where the rows have `qrels`, these alone say what is relevant, by the ids of the documents.
 
 Relevant documents that the first stage did not find count in the ideal ranking, so a perfect reranker of a bad first
 stage is not perfect, and one that changes nothing changes no figure. A document counts once in a query, at its first
@@ -22,26 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import (
-    Column,
-    Columns,
-    DataError,
-    Dataset,
-    DefaultData,
-    Document,
-    Metric,
-    Outcomes,
-    PairScorer,
-    Progress,
-    RequestError,
-    Task,
-    name_some,
-)
 from calipers.core.choices import COMPATIBLE
+from calipers.core.datasets import Column, Dataset, Document
+from calipers.core.errors import DataError, RequestError, name_some
+from calipers.core.models import PairScorer, Progress
 from calipers.core.options import Options, option
+from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
 from calipers.metrics.means import mean_of
-from calipers.tasks import pair_scores
+from calipers.tasks import outputs
+from calipers.tasks.columns import QUERY, no_ids
 
 (COMPAT,) = COMPATIBLE
 QRELS = "qrels"  # the column of judgements, {document id: grade}, where there is one
@@ -84,7 +75,7 @@ class RerankingOptions(ListOptions):
 
 
 @dataclass(frozen=True)
-class Given:
+class QueryRow:
     """What the data say of one query. `documents` is None where there are `negatives` instead; `qrels` are the grades
     of all judged documents by id, and then nothing else says what is relevant."""
 
@@ -96,11 +87,11 @@ class Given:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The documents of one query: `found` of them came from the first stage, the others were added to be ranked."""
+    """The documents of one query: the first stage retrieved `retrieved` of them, the others were added to be ranked."""
 
     texts: list[str]
     relevance: list[float]
-    found: int
+    retrieved: int
     missing: list[float]  # grades of relevant documents that are not among the texts
 
 
@@ -122,24 +113,24 @@ class Lists:
 # --- what is ranked --------------------------------------------------------------------------------------------
 
 
-def make_lists(given: Given, options: RerankingOptions) -> Lists:
-    return _their_lists(given, options) if options.compat else _our_lists(given, options)
+def make_lists(row: QueryRow, options: RerankingOptions) -> Lists:
+    return _their_lists(row, options) if options.compat else _our_lists(row, options)
 
 
-def _our_lists(given: Given, options: RerankingOptions) -> Lists:
-    wanted = dict.fromkeys(given.positives)
-    if given.documents is None:
-        others = [text for text in dict.fromkeys(given.negatives) if text not in wanted]
+def _our_lists(row: QueryRow, options: RerankingOptions) -> Lists:
+    wanted = dict.fromkeys(row.positives)
+    if row.documents is None:
+        others = [text for text in dict.fromkeys(row.negatives) if text not in wanted]
         return Lists(_in_two(list(wanted), others), None, 0)
-    found = _once(given, wanted, options)
-    texts, grades = [text for text, _ in found.values()], [grade for _, grade in found.values()]
-    if given.qrels is not None:
-        cut = {id: _cut(grade, options) for id, grade in given.qrels.items() if (id, "") not in found}
+    graded = _once(row, wanted, options)
+    texts, grades = [text for text, _ in graded.values()], [grade for _, grade in graded.values()]
+    if row.qrels is not None:
+        cut = {id: _cut(grade, options) for id, grade in row.qrels.items() if (id, "") not in graded}
         missing = [grade for grade in cut.values() if grade > 0]
         both = Candidates(texts, grades, len(texts), missing)
         return Lists(both, both, len(missing))
-    known = set(texts)
-    absent = [text for text in wanted if text not in known]
+    retrieved = set(texts)
+    absent = [text for text in wanted if text not in retrieved]
     ones = [1.0] * len(absent)
     if options.always_rerank_positives:
         both = Candidates([*texts, *absent], [*grades, *ones], len(texts), [])
@@ -149,31 +140,31 @@ def _our_lists(given: Given, options: RerankingOptions) -> Lists:
 
 
 def _once(
-    given: Given, wanted: Mapping[str, None], options: RerankingOptions
+    row: QueryRow, wanted: Mapping[str, None], options: RerankingOptions
 ) -> dict[tuple[str | None, str], tuple[str, float]]:
     """(id, "") or (None, text) of each document → text and grade, in the order of the first stage."""
-    found: dict[tuple[str | None, str], tuple[str, float]] = {}
-    for document in given.documents or ():
-        if given.qrels is not None:
-            grade = _cut(given.qrels.get(document.id or "", 0.0), options)
+    graded: dict[tuple[str | None, str], tuple[str, float]] = {}
+    for document in row.documents or ():
+        if row.qrels is not None:
+            grade = _cut(row.qrels.get(document.id or "", 0.0), options)
         elif document.relevance is not None:
             grade = _cut(document.relevance, options)
         else:
             grade = float(document.text in wanted)
         key = (None, document.text) if document.id is None else (document.id, "")
-        text, before = found.get(key, (document.text, grade))
-        found[key] = text, max(before, grade)
-    return found
+        text, before = graded.get(key, (document.text, grade))
+        graded[key] = text, max(before, grade)
+    return graded
 
 
-def _their_lists(given: Given, options: RerankingOptions) -> Lists:
+def _their_lists(row: QueryRow, options: RerankingOptions) -> Lists:
     """Positives first, repeats kept; the base has its missing positives last, counted and not looked for."""
-    stated = set(given.positives)
-    graded = [d for d in given.documents or () if d.relevance is not None and _cut(d.relevance, options) > 0]
-    positives = [*given.positives, *(d.text for d in graded if d.text not in stated)]
-    if given.documents is None:
-        return Lists(_in_two(positives, list(given.negatives)), None, 0)
-    wanted, texts = set(positives), [document.text for document in given.documents]
+    stated = set(row.positives)
+    graded = [d for d in row.documents or () if d.relevance is not None and _cut(d.relevance, options) > 0]
+    positives = [*row.positives, *(d.text for d in graded if d.text not in stated)]
+    if row.documents is None:
+        return Lists(_in_two(positives, list(row.negatives)), None, 0)
+    wanted, texts = set(positives), [document.text for document in row.documents]
     grades = [float(text in wanted) for text in texts]
     if options.always_rerank_positives:
         ranked = _in_two(positives, [text for text in texts if text not in wanted])
@@ -194,11 +185,11 @@ def _cut(grade: float, options: RerankingOptions) -> float:
     return max(grade, 0.0)
 
 
-def their_failure(given: Given, lists: Lists) -> str | None:
+def their_failure(row: QueryRow, lists: Lists) -> str | None:
     """Why sentence-transformers raises an exception for this query, if it does."""
-    if any(found and found.relevance == [1.0] for found in (lists.ranked, lists.base)):
+    if any(candidates and candidates.relevance == [1.0] for candidates in (lists.ranked, lists.base)):
         return "has one document, a positive, and nothing to rank it against"
-    return "has no documents" if given.documents is not None and not given.documents else None
+    return "has no documents" if row.documents is not None and not row.documents else None
 
 
 # --- the task --------------------------------------------------------------------------------------------------
@@ -206,51 +197,45 @@ def their_failure(given: Given, lists: Lists) -> str | None:
 
 def check(dataset: Dataset) -> None:
     raw = zip(*(dataset.columns[f"{name}_column"] for name in ("positive", "documents", "negative")), strict=True)
-    for id, given, (positives, documents, negatives) in zip(dataset.ids, read(dataset), raw, strict=True):
+    for id, row, (positives, documents, negatives) in zip(dataset.ids, read(dataset), raw, strict=True):
         place = f"the query {id!r} of {dataset.source.path}"
         if (documents and negatives) or (documents is None and negatives is None):
             raise DataError(f"{place} needs either documents or negatives")
-        if given.qrels is not None:
-            _check_judged(given, place)
+        if row.qrels is not None:
+            _check_judged(row, place)
         elif positives is None and not any(d.relevance is not None for d in documents or ()):
             raise DataError(
-                f"{place} says of no document that it is relevant: expected a relevance in its documents, "
-                "or positive texts"
+                f"{place} names no document as relevant: expected a relevance in its documents, or positive texts"
             )
 
 
-def _check_judged(given: Given, place: str) -> None:
-    if given.positives or given.documents is None:
-        raise DataError(f"{place} names relevant texts, and --qrels names relevant documents: expected one of them")
-    if any(document.id is None for document in given.documents):
-        raise DataError(f"{place} has documents without an id, by which --qrels names them")
+def _check_judged(row: QueryRow, place: str) -> None:
+    if row.positives or row.documents is None:
+        raise DataError(f"{place} names relevant texts, and `qrels` names relevant documents: expected one of them")
+    if any(document.id is None for document in row.documents):
+        raise DataError(f"{place} has documents without an id, by which `qrels` names them")
 
 
-def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    return {}
-
-
-def read(dataset: Dataset) -> Iterator[Given]:
+def read(dataset: Dataset) -> Iterator[QueryRow]:
     """Row by row. Where both are empty or null, a row has documents, none of them."""
     names = ("positive_column", "documents_column", "negative_column")
     qrels = dataset.columns.get(QRELS, [None] * len(dataset))
-    for *found, judged in zip(*(dataset.columns[name] for name in names), qrels, strict=True):
-        positives, documents, negatives = found
-        yield Given(positives or (), None if not documents and negatives else documents, negatives or (), judged)
+    rows = zip(*(dataset.columns[name] for name in names), qrels, strict=True)
+    for positives, documents, negatives, judged in rows:
+        yield QueryRow(positives or (), None if not documents and negatives else documents, negatives or (), judged)
 
 
 def run(model: PairScorer, dataset: Dataset, options: RerankingOptions, progress: Progress) -> Outcomes:
     """Outcomes per query: the metrics before (`base_…`) and after; per document its score, grade and first place."""
-    rows = [make_lists(given, options) for given in read(dataset)]
+    rows = [make_lists(row, options) for row in read(dataset)]
     _refuse(rows, dataset, options)
     queries = dataset.columns["query_column"]
     pairs = [(query, text) for query, row in zip(queries, rows, strict=True) for text in row.ranked.texts]
     owners = [id for id, row in zip(dataset.ids, rows, strict=True) for _ in row.ranked.texts]
-    scores = pair_scores.one_score(pair_scores.ask(model, pairs, owners, progress), "reranking")
-    columns = measure(rows, scores, options)
+    scores = outputs.one_score(outputs.score_pairs(model, pairs, owners, progress), "reranking")
     return Outcomes(
         ids=dataset.ids,
-        columns=columns,
+        columns=measure(rows, scores, options),
         texts={"query": tuple(queries)},
         details={"documents": details(rows, scores)},
         counts={
@@ -268,16 +253,16 @@ def _refuse(rows: Sequence[Lists], dataset: Dataset, options: RerankingOptions) 
     """Queries that cannot give a figure under these options, before anything is scored."""
     path = dataset.source.path
     if options.compat:
-        for id, given, row in zip(dataset.ids, read(dataset), rows, strict=True):
-            if why := their_failure(given, row):
+        for id, row, lists in zip(dataset.ids, read(dataset), rows, strict=True):
+            if why := their_failure(row, lists):
                 raise DataError(
-                    f"the query {id!r} of {path} {why}: {COMPAT} fails here and so does --compat; "
+                    f"the query {id!r} of {path} {why}: {COMPAT} fails here and so does `compat`; "
                     "leave it out for a figure"
                 )
-    elif not any(row.relevant or row.ranked.missing for row in rows):
+    elif not any(lists.relevant or lists.ranked.missing for lists in rows):
         cut = f" from {options.relevant_from:g} on" if options.relevant_from is not None else ""
         raise DataError(f"{path} has no query with a relevant document{cut} (queries {name_some(dataset.ids)})")
-    if not any(row.ranked.texts for row in rows):
+    if not any(lists.ranked.texts for lists in rows):
         raise DataError(f"{path} has no document to rank (queries {name_some(dataset.ids)})")
 
 
@@ -298,14 +283,16 @@ def details(rows: Sequence[Lists], scores: NDArray[np.floating[Any]]) -> Columns
 def measure(
     rows: Sequence[Lists], scores: NDArray[np.floating[Any]], options: RerankingOptions
 ) -> dict[str, NDArray[np.float64]]:
-    """Each metric for each query, float64[q], and `base_…` of it where any query came with documents: NaN for those
-    that did not. `scores` are those of the ranked documents of all queries, one after the other."""
+    """Each metric for each query, float64[q], and `base_…` of it where any query came with documents (else NaN).
+
+    `scores` are those of the ranked documents of all queries, one after the other.
+    """
     reranked = _measure([row.ranked for row in rows], scores, options)
     based = [(i, row.base) for i, row in enumerate(rows) if row.base is not None]
     if not based:
         return reranked
-    lists = [found for _, found in based]
-    places = np.concatenate([np.arange(len(found.texts), 0.0, -1.0) for found in lists])
+    lists = [candidates for _, candidates in based]
+    places = np.concatenate([np.arange(len(candidates.texts), 0.0, -1.0) for candidates in lists])
     columns = {f"base_{name}": np.full(len(rows), np.nan) for name in reranked}
     for name, values in _measure(lists, places, options).items():
         columns[f"base_{name}"][[i for i, _ in based]] = values
@@ -334,15 +321,14 @@ def _measure(
 
 def columns_at(k: int) -> dict[str, str]:
     """Outcome column → what it is, the primary one first."""
-    kinds = {f"ndcg@{k}": "gain of the first documents", f"mrr@{k}": "1 / place of the first hit", "map": "mean AP"}
-    after = {name: f"{about}, reranked" for name, about in kinds.items()}
-    return after | {f"base_{name}": f"{about}, as they came" for name, about in kinds.items()}
+    measures = {f"ndcg@{k}": "gain of the first documents", f"mrr@{k}": "1 / place of the first hit", "map": "mean AP"}
+    after = {name: f"{about}, reranked" for name, about in measures.items()}
+    return after | {f"base_{name}": f"{about}, as they came" for name, about in measures.items()}
 
 
 def metrics_for(options: RerankingOptions) -> tuple[Metric, ...]:
-    return tuple(
-        Metric(name, about, mean_of(name), digits=4, needs=(name,)) for name, about in columns_at(options.at_k).items()
-    )
+    columns = columns_at(options.at_k).items()
+    return tuple(Metric(name, about, mean_of(name), digits=4, needs=(name,)) for name, about in columns)
 
 
 TASK = Task(
@@ -352,7 +338,7 @@ TASK = Task(
     ability="score",
     unit="query",
     columns=(
-        Column("query_column", "query", "text", "the query"),
+        QUERY,
         Column("documents_column", "documents", "documents", "in the order of the first stage", optional=True),
         Column("positive_column", "positive", "texts", "relevant texts", optional=True),
         Column("negative_column", "negative", "texts", "other texts, instead of documents", optional=True),
@@ -360,7 +346,7 @@ TASK = Task(
     default_data=DefaultData("mteb/AskUbuntuDupQuestions", None, "test"),
     metrics=metrics_for(RerankingOptions()),
     check=check,
-    text_ids=text_ids,
+    text_ids=no_ids,
     run=run,
     options=RerankingOptions,
     metrics_for=metrics_for,

@@ -15,39 +15,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import (
-    Columns,
-    DataError,
-    Dataset,
-    DefaultData,
-    Encoder,
-    InvalidOutput,
-    Metric,
-    ModelInfo,
-    Outcomes,
-    PairScorer,
-    Progress,
-    RequestError,
-    Task,
-    name_some,
-)
 from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES
+from calipers.core.datasets import Dataset
+from calipers.core.errors import DataError, RequestError, name_some
+from calipers.core.models import SILENT, Encoder, ModelInfo, PairScorer, Progress
 from calipers.core.options import Options, option
+from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
+from calipers.metrics.arrays import Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.means import mean_of
 from calipers.metrics.ranking import Rankings
 from calipers.metrics.search import WINDOW, Hits, exact_search, sort_hits
-from calipers.tasks import pair_scores
-from calipers.tasks.search import Judgements, Retriever, from_table
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from calipers.tasks import outputs
+from calipers.tasks.columns import ids_by_side
 
 SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
 _PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
@@ -74,6 +61,19 @@ class RetrievalOptions(Options):
         "zero", "What a query without relevant documents counts. Default: zero.", group="Task", choices=EMPTY_QUERIES
     )
     rerank_k: int = option(100, "How many results are reranked. Default: 100.", group="Task", metavar="K", at_least=1)
+
+
+class Retriever(Protocol):
+    """A model that searches by itself, such as BM25."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def search(
+        self, queries: Sequence[str], documents: Sequence[str], k: int, *, progress: Progress = SILENT
+    ) -> tuple[Vectors, Ints]:
+        """Scores float32[q, k] and documents int64[q, k], best first; -1 stands where there is no further document."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,8 @@ def check(dataset: Dataset) -> None:
 def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
     """Vectors may be stored under `ID/query` and `ID/document`: the two are numbered apart."""
     corpus = dataset.tables["corpus"]
-    sides = (("query", dataset.ids, dataset.columns["query"]), ("document", corpus.ids, corpus.columns["text"]))
-    ids: dict[str, list[str]] = {}
-    for side, names, texts in sides:
-        for name, text in zip(names, texts, strict=True):
-            ids.setdefault(text, []).append(f"{name}/{side}")
-    return ids
+    queries = ("query", dataset.ids, dataset.columns["query"])
+    return ids_by_side(queries, ("document", corpus.ids, corpus.columns["text"]))
 
 
 def run(
@@ -178,25 +174,35 @@ def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progre
     query_prompt, passage_prompt = prompts(model.info, options)
     corpus = dataset.tables["corpus"]
 
-    def vectors(texts: Sequence[str], prompt: str | None, ids: Sequence[str], what: str) -> NDArray[np.float32]:
-        found = model.encode(texts, prompt=prompt, progress=progress)
-        _refuse_dead(found, texts, ids, what)
+    def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> Vectors:
+        vectors = model.encode(texts, prompt=prompt, progress=progress)
+        outputs.refuse_dead_vectors(vectors, ids, texts, unit)
         if options.similarity == "cosine":
-            found = unit_like(found)
-        return found
+            vectors = unit_like(vectors)
+        return vectors
 
-    def windows() -> Iterator[NDArray[np.float32]]:
-        for start in range(0, len(corpus), WINDOW):
-            rows = slice(start, start + WINDOW)
-            yield vectors(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
+    def windows() -> Iterator[Vectors]:
+        for rows in slices(len(corpus), WINDOW):
+            yield encode(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
 
-    queries = vectors(dataset.columns["query"], query_prompt, dataset.ids, "queries")
+    queries = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
     return from_table(*exact_search(queries, windows(), options.top_k))
 
 
+def from_table(scores: NDArray[Any], documents: NDArray[Any]) -> Hits:
+    """[q, k] arrays, -1 where there is no document, to ragged ones.
+
+    >>> from_table(np.array([[3.0, 1.0], [2.0, 0.0]]), np.array([[7, 5], [6, -1]])).offsets
+    array([0, 2, 3])
+    """
+    present = documents >= 0
+    offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    return Hits(offsets, documents[present].astype(np.int64), scores[present].astype(np.float64))
+
+
 def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str | None]:
-    """What is put before queries and before passages: what was asked for, else the model's own prompt of that name,
-    else None, which is the model's default or nothing."""
+    """What is put before queries and before passages: the option's, else the model's own prompt of that name, else
+    None, which is the model's default or nothing."""
     offered = info.settings.get("prompts") or {}
     query, passage = options.query_prompt, options.passage_prompt
     if query is None:
@@ -209,39 +215,48 @@ def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str
 def _refuse_vector_options(info: ModelInfo, options: RetrievalOptions) -> None:
     for name in ("query_prompt", "passage_prompt", "similarity"):
         if getattr(options, name) != getattr(RetrievalOptions(), name):
-            raise RequestError(f"--{name.replace('_', '-')} does not apply to {info.model_id}, which has no vectors")
-
-
-def _refuse_dead(vectors: NDArray[np.float32], texts: Sequence[str], ids: Sequence[str], what: str) -> None:
-    finite = np.isfinite(vectors).all(axis=1)
-    for problem, dead in (("NaN or infinite numbers", ~finite), ("zero vectors", ~vectors.any(axis=1))):
-        if dead.any():
-            rows = [ids[int(i)] for i in np.flatnonzero(dead)]
-            raise InvalidOutput(
-                f"the model gives {problem} for {len(rows)} of {len(ids)} {what} (rows {name_some(rows)})",
-                rows,
-            )
-    if len(set(texts)) > 1 and not np.ptp(vectors, axis=0).any():
-        raise InvalidOutput(f"the model gives the same vector for all {len(ids)} {what} (rows {name_some(ids)})", ids)
+            raise RequestError(f"`{name}` does not apply to {info.model_id}, which has no vectors")
 
 
 def _given(results: Mapping[str, Mapping[str, float]], dataset: Dataset, options: RetrievalOptions) -> Hits:
-    found = [(q, d, score) for q, id in enumerate(dataset.ids) for d, score in results.get(id, {}).items()]
-    place = _places(dataset, {d for _, d, _ in found})
-    if missing := sorted({d for _, d, _ in found} - place.keys()):
+    rows = [(q, d, score) for q, id in enumerate(dataset.ids) for d, score in results.get(id, {}).items()]
+    place = _places(dataset, {d for _, d, _ in rows})
+    if missing := sorted({d for _, d, _ in rows} - place.keys()):
         raise DataError(f"the run names {len(missing)} documents that the corpus lacks: {name_some(missing)}")
-    query = np.array([q for q, _, _ in found], dtype=np.int64)
-    document = np.array([place[d] for _, d, _ in found], dtype=np.int64)
-    score = np.array([s for _, _, s in found], dtype=np.float64)
+    query = np.array([q for q, _, _ in rows], dtype=np.int64)
+    document = np.array([place[d] for _, d, _ in rows], dtype=np.int64)
+    score = np.array([s for _, _, s in rows], dtype=np.float64)
     return sort_hits(query, document, score, queries=len(dataset), k=options.top_k)
 
 
 def _places(dataset: Dataset, wanted: set[str]) -> dict[str, int]:
-    """Document id → its row in the corpus, for those asked for that are there."""
+    """Document id → its row in the corpus, for the wanted ones that are there."""
     return {id: row for row, id in enumerate(dataset.tables["corpus"].ids) if id in wanted}
 
 
 # --- measuring -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """All grades of all queries: `query` int64[j] ascending, `document` int64[j] (a row of the corpus, -1 if it is not
+    there), `grade` float64[j] from 0 up (TREC's negative grades are 0)."""
+
+    query: Ints
+    document: Ints
+    grade: Floats
+    queries: int
+    documents: int
+
+    def look_up(self, query: Ints, document: Ints) -> Floats:
+        """The grade of each pair, NaN where it has none."""
+        present = self.document >= 0
+        keys = self.query[present] * self.documents + self.document[present]
+        order = np.argsort(keys)
+        keys, grades = np.append(keys[order], -1), np.append(self.grade[present][order], np.nan)
+        wanted = query * self.documents + document
+        place = np.searchsorted(keys[:-1], wanted)
+        return np.where(keys[place] == wanted, grades[place], np.nan)
 
 
 def read_judgements(dataset: Dataset) -> Judgements:
@@ -293,12 +308,12 @@ def rerank(scorer: PairScorer, dataset: Dataset, hits: Hits, k: int, progress: P
     """
     top = hits.ranks <= k
     texts, queries = dataset.tables["corpus"].columns["text"], dataset.columns["query"]
-    asked = list(zip(hits.queries[top].tolist(), hits.documents[top].tolist(), strict=True))
-    pairs = [(queries[q], texts[d]) for q, d in asked]
+    first = list(zip(hits.queries[top].tolist(), hits.documents[top].tolist(), strict=True))
+    pairs = [(queries[q], texts[d]) for q, d in first]
     scores = hits.scores.copy()
     if pairs:
-        found = pair_scores.ask(scorer, pairs, [dataset.ids[q] for q, _ in asked], progress)
-        scores[top] = pair_scores.one_score(found, "reranking")
+        reranked = outputs.score_pairs(scorer, pairs, [dataset.ids[q] for q, _ in first], progress)
+        scores[top] = outputs.one_score(reranked, "reranking")
     lowest, highest = np.full(len(dataset), np.inf), np.full(len(dataset), -np.inf)
     np.minimum.at(lowest, hits.queries[top], scores[top])
     np.maximum.at(highest, hits.queries[~top], scores[~top])
@@ -312,7 +327,7 @@ def stages(hits: Hits, base_rank: Ints, judgements: Judgements, options: Retriev
     second put right (lifted among the first 10) or pushed out of them."""
     relevant = np.nan_to_num(judgements.look_up(hits.queries, hits.documents), nan=0.0) >= options.relevant_from
 
-    def count(which: NDArray[np.bool_]) -> Ints:
+    def count(which: Bools) -> Ints:
         return np.bincount(hits.queries[relevant & which], minlength=judgements.queries)
 
     judged = np.bincount(judgements.query[judgements.grade >= options.relevant_from], minlength=judgements.queries)
@@ -357,15 +372,9 @@ _MEASURES: tuple[tuple[str, int, Callable[[Rankings, int], Floats], str], ...] =
 
 
 METRICS = tuple(
-    Metric(
-        f"{prefix}{name}@{k}",
-        f"{stage}{about}",
-        mean_of(f"{prefix}{name}@{k}"),
-        digits=4,
-        needs=(f"{prefix}{name}@{k}",),
-    )
+    Metric(column, f"{stage}{about}", mean_of(column), digits=4, needs=(column,))
     for prefix, stage in (("", ""), ("base_", "before reranking: "))
-    for name, k, _, about in _MEASURES
+    for column, about in ((f"{prefix}{name}@{k}", about) for name, k, _, about in _MEASURES)
 )
 
 TASK = Task(

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.core import (
-    Column,
-    Columns,
-    DataError,
-    Dataset,
-    DefaultData,
-    Encoder,
-    InvalidOutput,
-    Metric,
-    NoOptions,
-    Outcomes,
-    Progress,
-    Statistic,
-    Task,
-    Thresholds,
-    name_some,
-)
+from calipers.core.datasets import Column, Dataset
+from calipers.core.errors import DataError
+from calipers.core.models import Encoder, Progress
+from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.results import DefaultData, Metric, NoOptions, Statistic, Task, Thresholds
+from calipers.metrics.arrays import Floats, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
 from calipers.metrics.geometry import unit_like
+from calipers.tasks import columns, outputs
 
 _ROWS = 4096  # pairs whose vectors are held in float64 at a time
-_CONSTANT = 1e-9  # cosines that differ by less than this differ by rounding only
-
-Floats = NDArray[np.float64]
 
 
 def check(dataset: Dataset) -> None:
@@ -40,19 +26,11 @@ def check(dataset: Dataset) -> None:
             f"{dataset.source.path} gives {len(gold)} pair(s): a correlation needs at least 3 to mean anything"
         )
     if list(dataset.columns["input_column_1"]) == list(dataset.columns["input_column_2"]):
-        raise DataError(f"both columns of {dataset.source.path} hold the same texts: is --column right?")
+        raise DataError(f"both columns of {dataset.source.path} hold the same texts: check which `columns` are read")
     if min(gold) == max(gold):
         raise DataError(
             f"every score in {dataset.source.path} is {gold[0]:g}: a correlation with constant scores does not exist"
         )
-
-
-def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    ids: dict[str, list[str]] = {}
-    for side in (1, 2):
-        for id, text in zip(dataset.ids, dataset.columns[f"input_column_{side}"], strict=True):
-            ids.setdefault(text, []).append(f"{id}/{side}")
-    return ids
 
 
 def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
@@ -60,18 +38,14 @@ def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
     vectors = model.encode([*first, *second], progress=progress)
     a, b = vectors[: len(first)], vectors[len(first) :]
-    _refuse_dead(a, b, dataset.ids)
+    outputs.refuse_rows(outputs.not_finite(a) | outputs.not_finite(b), dataset.ids, "NaN or infinite numbers", "pairs")
+    outputs.refuse_rows(outputs.is_zero(a) | outputs.is_zero(b), dataset.ids, "zero vectors", "pairs")
     predicted = {name: np.empty(len(a)) for name in _SIMILARITIES}
-    for start in range(0, len(a), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for rows in slices(len(a), _ROWS):
         for name, similarity in _SIMILARITIES.items():
             predicted[name][rows] = similarity(a[rows].astype(np.float64), b[rows].astype(np.float64))
-    if np.ptp(predicted["cosine"]) < _CONSTANT:
-        raise InvalidOutput(
-            f"the model gives every one of {len(a)} pairs the same cosine, {predicted['cosine'][0]:.6f} "
-            f"(rows {name_some(dataset.ids)})",
-            dataset.ids,
-        )
+    answer = f"the same cosine, {predicted['cosine'][0]:.6f},"
+    outputs.refuse_constant(predicted["cosine"], dataset.ids, answer, "pairs", rounding=outputs.ROUNDING)
     return Outcomes(
         ids=dataset.ids,
         columns={"gold": np.array(dataset.columns["score_column"], dtype=np.float64), **predicted},
@@ -100,25 +74,11 @@ def manhattan(a: Floats, b: Floats) -> Floats:
     return np.asarray(-np.abs(a - b).sum(axis=1))
 
 
-def _refuse_dead(a: NDArray[np.float32], b: NDArray[np.float32], ids: tuple[str, ...]) -> None:
-    finite = np.isfinite(a).all(axis=1) & np.isfinite(b).all(axis=1)
-    if not finite.all():
-        raise _invalid("NaN or infinite numbers", np.flatnonzero(~finite), ids)
-    alive = a.any(axis=1) & b.any(axis=1)
-    if not alive.all():
-        raise _invalid("zero vectors", np.flatnonzero(~alive), ids)
-
-
-def _invalid(what: str, rows: NDArray[np.int64], ids: tuple[str, ...]) -> InvalidOutput:
-    dead = [ids[i] for i in rows]
-    return InvalidOutput(f"the model gives {what} for {len(dead)} of {len(ids)} pairs (rows {name_some(dead)})", dead)
-
-
 def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Callable[[Columns], Statistic]:
     """A correlation with gold, times 100."""
 
-    def prepare(columns: Columns) -> Statistic:
-        correlation = statistic(columns[column], columns["gold"])
+    def prepare(outcomes: Columns) -> Statistic:
+        correlation = statistic(outcomes[column], outcomes["gold"])
         return lambda counts: 100.0 * correlation(counts)
 
     return prepare
@@ -147,14 +107,10 @@ TASK = Task(
     about="agreement of vector similarity with people's scores of sentence pairs",
     ability="encode",
     unit="pair",
-    columns=(
-        Column("input_column_1", "sentence1", "text", "the first text"),
-        Column("input_column_2", "sentence2", "text", "the second text"),
-        Column("score_column", "score", "number", "how similar they are, on any rising scale"),
-    ),
+    columns=(*columns.PAIR, Column("score_column", "score", "number", "how similar they are, on any rising scale")),
     default_data=DefaultData("mteb/stsbenchmark-sts", None, "test"),
     metrics=METRICS,
     check=check,
-    text_ids=text_ids,
+    text_ids=columns.pair_ids,
     run=run,
 )

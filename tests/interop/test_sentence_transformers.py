@@ -15,7 +15,10 @@ from sentence_transformers.cross_encoder import evaluation as theirs
 
 from calipers.core import InvalidOutput, RequestError
 from calipers.interop import sentence_transformers as ours
-from tests.interop.test_interop_evaluators import COMPAT, NAMES, Given, Scorer, assert_parity, rerank
+from tests.support.cross_encoders import tiny as make_tiny
+from tests.support.evaluators import COMPAT, NAMES, assert_parity, rerank
+from tests.support.nano_sets import write_sets
+from tests.support.scorers import FixedCrossEncoder, FixedScorer
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,7 +38,7 @@ def test_signatures_are_theirs_and_compat(name: str) -> None:
 
 def test_all_pairs_are_asked_for_in_one_call_and_repeats_once() -> None:
     rows = [{"query": "q", "positive": ["a"], "documents": ["b", "a", "c"]} for _ in range(3)]
-    model = Given({("q", d): float(ord(d)) for d in "abc"})
+    model = FixedCrossEncoder({("q", d): float(ord(d)) for d in "abc"})
     ours.CrossEncoderRerankingEvaluator(rows)(model)
     assert [sorted(call) for call in model.calls] == [[("q", "a"), ("q", "b"), ("q", "c")]]
 
@@ -45,7 +48,7 @@ def test_a_scorer_of_ours_gives_what_a_cross_encoder_gives() -> None:
     for num_labels, value in ((1, float), (3, lambda x: [x, 99.5, 2 * x - 99])):
         scores = {("q", d): value(ord(d)) for d in "abcd"}
         one, two = (ours.CrossEncoderClassificationEvaluator(pairs, labels, show_progress_bar=s) for s in (False, True))
-        assert one(Given(scores, num_labels)) == two(Scorer(lambda a, b, scores=scores: scores[a, b]))
+        assert one(FixedCrossEncoder(scores, num_labels)) == two(FixedScorer(lambda a, b, scores=scores: scores[a, b]))
     assert two.outcomes.columns["prediction"].tolist() == [1, 1, 1, 2]
 
 
@@ -67,7 +70,7 @@ def test_dead_scores_and_wrong_models_are_refused() -> None:
 def test_csv_only_where_asked(tmp_path: Path) -> None:
     rows = [{"query": "q", "positive": ["b"], "negative": ["a"]}]
     for written, folder in ((False, tmp_path), (True, None)):
-        ours.CrossEncoderRerankingEvaluator(rows, write_csv=written)(Scorer(lambda q, d: ord(d)), folder)
+        ours.CrossEncoderRerankingEvaluator(rows, write_csv=written)(FixedScorer(lambda q, d: ord(d)), folder)
     assert not list(tmp_path.iterdir())
 
 
@@ -76,7 +79,7 @@ def test_outcomes_of_two_models_can_be_compared() -> None:
     evaluator = ours.CrossEncoderRerankingEvaluator(rows)
     values = []
     for sign in (1, -1):
-        evaluator(Scorer(lambda q, d, sign=sign: sign * ord(d)))
+        evaluator(FixedScorer(lambda q, d, sign=sign: sign * ord(d)))
         values.append(evaluator.outcomes)
     better, worse = values
     assert (better.columns["map"] - worse.columns["map"]).tolist() == [0.5, 0.5, 0.5]
@@ -84,36 +87,6 @@ def test_outcomes_of_two_models_can_be_compared() -> None:
 
 
 # --- NanoBEIR --------------------------------------------------------------------------------------------------
-
-CONFIGS = ("corpus", "queries", "qrels", "bm25")
-
-
-def write_sets(
-    folder: Path, names: tuple[str, ...], change: Callable[[str, Any], Any] = lambda config, rows: rows
-) -> str:
-    """Three queries and thirty documents a set; query q2 has a positive that BM25 did not find."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    lines = ["---", "configs:"]
-    for config in CONFIGS:
-        lines += [f"- config_name: {config}", "  data_files:"]
-        (folder / config).mkdir(parents=True)
-        for name in names:
-            rng = np.random.default_rng(len(name))
-            documents = [f"d{i}" for i in range(30)]
-            orders = [rng.permutation(documents)[:20].tolist() for _ in range(3)]
-            rows = {
-                "corpus": [{"_id": d, "text": f"{name} document {d}"} for d in documents],
-                "queries": [{"_id": f"q{i}", "text": f"{name} query {i}"} for i in range(3)],
-                "qrels": [{"query-id": f"q{i}", "corpus-id": d} for i in range(3) for d in orders[i][i : 9 : i + 2]]
-                + [{"query-id": "q2", "corpus-id": next(d for d in documents if d not in orders[2])}],
-                "bm25": [{"query-id": f"q{i}", "corpus-ids": orders[i]} for i in range(3)],
-            }[config]
-            pq.write_table(pa.Table.from_pylist(change(config, rows)), folder / config / f"{name}.parquet")
-            lines += [f"  - split: {name}", f"    path: {config}/{name}.parquet"]
-    (folder / "README.md").write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
-    return str(folder)
 
 
 @pytest.fixture
@@ -126,9 +99,9 @@ def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return lambda **options: write_sets(tmp_path / "sets", ("NanoMSMARCO", "NanoNFCorpus"), **options)
 
 
-def by_text(levels: int) -> Given:
+def by_text(levels: int) -> FixedCrossEncoder:
     rng = np.random.default_rng(levels)
-    return Given(
+    return FixedCrossEncoder(
         {
             (f"{name} query {q}", f"{name} document d{d}"): float(rng.integers(levels))
             for name in ("NanoMSMARCO", "NanoNFCorpus")
@@ -219,17 +192,17 @@ def tiny(minilm: Path, tmp_path: Path) -> Iterator[Any]:
     """An untrained CrossEncoder: two layers of 32, the tokenizer of all-MiniLM-L6-v2."""
     import torch
     from sentence_transformers import CrossEncoder
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(minilm)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, num_labels=1, **shape)
-    BertForSequenceClassification(config).save_pretrained(tmp_path / "tiny")
-    tokenizer.save_pretrained(tmp_path / "tiny")
+    shape = {
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.02,
+    }
+    folder = make_tiny(tmp_path / "tiny", minilm, **shape)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several only get in each other's way on so small a model
-    yield CrossEncoder(str(tmp_path / "tiny"), max_length=32, device="cpu")
+    yield CrossEncoder(str(folder), max_length=32, device="cpu")
     torch.set_num_threads(threads)
 
 

@@ -1,0 +1,299 @@
+"""What the evaluators for sentence-transformers compute: scores of pairs, then figures for pairs or for rankings.
+
+Which documents are ranked, and how a ranking is measured, is the task's own (`tasks.reranking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import SILENT, Document, InferenceError, Outcomes, Progress, RequestError
+from calipers.metrics import classification
+from calipers.metrics.correlation import pearson, spearman
+from calipers.metrics.ranking import mean_over_queries
+from calipers.tasks import outputs, reranking
+from calipers.tasks.reranking import Lists, QueryRow, RerankingOptions
+
+Pair = tuple[str, str]
+Scores = NDArray[np.floating[Any]]
+_RERANKING = "CrossEncoderRerankingEvaluator"
+
+
+# --- scores of pairs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairModel:
+    """A CrossEncoder of sentence-transformers with the arguments of its calls, or one of our PairScorers.
+
+    A PairScorer has its prompt and its batches from where it was loaded.
+    """
+
+    model: object
+    prompt_name: str | None
+    batch_size: int
+    show_progress_bar: bool
+
+    def score(self, pairs: Sequence[Pair]) -> Scores:
+        """Scores in the order of the pairs and in the model's own type of float: [n], or [n, labels].
+
+        The model is called once, with each distinct pair once, in the order of first appearance. Without pairs it is
+        not called.
+        """
+        if not pairs:
+            return np.zeros(0)
+        place = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
+        scores = np.asarray(self._call(list(place)))
+        if scores.ndim not in (1, 2) or len(scores) != len(place):
+            raise InferenceError(
+                f"the model was called with {len(place)} pairs and answered with the shape {scores.shape}"
+            )
+        return scores[[place[pair] for pair in pairs]]
+
+    def _call(self, pairs: list[Pair]) -> Any:
+        if hasattr(self.model, "predict"):
+            prompt = {} if self.prompt_name is None else {"prompt_name": self.prompt_name}
+            return self.model.predict(
+                [list(pair) for pair in pairs],
+                batch_size=self.batch_size,
+                show_progress_bar=self.show_progress_bar,
+                convert_to_numpy=True,
+                **prompt,
+            )
+        if not hasattr(self.model, "score"):
+            raise RequestError(
+                f"expected a model with predict (a CrossEncoder) or score (a PairScorer), found {self.model!r}"
+            )
+        if self.prompt_name is not None:
+            raise RequestError(
+                f"prompt_name={self.prompt_name!r} needs a CrossEncoder: give a PairScorer its prompt when it is loaded"
+            )
+        return self.model.score(pairs, progress=_TqdmProgress() if self.show_progress_bar else SILENT)
+
+    def outputs(self, scores: Scores) -> int:
+        """How many scores a pair has: what the model declares, else what the scores show; 1 if there are none."""
+        declared = getattr(self.model, "num_labels", None)
+        if declared is not None:
+            return int(declared)
+        return scores.shape[1] if scores.ndim == 2 else 1
+
+
+class _TqdmProgress(Progress):
+    """The progress bar of sentence-transformers."""
+
+    def start(self, label: str, total: int) -> None:
+        from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
+
+        self._bar = tqdm(desc=label, total=total)
+
+    def advance(self, count: int) -> None:
+        self._bar.update(count)
+
+
+def _one_score(scores: Scores, what: str) -> Scores:
+    """Scores [n]; a ValueError, as in sentence-transformers, where the model has several outputs."""
+    try:
+        return outputs.one_score(scores, what)
+    except RequestError as error:
+        raise ValueError(str(error)) from error
+
+
+# --- figures for pairs -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """What an evaluator of pairs reports: `metrics` in the order of the CSV's `headers`, log `lines`, outcomes.
+
+    That all scores are equal is valid here: ties have a figure, and a model may start its training so.
+    """
+
+    metrics: Mapping[str, Any]
+    primary: str
+    headers: Sequence[str]
+    lines: Sequence[str]
+    outcomes: Outcomes
+
+
+def binary(scores: Scores, labels: NDArray[Any], *, compat: bool) -> PairScores:
+    """`scores` [n] or [n, 1]; `labels` 0 or 1. Without positives NaN, in compat mode 0."""
+    score = _one_score(scores, "classification by a threshold")
+    ids = _ids(labels)
+    outputs.refuse_dead_scores(score, ids)
+    accuracy, f1 = classification.best_accuracy(score, labels), classification.best_f1(score, labels)
+    figures = {
+        "accuracy": accuracy.accuracy,
+        "accuracy_threshold": accuracy.threshold,
+        "f1": f1.f1,
+        "f1_threshold": f1.threshold,
+        "precision": f1.precision,
+        "recall": f1.recall,
+        "average_precision": classification.average_precision(score, labels),
+    }
+    if compat:
+        figures = {key: 0.0 if np.isnan(value) else value for key, value in figures.items()}
+    thresholds = {key: value for key, value in figures.items() if key.endswith("_threshold")}
+    return PairScores(
+        # A threshold is a score, and a CSV shows it with the digits of one.
+        metrics=figures | {key: _like(score, value) for key, value in thresholds.items()},
+        primary="average_precision",
+        headers=["Accuracy", "Accuracy_Threshold", "F1", "F1_Threshold", "Precision", "Recall", "Average_Precision"],
+        lines=_binary_lines(figures),
+        outcomes=Outcomes(ids, {"label": labels, "score": score}, counts={"pairs": len(labels), **thresholds}),
+    )
+
+
+def _binary_lines(figures: Mapping[str, float]) -> list[str]:
+    percent = {key: f"{value * 100:.2f}" for key, value in figures.items()}
+    return [
+        f"Accuracy:          {percent['accuracy']}\t(Threshold: {figures['accuracy_threshold']:.4f})",
+        f"F1:                {percent['f1']}\t(Threshold: {figures['f1_threshold']:.4f})",
+        f"Precision:         {percent['precision']}",
+        f"Recall:            {percent['recall']}",
+        f"Average Precision: {percent['average_precision']}",
+    ]
+
+
+def several(scores: Scores, labels: NDArray[Any], *, compat: bool) -> PairScores:
+    """`scores` [n, classes]; `labels` are class numbers. No rows: NaN."""
+    ids = _ids(labels)
+    if not compat:
+        outputs.refuse_dead_scores(scores, ids)
+    prediction = scores.argmax(axis=1) if len(labels) else np.zeros(0, dtype=np.int64)
+    averages = {
+        "Macro": classification.f1_macro,
+        "Micro": classification.f1_micro,
+        "Weighted": classification.f1_weighted,
+    }
+    figures = {average: f1(prediction, labels) for average, f1 in averages.items()}
+    return PairScores(
+        metrics={f"f1_{average.lower()}": value for average, value in figures.items()},
+        primary="f1_macro",
+        headers=[f"{average}_F1" for average in figures],
+        lines=[f"{f'{average} F1:':<19} {value * 100:.2f}" for average, value in figures.items()],
+        outcomes=Outcomes(ids, {"label": labels, "prediction": prediction}, counts={"pairs": len(labels)}),
+    )
+
+
+def correlation(scores: Scores, gold: Sequence[float], *, compat: bool) -> PairScores:
+    """`scores` [n] or [n, 1]. NaN where either is constant, and of fewer than two pairs (compat: a ValueError)."""
+    score, target = _one_score(scores, "correlation"), np.asarray(gold, dtype=np.float64)
+    ids = _ids(target)
+    if compat and len(target) < 2:
+        raise ValueError("a correlation needs at least two pairs: sentence-transformers fails here and so does compat")
+    if not compat:
+        outputs.refuse_dead_scores(score, ids)
+        if not np.isfinite(target).all():
+            raise ValueError(f"gold scores are not finite in rows {np.flatnonzero(~np.isfinite(target))[:10].tolist()}")
+    linear, by_rank = _correlations(target, score.astype(np.float64))
+    return PairScores(
+        metrics={"pearson": linear, "spearman": by_rank},
+        primary="spearman",
+        headers=["Pearson_Correlation", "Spearman_Correlation"],
+        lines=[f"Correlation:\tPearson: {linear:.4f}\tSpearman: {by_rank:.4f}"],
+        outcomes=Outcomes(ids, {"gold": target, "score": score}, counts={"pairs": len(target)}),
+    )
+
+
+def _correlations(gold: NDArray[np.float64], score: NDArray[np.float64]) -> tuple[float, float]:
+    """Pearson of infinite values is NaN; they do have ranks, which NaN has not."""
+    both = np.concatenate([gold, score])
+    if len(gold) < 2 or np.isnan(both).any():
+        return np.nan, np.nan
+    return pearson(gold, score) if np.isfinite(both).all() else np.nan, spearman(gold, score)
+
+
+def _ids(values: NDArray[Any]) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(len(values)))
+
+
+def _like(score: Scores, value: float) -> Any:
+    return score.dtype.type(value) if np.issubdtype(score.dtype, np.floating) else value
+
+
+# --- figures for rankings ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A query, the documents to score for it, the list that it came with (none without `documents`), and two counts."""
+
+    id: str
+    query: str
+    lists: Lists
+    positives: int
+    negatives: int
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [(self.query, text) for text in self.lists.ranked.texts]
+
+
+def read_sample(row: int, sample: Mapping[str, Any], options: RerankingOptions) -> Sample:
+    """In compat mode a sample that sentence-transformers fails on is a ValueError that says so."""
+    _check_keys(row, sample)
+    positives = [sample["positive"]] if isinstance(sample["positive"], str) else list(sample["positive"] or [])
+    documents = [Document(text) for text in sample["documents"] or []] if "documents" in sample else None
+    candidates = QueryRow(positives, documents, list(sample.get("negative") or []))
+    lists = reranking.make_lists(candidates, options)
+    if options.compat and (why := reranking.their_failure(candidates, lists)):
+        raise ValueError(
+            f"sample {row} {why}: sentence-transformers fails here and so does compat; leave compat out for a figure"
+        )
+    # Without a relevant candidate no order changes a figure, so nothing need be scored.
+    unscored = replace(lists, ranked=replace(lists.ranked, texts=[], relevance=[], retrieved=0))
+    return Sample(
+        id=str(sample.get("query-id", row)),
+        query=sample["query"],
+        lists=lists if lists.relevant else unscored,
+        positives=len(positives if options.compat else set(positives)),
+        negatives=len(lists.ranked.texts) - lists.relevant,
+    )
+
+
+def _check_keys(row: int, sample: Mapping[str, Any]) -> None:
+    for key in ("query", "positive"):
+        if key not in sample:
+            raise ValueError(
+                f"{_RERANKING} requires a {key!r} key in each sample: sample {row} has {', '.join(sample)}"
+            )
+    if ("negative" in sample) == ("documents" in sample):
+        raise ValueError(
+            f"{_RERANKING} requires exactly one of 'negative' and 'documents' in each sample: "
+            f"sample {row} has {'both' if 'negative' in sample else 'neither'}"
+        )
+
+
+def measure(samples: Sequence[Sample], scores: Scores, options: RerankingOptions) -> Outcomes:
+    """Outcomes per query: `map`, `mrr@k`, `ndcg@k` and, where there are documents, `base_…` of them (NaN elsewhere).
+
+    Per document its score and grade. `scores` are those of the pairs of all samples, one after the other.
+    """
+    lists, values = [sample.lists for sample in samples], _one_score(scores, "reranking")
+    table = reranking.details(lists, values)
+    outputs.refuse_dead_scores(values, [samples[i].id for i in table["example"].tolist()])
+    columns = reranking.measure(lists, values, options)
+    return Outcomes(
+        ids=tuple(sample.id for sample in samples),
+        # map, mrr@k, ndcg@k, then the base
+        columns={name: columns[name] for name in sorted(columns, key=lambda name: (name.startswith("base_"), name))},
+        texts={"query": tuple(sample.query for sample in samples)},
+        details={"documents": table},
+        counts={
+            "queries": len(samples),
+            "pairs": len(values),
+            "without_relevant": int(np.isnan(columns["map"]).sum()),
+        },
+    )
+
+
+def means(outcomes: Outcomes, k: int) -> dict[str, float]:
+    """The mean of each column over the queries that have a value; without samples NaN, and no base."""
+    if not len(outcomes):
+        return {"map": np.nan, f"mrr@{k}": np.nan, f"ndcg@{k}": np.nan}
+    return {name: mean_over_queries(values).value for name, values in outcomes.columns.items()}

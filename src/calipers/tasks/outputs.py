@@ -1,0 +1,92 @@
+"""What a model gives for examples: asking for scores of pairs, and refusing output that cannot be measured.
+
+Output that is NaN, infinite, zero or one and the same for different examples is `InvalidOutput` with the examples' ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.core import InvalidOutput, PairScorer, Progress, RequestError, name_some
+from calipers.metrics.arrays import Bools, Vectors
+
+ROUNDING = 1e-9  # scores that differ by no more than this differ by rounding only
+
+
+def not_finite(values: NDArray[Any]) -> Bools:
+    """Which rows hold NaN or an infinite number, bool[n].
+
+    >>> not_finite(np.array([[1.0, 2.0], [np.nan, 0.0]]))
+    array([False,  True])
+    """
+    return np.asarray(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+
+
+def is_zero(vectors: NDArray[Any]) -> Bools:
+    """Which rows of [n, d] are zero, bool[n]."""
+    return np.asarray(~vectors.any(axis=1))
+
+
+def refuse_rows(dead: Bools, ids: Sequence[str], problem: str, unit: str, *, model: str = "the model") -> None:
+    """Refuse output with dead rows. `ids[i]` is the example of row i; several rows may belong to one example.
+
+    >>> refuse_rows(np.array([True, False]), ["a", "b"], "NaN", "pairs")
+    Traceback (most recent call last):
+    calipers.core.errors.InvalidOutput: INVALID: the model gives NaN for 1 of 2 pairs (rows a)
+    """
+    if dead.any():
+        rows = list(dict.fromkeys(ids[i] for i in np.flatnonzero(dead).tolist()))
+        reason = f"{model} gives {problem} for {dead.sum()} of {len(dead)} {unit} (rows {name_some(rows)})"
+        raise InvalidOutput(reason, rows)
+
+
+def refuse_constant(
+    values: NDArray[Any],
+    ids: Sequence[str],
+    answer: str,
+    unit: str,
+    *,
+    inputs: Sequence[Hashable] = (),
+    rounding: float = 0.0,
+    model: str = "the model",
+) -> None:
+    """Refuse one and the same answer, within `rounding`, for all examples. Equal `inputs` may have equal answers."""
+    if len(values) < 2 or (inputs and len(set(inputs)) < 2) or np.ptp(values, axis=0).max() > rounding:
+        return
+    rows = list(dict.fromkeys(ids))
+    raise InvalidOutput(f"{model} gives {answer} for all {len(values)} {unit} (rows {name_some(rows)})", rows)
+
+
+def refuse_dead_vectors(
+    vectors: NDArray[Any], ids: Sequence[str], texts: Sequence[str], unit: str, *, model: str = "the model"
+) -> None:
+    """Refuse vectors, [n, d], that are not finite, zero, or the same for different texts."""
+    refuse_rows(not_finite(vectors), ids, "NaN or infinite numbers", unit, model=model)
+    refuse_rows(is_zero(vectors), ids, "zero vectors", unit, model=model)
+    refuse_constant(vectors, ids, "the same vector", unit, inputs=texts, model=model)
+
+
+def refuse_dead_scores(scores: NDArray[Any], ids: Sequence[str]) -> None:
+    """Refuse scores of pairs, [n] or [n, labels], that are not finite. `ids[i]` is the example of pair i."""
+    refuse_rows(not_finite(scores), ids, "NaN or infinite scores", "pairs")
+
+
+def score_pairs(model: PairScorer, pairs: Sequence[tuple[str, str]], ids: Sequence[str], progress: Progress) -> Vectors:
+    """Scores of the pairs, float32[n] or [n, labels]; `ids[i]` is the example that pair i belongs to."""
+    scores = model.score(pairs, progress=progress)
+    refuse_dead_scores(scores, ids)
+    if len(set(pairs)) > 1:
+        answer = f"the same score, {scores.reshape(-1)[0]:.6f},"
+        refuse_constant(scores, ids, answer, "pairs", rounding=ROUNDING)
+    return scores
+
+
+def one_score(scores: NDArray[Any], what: str) -> NDArray[Any]:
+    """Scores [n] of a model with one output, from [n] or [n, 1]."""
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        raise RequestError(f"{what} needs a model with one output; this one gives {scores.shape[1]} scores a pair")
+    return scores.reshape(len(scores))
