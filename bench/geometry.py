@@ -25,8 +25,8 @@ import numpy as np
 
 from bench.retrieval_memory import Peak, anonymous_mb, sgemm_rate
 from calipers.core import SILENT, read_figures
-from calipers.diagnosis.layers import Space, Texts, geometry, geometry_parts
-from calipers.diagnosis.layers.geometry_parts import GeometryOptions, Part
+from calipers.diagnosis.layers import Space, Texts, geometry
+from calipers.diagnosis.layers.geometry import GeometryOptions, GeometryPart
 from calipers.metrics import geometry as figures_of
 from calipers.metrics import neighbours, search
 from calipers.metrics.geometry import Estimate
@@ -65,7 +65,7 @@ def show(label: str, seconds: float, memory: float, said: str = "") -> None:
     print(f"  {label:22} {seconds:8.1f} s  {memory:6.0f} MB  {said}", flush=True)
 
 
-def describe(part: Part) -> str:
+def describe(part: GeometryPart) -> str:
     def how(found: Estimate) -> str:
         return "exact" if found.exact else f"{found.count} sampled"
 
@@ -121,12 +121,12 @@ def measure(file: Path, documents: int, queries: int, with_others: bool) -> dict
     found: dict[str, Any] = {"documents": documents, "parts": {}}
     seconds, memory, first = timed(lambda: neighbours.first_copies(vectors))
     show("finding copies", seconds, memory, f"{int((first != np.arange(documents)).sum())} found")
-    steps: tuple[tuple[str, Callable[[], Part]], ...] = (
-        ("anisotropy, directions", lambda: geometry_parts.spectrum(space, first, OPTIONS)),
-        ("uniformity", lambda: geometry_parts.uniformity(space, OPTIONS)),
-        ("intrinsic dimension", lambda: geometry_parts.dimension(space, first, OPTIONS)),
-        ("hubness", lambda: geometry_parts.hubs(space, OPTIONS)),
-        ("duplicates", lambda: geometry_parts.copies(space, first, OPTIONS)),
+    steps: tuple[tuple[str, Callable[[], GeometryPart]], ...] = (
+        ("anisotropy, directions", lambda: geometry.spectrum(space, first, OPTIONS)),
+        ("uniformity", lambda: geometry.uniformity(space, OPTIONS)),
+        ("intrinsic dimension", lambda: geometry.dimension(space, first, OPTIONS)),
+        ("hubness", lambda: geometry.hubs(space, OPTIONS)),
+        ("duplicates", lambda: geometry.copies(space, first, OPTIONS)),
     )
     for label, step in steps:
         seconds, memory, part = timed(step)

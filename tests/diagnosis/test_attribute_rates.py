@@ -181,7 +181,7 @@ def test_offending_pairs_are_named_with_what_was_asked_and_found(extractor: Extr
     assert (first.figure, first.id, first.note) == (
         "colour_explicit_failure_rate",
         "q1 / b",
-        "at 1 for 'red mug': asked for red, found blue",
+        "at 1 for 'red mug': requested red, found blue",
     )
 
 

@@ -120,9 +120,9 @@ def test_dead_vectors_and_missing_queries_are_refused() -> None:
     dead = replace(given.queries, vectors=np.where(np.arange(60)[:, None] == 3, np.nan, given.queries.vectors))
     with pytest.raises(InvalidOutput, match=r"1 of 60 queries .* \(rows q3\)"):
         run(replace(given, queries=dead))
-    with pytest.raises(DataError, match="pass some with --queries"):
+    with pytest.raises(DataError, match="give `queries`"):
         run(replace(given, queries=None))
-    with pytest.raises(RequestError, match="no codec 'zip'"):
+    with pytest.raises(RequestError, match=r"`codec` must be one of .*, found 'zip'"):
         CertaintyOptions(codec="zip")
     with pytest.raises(RequestError, match="must be at least 2, found 1"):
         CertaintyOptions(k=1)

@@ -14,7 +14,7 @@ from calipers import cli
 from calipers.core import DataError
 from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
-from calipers.diagnosis.layers.attribute_figures import make_figures
+from calipers.diagnosis.layers.attributes import make_figures
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.runs.embedding import Inputs
@@ -197,7 +197,7 @@ def test_text_and_page_show_rates_and_pairs(tmp_path: Path, capsys: Any) -> None
     for place in (told, page):
         assert "colour_explicit_failure_rate" in place
         assert "q0 / p1" in place
-        assert "asked for red, found blue" in place
+        assert "requested red, found blue" in place
     assert "How many results contradict what their query states" in page
 
 

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, DataError, Figure, InvalidOutput, Outcomes, RequestError, read_figures, read_named
-from calipers.diagnosis.layers import LAYERS, Pairs, Space, Texts, find, geometry, geometry_parts
-from calipers.diagnosis.layers.geometry_parts import GeometryOptions
+from calipers.diagnosis.layers import Pairs, Space, Texts, geometry
+from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.runs.store import Store
 from tests.runs.test_store import make
 
@@ -88,9 +88,9 @@ def test_without_queries_documents_ask_each_other(space: Space) -> None:
 
 def test_samples_are_said_to_be_samples_and_exact_forbids_them(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = measure(space)
-    monkeypatch.setattr(geometry_parts, "_PRODUCTS", 600 * 100)
-    monkeypatch.setattr(geometry_parts, "_ALL_PAIRS", 200)
-    monkeypatch.setattr(geometry_parts, "EXAMPLES", 100)
+    monkeypatch.setattr(geometry, "_PRODUCTS", 600 * 100)
+    monkeypatch.setattr(geometry, "_ALL_PAIRS", 200)
+    monkeypatch.setattr(geometry, "EXAMPLES", 100)
     sampled = measure(space)
     forced = measure(space, replace(OPTIONS, exact=True))
     for name in ("uniformity", "intrinsic_dimension", "intrinsic_dimension_fit"):
@@ -106,7 +106,7 @@ def test_samples_are_said_to_be_samples_and_exact_forbids_them(space: Space, mon
 
 
 def test_two_models_are_measured_on_the_same_examples(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(geometry_parts, "EXAMPLES", 100)
+    monkeypatch.setattr(geometry, "EXAMPLES", 100)
     other = replace(space, corpus=texts(np.random.default_rng(1).standard_normal((600, 8)), "d"), queries=None)
     assert run(replace(space, queries=None)).ids == run(other).ids
 
@@ -160,12 +160,6 @@ def test_figures_and_what_they_name_survive_the_store(space: Space, tmp_path: Pa
     assert read_figures(back) == read_figures(outcomes)
     assert read_named(back) == read_named(outcomes)
     assert read_figures(Outcomes((), {})) == ()
-
-
-def test_layers_are_found_by_name() -> None:
-    assert find("geometry") is LAYERS["geometry"]
-    with pytest.raises(RequestError, match="expected geometry"):
-        find("geomancy")
 
 
 def test_a_mapped_file_gives_the_same_figures(space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from calipers import models
 from calipers.core import SILENT, Encoder, Figure, read_figures, read_named
 from calipers.data import beir
 from calipers.diagnosis.layers import Space, Texts, geometry
-from calipers.diagnosis.layers.geometry_parts import GeometryOptions
+from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.metrics.geometry import unit
 
 Loader = Callable[[str], Path]
@@ -145,4 +145,4 @@ def test_copied_documents_are_counted_and_leave_the_dimension_alone(healthy: Spa
     assert found["intrinsic_dimension"].value == pytest.approx(base["intrinsic_dimension"].value)
     assert outcomes.counts["duplicates"] == copied + base["duplicates"].count * (base["duplicates"].value or 0)
     first = next(named for named in read_named(outcomes) if named.figure == "duplicates")
-    assert first.note.startswith(f"its vector is also that of {first.id}-copy")
+    assert first.note.startswith(f"its vector is also the vector of {first.id}-copy")

@@ -23,8 +23,8 @@ from calipers.core import (
     read_figures,
     read_named,
 )
-from calipers.diagnosis.layers import LAYERS, Space, Texts, entities, knowledge, knowledge_figures, knowledge_probe
-from calipers.diagnosis.layers.knowledge_probe import KnowledgeOptions
+from calipers.diagnosis.layers import LAYERS, Space, Texts, knowledge, words
+from calipers.diagnosis.layers.knowledge import KnowledgeOptions
 from calipers.models import ModelOptions
 
 TOPICS = ("camera lens", "garden hose", "coffee grinder")
@@ -95,7 +95,7 @@ def test_coherence_is_the_mean_over_all_pairs_of_the_nearest_documents(space: Sp
 
 
 def test_the_background_is_that_of_random_sets(space: Space) -> None:
-    sets = knowledge_probe.random_sets(120, 10, 1000, seed=42)
+    sets = knowledge.random_sets(120, 10, 1000, seed=42)
     assert sets.shape == (1000, 10)
     assert all(len(set(row)) == 10 for row in sets.tolist())
     plain = [plain_coherence(space.corpus.vectors, row) for row in sets.tolist()]
@@ -109,8 +109,8 @@ def test_the_background_is_that_of_random_sets(space: Space) -> None:
 
 
 def test_levels_are_read_against_the_corpus() -> None:
-    random = knowledge_probe.Background(np.linspace(0.1, 0.2, 100), np.linspace(0.5, 0.9, 100))
-    probe = knowledge_probe.Probe(
+    random = knowledge.Background(np.linspace(0.1, 0.2, 100), np.linspace(0.5, 0.9, 100))
+    probe = knowledge.Probe(
         ("a", "b", "c", "d"),
         np.zeros((4, 2), np.int64),
         np.zeros((4, 2)),
@@ -168,7 +168,7 @@ def test_drift_is_a_halo_that_is_mostly_echo(space: Space) -> None:
 def test_without_a_head_halos_are_unknown(space: Space) -> None:
     found = measure(space)
     assert found["lexical_drift"].value is None
-    assert "--mlm-head" in (found["lexical_drift"].reason or "")
+    assert "`mlm_head`" in (found["lexical_drift"].reason or "")
     assert "lexical_drift" not in run(space).columns
 
 
@@ -195,19 +195,19 @@ def test_the_graph_of_a_large_k_holds_the_nearest(space: Space) -> None:
 def test_the_effect_of_fragmentation_is_a_difference_of_means() -> None:
     relative = np.array([0.9, 0.7, 0.2, 0.4, 0.6, np.nan])
     sizes = [(1, 1), (2, 2), (1, 3), (1, 2), (1, 4), (1, 1)]
-    found = knowledge_figures.fragmentation_effect(relative, sizes)
+    found = knowledge.fragmentation_effect(relative, sizes)
     assert found is not None
     assert np.nanmean(found) == pytest.approx(0.8 - 0.4)
     assert np.isnan(found[5])
-    assert knowledge_figures.fragmentation_effect(relative, [(1, 1)] * 6) is None
-    assert knowledge_figures.fragmentation_effect(relative, None) is None
+    assert knowledge.fragmentation_effect(relative, [(1, 1)] * 6) is None
+    assert knowledge.fragmentation_effect(relative, None) is None
 
 
 def test_its_error_is_that_of_a_difference_of_means() -> None:
     rng = np.random.default_rng(0)
     split = rng.random(400) < 0.3
     relative = rng.normal(0.5, 0.1, 400) - 0.2 * split
-    found = knowledge_figures.fragmentation_effect(relative, [(1, 2 if s else 1) for s in split])
+    found = knowledge.fragmentation_effect(relative, [(1, 2 if s else 1) for s in split])
     assert found is not None
     expected = np.sqrt(relative[split].var(ddof=1) / split.sum() + relative[~split].var(ddof=1) / (~split).sum())
     assert found.std(ddof=1) / np.sqrt(400) == pytest.approx(expected, rel=0.01)
@@ -217,20 +217,20 @@ class TestMining:
     TEXTS = ("Zalman cooler 12V", "Zalman fan", "Photographic paper", "photographic film", "the the", "the BX500-20")
 
     def test_rare_words_half_of_them_split(self) -> None:
-        assert entities.mine([*self.TEXTS, *["the"] * 40], Table(), most=4) == ("Photographic", "Zalman")
+        assert words.mine([*self.TEXTS, *["the"] * 40], Table(), most=4) == ("Photographic", "Zalman")
 
     def test_without_a_tokenizer_the_longest(self) -> None:
-        assert entities.mine([*self.TEXTS, *["the"] * 40], None, most=1) == ("Photographic",)
+        assert words.mine([*self.TEXTS, *["the"] * 40], None, most=1) == ("Photographic",)
 
     def test_nothing_to_mine_is_said(self, space: Space) -> None:
-        assert entities.mine(["a b", "c d"], Table()) == ()
+        assert words.mine(["a b", "c d"], Table()) == ()
         bare = Texts(("a", "b", "c"), ["x", "y", "z"], np.eye(3, 16, dtype=np.float32))
-        with pytest.raises(RequestError, match="--entities"):
+        with pytest.raises(RequestError, match="`entities`"):
             run(Space(bare))
 
     def test_sub_words_of_all_words_of_an_entity(self) -> None:
-        assert entities.count_pieces(Table(), ["coffee grinders", "mug"]) == [(2, 9), (1, 1)]  # type: ignore[arg-type]
-        assert entities.count_pieces(None, ["mug"]) is None
+        assert words.count_pieces(Table(), ["coffee grinders", "mug"]) == [(2, 9), (1, 1)]  # type: ignore[arg-type]
+        assert words.count_pieces(None, ["mug"]) is None
 
 
 class TestEdges:
@@ -267,7 +267,7 @@ class TestEdges:
         assert len(run(replace(space, entities=("lens", "lens"))).ids) == 1
 
     def test_wrong_options_are_refused(self) -> None:
-        with pytest.raises(RequestError, match="--halo"):
+        with pytest.raises(RequestError, match="`halo`"):
             KnowledgeOptions(halo=0)
 
 
@@ -282,5 +282,5 @@ def test_a_static_model_on_a_real_corpus(data: Callable[[str], Path], model: Cal
     assert 0.2 < outcomes.columns["entity_coherence"].mean() < 0.9
     drift = next(figure for figure in read_figures(outcomes) if figure.name == "lexical_drift")
     assert "PyTorch" in (drift.reason or "")
-    assert "--mlm-head" not in (drift.reason or "")  # it cannot be used with a static model
+    assert "mlm_head" not in (drift.reason or "")  # it cannot be used with a static model
     assert not any(character.isdigit() for entity in outcomes.texts["entity"] for character in entity)

@@ -11,7 +11,9 @@ import pytest
 from calipers.core import SILENT, Dataset, DataSource, Figure, Outcomes, RequestError, read_figures, read_named
 from calipers.diagnosis.layers import Groups, Space, Texts, retrieval, space_of
 from calipers.diagnosis.layers.edits import EDITS, edit
-from calipers.diagnosis.layers.retrieval_kinds import RankingOptions, kinds
+from calipers.diagnosis.layers.retrieval import RankingOptions, kinds
+from calipers.metrics.codecs import CODECS
+from calipers.metrics.indexes import INDEXES
 from calipers.runs import embedding
 from calipers.shop import sample as shop
 from calipers.tasks import retrieval as task
@@ -139,12 +141,16 @@ class _Found:
 def test_every_figure_has_a_meaning_and_one_direction() -> None:
     for name, kind in kinds(RankingOptions(grades="esci")).items():
         assert kind.meaning.endswith("."), name
-        assert (kind.level is None) == (not kind.advice), name
+        assert (kind.level_text is None) == (not kind.advice), name
+    settings = {name.partition("/")[2] for name in kinds(RankingOptions()) if name.startswith("jaccard")} - {""}
+    assert settings <= {*CODECS, *INDEXES}
+    edited = {name.partition("/")[2] for name in kinds(RankingOptions()) if name.startswith("robustness/")}
+    assert edited == {*EDITS, "paraphrases"}
 
 
 def test_a_space_without_queries_or_results_is_refused() -> None:
     made, _ = space(DOCUMENTS, {"q1": ("a", {"a": 1})})
-    with pytest.raises(RequestError, match="--queries"):
+    with pytest.raises(RequestError, match="`queries`"):
         retrieval.run(None, replace(made, queries=None), RankingOptions(), SILENT)
     with pytest.raises(RequestError, match="searched"):
         retrieval.run(None, replace(made, searched=None), RankingOptions(), SILENT)

@@ -219,9 +219,9 @@ def test_dead_vectors_and_wrong_options_are_refused() -> None:
     space = small()
     with pytest.raises(InvalidOutput, match="d1"):
         run(replace(space, corpus=replace(space.corpus, vectors=np.diag([1.0, 0.0, 1.0]).astype(np.float32)[:, :2])))
-    with pytest.raises(RequestError, match="relevant-from"):
+    with pytest.raises(RequestError, match="`relevant_from`"):
         SemanticGapOptions(relevant_from=0)
-    with pytest.raises(RequestError, match="most-pairs"):
+    with pytest.raises(RequestError, match="`most_pairs`"):
         SemanticGapOptions(most_pairs=0)
 
 

@@ -14,8 +14,8 @@ from tokenizers import decoders, pre_tokenizers, trainers
 
 from calipers import models
 from calipers.core import SILENT, Encoder, read_figures
-from calipers.diagnosis.layers import Space, Texts, fragmentation, geometry, word_order, words
-from calipers.diagnosis.layers.geometry_parts import GeometryOptions
+from calipers.diagnosis.layers import Space, Texts, edits, geometry, words
+from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.models.tokenizer import Tokenizer
 
 Loader = Callable[[str], Path]
@@ -45,18 +45,18 @@ def test_japanese_and_chinese_fall_into_phrases() -> None:
 
 def test_every_shuffle_is_another_order_of_the_same_words() -> None:
     text = "to be or not to be"
-    found = word_order.shuffles(text, permutations=50, seed=[42, 1])
+    found = edits.shuffles(text, permutations=50, seed=[42, 1])
     assert len(found) == 50
     assert text not in found
     assert all(sorted(version.split()) == sorted(text.split()) for version in found)
-    assert found == word_order.shuffles(text, permutations=50, seed=[42, 1])
-    assert found != word_order.shuffles(text, permutations=50, seed=[42, 2])
+    assert found == edits.shuffles(text, permutations=50, seed=[42, 1])
+    assert found != edits.shuffles(text, permutations=50, seed=[42, 2])
 
 
 def test_real_japanese_sentences_are_shuffled_by_phrases(data: Loader) -> None:
     lines = data("jsts/valid.jsonl").read_text(encoding="utf-8").splitlines()[:50]
     for text in (json.loads(line)["sentence1"] for line in lines):
-        version = word_order.shuffles(text, permutations=1, seed=[0])[0]
+        version = edits.shuffles(text, permutations=1, seed=[0])[0]
         assert version != text
         assert sorted(version) == sorted("".join(text.split()))
 
@@ -65,10 +65,12 @@ def test_texts_with_one_order_are_skipped_and_counted(potion: Encoder) -> None:
     texts = Texts(
         ("a", "b", "c"), ["laptop", "echo echo", "red laptop"], potion.encode(["laptop", "echo", "red laptop"])
     )
-    found = word_order.measure(potion, texts, np.arange(3), word_order.Wish(2, 42), SILENT)
-    assert found.without == 2
-    assert np.isnan(found.moved[:2]).all()
-    assert found.moved[2] == pytest.approx(0.0, abs=1e-12)
+    rows, options = np.arange(3), GeometryOptions(permutations=2)
+    versions = geometry.shuffle(texts, rows, options)
+    moved = geometry.distances_to(potion, texts, rows, versions, SILENT)
+    assert [len(several) for several in versions] == [0, 0, 2]
+    assert np.isnan(moved[:2]).all()
+    assert moved[2] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_only_texts_of_one_word_leave_word_order_unknown(potion: Encoder) -> None:
@@ -83,9 +85,10 @@ def test_a_transformer_sees_the_order_of_words(minilm: Path) -> None:
     model = models.load(models.find(str(minilm)), models.ModelOptions(), "encode")
     asked = ["the dog bites the man", "a flight from Paris to Rome", "is coffee better than tea"]
     texts = Texts(("a", "b", "c"), asked, model.encode(asked))  # type: ignore[attr-defined]
-    found = word_order.measure(model, texts, np.arange(3), word_order.Wish(2, 42), SILENT)  # type: ignore[arg-type]
-    assert (found.moved > 0.005).all()
-    shuffled = model.encode([found.example[0]])[0]  # type: ignore[attr-defined]
+    versions = geometry.shuffle(texts, np.arange(3), GeometryOptions(permutations=2))
+    moved = geometry.distances_to(model, texts, np.arange(3), versions, SILENT)  # type: ignore[arg-type]
+    assert (moved > 0.005).all()
+    shuffled = model.encode([versions[0][0]])[0]  # type: ignore[attr-defined]
     assert texts.vectors[0] @ shuffled < 0.995
     assert model.pieces(["laptop"]) == [["laptop"]]  # type: ignore[attr-defined]
 
@@ -140,8 +143,8 @@ def test_pieces_that_the_vocabulary_lacks_are_none() -> None:
 
 def test_fragmentation_counts_words_of_texts_by_hand(potion: Encoder) -> None:
     """red and laptop are whole; the model number is not; 🜁 is not in the vocabulary, and no word either."""
-    assert isinstance(potion, fragmentation.ShowsPieces)
-    found = fragmentation.measure(potion, ["red laptop!", "red XPS-13 red", "🜁 —", ""])
+    assert isinstance(potion, words.ShowsPieces)
+    found = words.fragment(potion, ["red laptop!", "red XPS-13 red", "🜁 —", ""])
     assert found.words.tolist() == [2, 3, 0, 0]
     assert found.split.tolist() == [0, 1, 0, 0]
     assert found.pieces.tolist() == [2, 2 + len(potion.pieces(["XPS-13"])[0]), 0, 0]

@@ -16,8 +16,8 @@ from calipers.comparison import verdict
 from calipers.core import SILENT, Outcomes, Result, read_figures
 from calipers.diagnosis import adaptation, scorecard
 from calipers.diagnosis.layers import LAYERS, space_of
-from calipers.diagnosis.layers.geometry_parts import GeometryOptions
-from calipers.diagnosis.layers.knowledge_probe import KnowledgeOptions
+from calipers.diagnosis.layers.geometry import GeometryOptions
+from calipers.diagnosis.layers.knowledge import KnowledgeOptions
 from calipers.diagnosis.records import Scorecard, ScoreLine
 from calipers.diagnosis.text import _show_scorecard
 from calipers.models import ModelOptions

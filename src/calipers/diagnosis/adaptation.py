@@ -29,8 +29,7 @@ from calipers.core.choices import ADAPTATIONS
 from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layers import Space
-from calipers.diagnosis.layers.entities import mine
-from calipers.diagnosis.layers.words import MissingExtra, plain_words
+from calipers.diagnosis.layers.words import MissingExtra, mine, plain_words
 from calipers.diagnosis.records import Scorecard
 from calipers.diagnosis.scorecard import Frequency
 from calipers.metrics import geometry

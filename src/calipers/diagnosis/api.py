@@ -28,8 +28,7 @@ from calipers.core import (
     read_figures,
 )
 from calipers.diagnosis import adaptation, layers
-from calipers.diagnosis.layers import Layer, Space, retrieval_parts
-from calipers.diagnosis.layers.retrieval_kinds import DEPTH
+from calipers.diagnosis.layers import Layer, Space, retrieval
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.models import ModelOptions
@@ -191,7 +190,7 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
     timing |= {"texts_reused": encoder.reused}
     shown = None
     if space.searched:
-        shown = retrieval_parts.read(space, _layer_options(layers.find("retrieval"), options)).shown
+        shown = retrieval.read(space, _layer_options(layers.find("retrieval"), options)).shown
     notes = tuple(directions.tell(space)) if setting.layers else ()
     return _Examined(encoder.info, tuple(findings), shown, timing, entities=tuple(space.entities), notes=notes)
 
@@ -204,7 +203,7 @@ def _search_options(setting: _Setting) -> Asking:
         passage_prompt=options.passage_prompt,
         rerank=options.rerank,
         rerank_k=options.rerank_k,
-        depth=max(DEPTH, int(options.layer_options.get("k") or 0)),
+        depth=max(retrieval.DEPTH, int(options.layer_options.get("k") or 0)),
     )
 
 
@@ -227,7 +226,7 @@ def _layer_options(layer: Layer, options: DiagnosisOptions) -> Any:
 def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting) -> Finding:
     start = time.perf_counter()
     requested = layer.name in setting.options.layers
-    if layer.spare and not requested and (why := layer.spare(space)):
+    if layer.skip_reason and not requested and (why := layer.skip_reason(space)):
         return Finding(layer.name, layer.about, None, reason=why)
     try:
         options = _layer_options(layer, setting.options)

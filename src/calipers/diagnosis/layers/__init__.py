@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from calipers.core import RequestError
 from calipers.diagnosis.layer import Layer
 from calipers.diagnosis.layers.attributes import LAYER as ATTRIBUTES
@@ -18,11 +20,27 @@ from calipers.runs.space import Groups, Pairs, Space, Texts, space_of
 LAYERS: dict[str, Layer] = {
     layer.name: layer for layer in (GEOMETRY, RETRIEVAL, ATTRIBUTES, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)
 }
+# Names that stand for several layers. The method has four: geometry, retrieval, behaviour, certainty.
+GROUPS: dict[str, tuple[str, ...]] = {"behaviour": (ATTRIBUTES.name, SEMANTIC_GAP.name, KNOWLEDGE.name)}
 
-__all__ = ["LAYERS", "Groups", "Layer", "Pairs", "Space", "Texts", "find", "space_of"]
+__all__ = ["GROUPS", "LAYERS", "Groups", "Layer", "Pairs", "Space", "Texts", "find", "select", "space_of"]
 
 
 def find(name: str) -> Layer:
     if name not in LAYERS:
         raise RequestError(f"there is no layer {name!r}: expected {', '.join(LAYERS)}")
     return LAYERS[name]
+
+
+def select(names: Iterable[str]) -> tuple[Layer, ...]:
+    """The layers of these names, each once, in the order of the names; none where there are no names.
+
+    >>> [layer.name for layer in select(["certainty", "behaviour", "knowledge"])]
+    ['certainty', 'attributes', 'semantic_gap', 'knowledge']
+    """
+    chosen: dict[str, Layer] = {}
+    for name in names:
+        if name not in LAYERS and name not in GROUPS:
+            raise RequestError(f"there is no layer {name!r}: expected {', '.join((*LAYERS, *GROUPS))}")
+        chosen |= {member: LAYERS[member] for member in GROUPS.get(name, (name,))}
+    return tuple(chosen.values())

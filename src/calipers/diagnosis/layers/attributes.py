@@ -1,8 +1,8 @@
-"""Attribute integrity: do the results of a search have the colour, the brand and the size that the query asked for?
+"""Attribute integrity: do the results of a search have the colour, the brand and the size that the query states?
 
-A result fails where it contradicts the query (`attributes.agree`); one that says nothing of what was asked does not
-fail, and is counted as unknown. Three rates per part (`colour_`, `brand_`, `dimension_`) and, without a prefix, over
-all parts together, where a result fails that contradicts any of them:
+A result fails where it contradicts the query (`shop.agree`); one that does not state the attribute does not fail, and
+is counted as unknown. Three rates per part (`colour_`, `brand_`, `dimension_`) and, without a prefix, over all parts
+together, where a result fails that contradicts any of them:
 
 - `explicit_failure_rate`: failures over the results of the queries that state the attribute.
 - `global_failure_rate`: failures over all results of all queries; unknown where no query states the attribute.
@@ -16,48 +16,49 @@ vector is zero, say) adds nothing to either sum, and is counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Columns, Encoder, Outcomes, Progress, RequestError
-from calipers.core.figures import Named, figure_tables
-from calipers.diagnosis.layer import Layer
-from calipers.diagnosis.layers.attribute_figures import METRICS, make_figures
-from calipers.metrics import geometry
+from calipers.core import Columns, Encoder, FigureKind, Metric, Outcomes, Progress, RequestError, Statistic
+from calipers.core.figures import Figure, Named, figure_tables
+from calipers.diagnosis.figures import kinds_of
+from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, setting
+from calipers.metrics import bootstrap, geometry
+from calipers.metrics.arrays import Bools, Ints
+from calipers.metrics.means import ratio_statistic
 from calipers.runs.space import Space
 from calipers.shop import Agreement, Attributes, Extractor, agree_all
 from calipers.shop.agree import PARTS
 from calipers.shop.products import Item, Products, read_item
 
-__all__ = ["LAYER", "METRICS", "AttributeOptions", "count", "describe", "measure", "run"]
-
-Ints = NDArray[np.int64]
 Product = str | Mapping[str, Any]
 
 _NAMED = 30  # offending pairs that are named per part
 _LOOKED_AT = 300  # queries that decide whether a corpus without columns is worth it
 _ENOUGH = 0.1  # share of them that state something
+_LEAST = 5  # queries that state a part: a rate of fewer is no ground for a warning
+
+FIGURES = kinds_of("attributes")
+# A rate is a column over the results: of the queries that state the part (True), or of all of them.
+_RATES = {
+    "explicit_failure_rate": ("failures", True),
+    "global_failure_rate": ("failures", False),
+    "unknown_rate": ("unknown", True),
+}
 
 
 @dataclass(frozen=True)
-class AttributeOptions:
-    """`dictionary` and `products` are fingerprints of the words and of what the known columns hold: runs are compared
-    only where they are the same."""
+class AttributeOptions(LayerOptions):
+    """`dictionary` and `products` are fingerprints of the words and of what the attribute columns hold: runs are
+    compared only where they are the same."""
 
-    k: int = 10
-    most: int = 2000  # queries that are looked at; beyond, a seeded sample
-    confidence: float = 0.95
-    seed: int = 42
+    k: int = setting(10, "How many results a user sees.", metavar="K", at_least=1)
+    most: int = setting(2000, "How many queries are checked; beyond, a seeded sample.", metavar="N", at_least=1)
     dictionary: str = ""
     products: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("k", "most"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"--{name} must be at least 1, found {getattr(self, name)}")
 
 
 def run(model: Encoder | None, space: Space, options: AttributeOptions, progress: Progress) -> Outcomes:
@@ -67,35 +68,35 @@ def run(model: Encoder | None, space: Space, options: AttributeOptions, progress
     progress.start("Attributes", 0)
     rows = np.sort(geometry.sample(len(space.queries), options.most, seed=options.seed))
     queries = {space.queries.ids[i]: space.queries.texts[int(i)] for i in rows}
-    asked = [products.extractor.read(text) for text in queries.values()]
-    stated = _stated(products.extractor, asked)
-    if not any(which.any() for which in stated.values()):
-        raise RequestError("the layer attributes checks what queries ask for, and none states a colour, brand or size")
-    results = [found[: options.k] for found in _results(space, rows)]
-    items = products.read({id for found in results for id in found})
-    return _outcomes(products.extractor, queries, asked, items, results, options, exact=len(rows) == len(space.queries))
+    requests = [products.extractor.read(text) for text in queries.values()]
+    if not any(which.any() for which in _stated(products.extractor, requests).values()):
+        raise RequestError("the layer attributes checks what queries state, and none states a colour, brand or size")
+    results = [ids[: options.k] for ids in _results(space, rows)]
+    items = products.read({id for ids in results for id in ids})
+    exact = len(rows) == len(space.queries)
+    return _outcomes(products.extractor, queries, requests, items, results, options, exact=exact)
 
 
 def _products(space: Space) -> Products:
     if space.queries is None or not len(space.queries):
-        raise RequestError("the layer attributes looks at the results of queries: give --queries, or a --dataset")
+        raise RequestError("the layer attributes needs queries: give `queries`, or a `dataset`")
     if space.searched is None or space.products is None:
-        raise RequestError("the layer attributes needs what a search found and the products: Space.searched, .products")
+        raise RequestError("the layer attributes needs search results and products: Space.searched, Space.products")
     return space.products
 
 
-def spare(space: Space) -> str | None:
-    """Why a diagnosis that did not ask for this layer goes without it: texts that are no products."""
+def skip_reason(space: Space) -> str | None:
+    """Why a diagnosis that did not request this layer skips it: the texts are no products."""
     if space.queries is None or space.products is None or space.products.expected:
         return None
-    some = geometry.sample(len(space.queries), _LOOKED_AT, seed=0)
-    asked = [space.products.extractor.read(space.queries.texts[int(i)]) for i in some]
-    stated = np.logical_or.reduce(list(_stated(space.products.extractor, asked).values()))
+    sample = geometry.sample(len(space.queries), _LOOKED_AT, seed=0)
+    requests = [space.products.extractor.read(space.queries.texts[int(i)]) for i in sample]
+    stated = np.logical_or.reduce(list(_stated(space.products.extractor, requests).values()))
     if stated.mean() >= _ENOUGH:
         return None
     return (
         f"the corpus has no column for colour, brand or size, and only {stated.mean():.0%} of the queries state one "
-        "(--layers attributes asks for it all the same)"
+        "(request it by name, `layers` = attributes, to run it all the same)"
     )
 
 
@@ -126,59 +127,56 @@ def measure(
     `figures` and `named`. Only products that are among the results are read, each once.
     """
     options = AttributeOptions(k=k, confidence=confidence, seed=seed)
-    kept = [list(found[:k]) for found in results]
-    items = {id: read_item(extractor, products[id]) for id in dict.fromkeys(id for found in kept for id in found)}
-    asked = [extractor.read(text) for text in queries.values()]
-    return _outcomes(extractor, queries, asked, items, kept, options)
+    kept = [list(ids[:k]) for ids in results]
+    items = {id: read_item(extractor, products[id]) for id in dict.fromkeys(id for ids in kept for id in ids)}
+    requests = [extractor.read(text) for text in queries.values()]
+    return _outcomes(extractor, queries, requests, items, kept, options)
 
 
 def _outcomes(
     extractor: Extractor,
     queries: Mapping[str, str],
-    asked: Sequence[Attributes],
+    requests: Sequence[Attributes],
     items: Mapping[str, Item],
     results: Sequence[Sequence[str]],
     options: AttributeOptions,
     *,
     exact: bool = True,
 ) -> Outcomes:
-    query, rank, rows, product = _pairs(results)
-    given = [items[row].attributes for row in rows]
-    states = agree_all(extractor, asked, given, query, product)
-    columns = count(states, query, _stated(extractor, asked))
-    offending = _offending(states, query, rank, product, rows, asked, given)
-    named = _named(offending, list(queries.items()), items)
+    pairs = _pairs(results)
+    offers = [items[id].attributes for id in pairs.ids]
+    states = agree_all(extractor, requests, offers, pairs.query, pairs.product)
+    columns = count(states, pairs.query, _stated(extractor, requests))
+    offending = _offending(states, pairs, requests, offers)
     figures = make_figures(columns, confidence=options.confidence, seed=options.seed, exact=exact)
     return Outcomes(
         ids=tuple(queries),
         columns=columns,
         texts={"query": tuple(queries.values())},
-        details={"pairs": offending, **figure_tables(figures, named)},
+        details={"pairs": offending, **figure_tables(figures, _named(offending, list(queries.items()), items))},
         counts={
-            "queries": len(asked),
-            "results": len(query),
+            "queries": len(requests),
+            "results": len(pairs.query),
             "queries_without_results": int((columns["results"] == 0).sum()),
-            **_stated_counts(columns),
+            **{f"queries_stating_{part}": int(columns[f"{part}_stated"].sum()) for part in PARTS},
         },
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
 
 
-def _stated(extractor: Extractor, asked: Sequence[Attributes]) -> dict[str, NDArray[np.bool_]]:
+def _stated(extractor: Extractor, requests: Sequence[Attributes]) -> dict[str, Bools]:
     """Which queries state each part, bool[queries], whether they have results or not."""
-    each, nothing = np.arange(len(asked)), np.zeros(len(asked), dtype=np.int64)
-    states = agree_all(extractor, asked, [Attributes()], each, nothing)
+    each, nothing = np.arange(len(requests)), np.zeros(len(requests), dtype=np.int64)
+    states = agree_all(extractor, requests, [Attributes()], each, nothing)
     return {part: state != Agreement.UNASKED for part, state in states.items()}
 
 
-def count(
-    states: Mapping[str, NDArray[np.int8]], query: Ints, stated: Mapping[str, NDArray[np.bool_]]
-) -> dict[str, Ints]:
+def count(states: Mapping[str, NDArray[np.int8]], query: Ints, stated: Mapping[str, Bools]) -> dict[str, Ints]:
     """The outcome columns, int64[queries] each, from the states of the pairs, int8[n], the query of each pair, and
     which queries state each part."""
     queries = len(next(iter(stated.values())))
 
-    def total(which: NDArray[np.bool_]) -> Ints:
+    def total(which: Bools) -> Ints:
         return np.bincount(query[which], minlength=queries)
 
     results = np.bincount(query, minlength=queries)
@@ -195,18 +193,82 @@ def count(
     return columns
 
 
-def _pairs(results: Sequence[Sequence[str]]) -> tuple[Ints, Ints, list[str], Ints]:
-    """Per result its query and its rank; the products among them, and per result which."""
-    sizes = np.array([len(found) for found in results], dtype=np.int64)
+@dataclass(frozen=True, eq=False)
+class _ResultPairs:
+    """Per result its query, its rank from 1 and its product, int64[n]; the products' ids."""
+
+    query: Ints
+    rank: Ints
+    product: Ints
+    ids: Sequence[str]
+
+
+def _pairs(results: Sequence[Sequence[str]]) -> _ResultPairs:
+    sizes = np.array([len(ids) for ids in results], dtype=np.int64)
     place: dict[str, int] = {}
-    product = np.array([place.setdefault(id, len(place)) for found in results for id in found], dtype=np.int64)
+    product = np.array([place.setdefault(id, len(place)) for ids in results for id in ids], dtype=np.int64)
     query = np.repeat(np.arange(len(results)), sizes)
     rank = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
-    return query, rank, list(place), product
+    return _ResultPairs(query, rank, product, list(place))
 
 
-def _stated_counts(columns: Columns) -> dict[str, int]:
-    return {f"queries_stating_{part}": int(columns[f"{part}_stated"].sum()) for part in PARTS}
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def _read_name(figure: str) -> tuple[str, str, bool]:
+    """The prefix of its part ("" for all together), its column, and whether only queries that state the part count."""
+    prefix, rate = next((figure.removesuffix(rate), rate) for rate in _RATES if figure.endswith(rate))
+    column, explicit = _RATES[rate]
+    return prefix, f"{prefix}{column}", explicit
+
+
+def _metric(kind: FigureKind) -> Metric:
+    prefix, column, explicit = _read_name(kind.name)
+
+    def statistic(columns: Columns) -> Statistic:
+        stated = columns[f"{prefix}stated"]
+        whole = columns["results"] * (stated if explicit else stated.any())  # unknown, not perfect, if none states it
+        return ratio_statistic(columns[column], whole)
+
+    return replace(kind.metric(statistic), needs=(column,))
+
+
+METRICS = tuple(map(_metric, FIGURES.values()))
+
+
+def make_figures(
+    columns: Columns, *, confidence: float = 0.95, seed: int = 42, exact: bool = True
+) -> tuple[Figure, ...]:
+    """Each metric with its interval. One that no query states is unknown, not 0."""
+    queries = len(columns["results"])
+    if queries:
+        statistics = [metric.statistic(columns) for metric in METRICS]
+        resampled = bootstrap.distribution(statistics, queries, resamples=RESAMPLES, seed=seed)
+        values = [metric.value(columns) for metric in METRICS]
+    else:
+        resampled, values = np.empty((len(METRICS), 0)), [np.nan] * len(METRICS)
+    figures = []
+    for kind, value, rates in zip(FIGURES.values(), values, resampled, strict=True):
+        prefix, _, explicit = _read_name(kind.name)
+        stated = columns[f"{prefix}stated"]
+        count = int(stated.sum()) if explicit else len(stated)
+        known_value = float(value) if np.isfinite(value) else None
+        several = known_value is not None and count > 1  # every resample of one query is that query
+        figures.append(
+            kind.figure(
+                known_value,
+                count,
+                interval=bootstrap.percentile_interval(rates, confidence=confidence) if several else None,
+                exact=exact,
+                reason=None if known_value is not None else _unstated(prefix),
+                warns=bool(stated.sum() >= _LEAST),
+            )
+        )
+    return tuple(figures)
+
+
+def _unstated(prefix: str) -> str:
+    return f"no query with results states a {prefix[:-1] or ' or a '.join(PARTS)}"
 
 
 # --- offending pairs ---------------------------------------------------------------------------------------------
@@ -214,28 +276,25 @@ def _stated_counts(columns: Columns) -> dict[str, int]:
 
 def _offending(
     states: Mapping[str, NDArray[np.int8]],
-    query: Ints,
-    rank: Ints,
-    product: Ints,
-    rows: Sequence[str],
-    asked: Sequence[Attributes],
-    given: Sequence[Attributes],
+    pairs: _ResultPairs,
+    requests: Sequence[Attributes],
+    offers: Sequence[Attributes],
 ) -> dict[str, NDArray[Any]]:
-    """One row per contradiction: the query's row, the product's id, its rank, the part, what was asked and found."""
+    """One row per contradiction: the query's row, the product's id, its rank, the part, what each of them states."""
     parts = [(part, i) for part in PARTS for i in np.flatnonzero(states[part] == Agreement.CONTRADICT)]
-    parts.sort(key=lambda entry: (rank[entry[1]], query[entry[1]]))
+    parts.sort(key=lambda entry: (pairs.rank[entry[1]], pairs.query[entry[1]]))
     at = np.array([i for _, i in parts], dtype=np.int64)
 
-    def texts(values: list[str]) -> NDArray[Any]:
+    def texts(values: list[str]) -> NDArray[np.str_]:
         return np.array(values, dtype=np.str_) if values else np.empty(0, np.str_)
 
     return {
-        "example": query[at].astype(np.int32),
-        "rank": rank[at].astype(np.int32),
-        "document": texts([rows[product[i]] for i in at]),
+        "example": pairs.query[at].astype(np.int32),
+        "rank": pairs.rank[at].astype(np.int32),
+        "document": texts([pairs.ids[pairs.product[i]] for i in at]),
         "part": texts([part for part, _ in parts]),
-        "asked": texts([describe(asked[query[i]], part) for part, i in parts]),
-        "found": texts([describe(given[product[i]], part) for part, i in parts]),
+        "asked": texts([describe(requests[pairs.query[i]], part) for part, i in parts]),
+        "found": texts([describe(offers[pairs.product[i]], part) for part, i in parts]),
     }
 
 
@@ -246,8 +305,8 @@ def describe(attributes: Attributes, part: str) -> str:
     'red, not blue'
     """
     if part == "dimension":
-        own = [q.text for q in attributes.quantities] + [f"for {q.text}" for q in attributes.fits_quantities]
-        return ", ".join([*own, *(f"not {q.text}" for q in attributes.not_quantities)])
+        sizes = [q.text for q in attributes.quantities] + [f"for {q.text}" for q in attributes.fits_quantities]
+        return ", ".join([*sizes, *(f"not {q.text}" for q in attributes.not_quantities)])
     name = f"{part}s"
     return ", ".join(
         [*sorted(getattr(attributes, name)), *(f"not {v}" for v in sorted(getattr(attributes, f"not_{name}")))]
@@ -261,14 +320,14 @@ def _named(offending: Columns, queries: Sequence[tuple[str, str]], items: Mappin
         for row in np.flatnonzero(offending["part"] == part)[:_NAMED]:
             id, text = queries[int(offending["example"][row])]
             document, rank = str(offending["document"][row]), int(offending["rank"][row])
-            told = f"asked for {offending['asked'][row]}, found {offending['found'][row]}"
+            contrast = f"requested {offending['asked'][row]}, found {offending['found'][row]}"
             named.append(
                 Named(
                     figure=f"{part}_explicit_failure_rate",
                     id=f"{id} / {document}",
                     text=items[document].title,
                     value=float(rank),
-                    note=f"at {rank} for '{text}': {told}",
+                    note=f"at {rank} for '{text}': {contrast}",
                 )
             )
     return named
@@ -281,5 +340,5 @@ LAYER = Layer(
     metrics=METRICS,
     run=run,
     options=AttributeOptions,
-    spare=spare,
+    skip_reason=skip_reason,
 )

@@ -2,61 +2,63 @@
 
 Stability, coherence and reliability of every query (metrics.trust), and what they are worth where queries are judged:
 AUROC, Brier score and expected calibration error of a probability that a logistic map makes of them, out of fold. With
-a model in hand, also how well gibberish, vague queries and queries of another domain are told from the real ones.
+a model in hand, also how well gibberish, vague queries and queries of another domain are distinguished from real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Columns, DataError, Encoder, Named, Outcomes, Progress, RequestError, figure_tables
+from calipers.core import Columns, DataError, Encoder, Metric, Named, Outcomes, Progress, Statistic, figure_tables
+from calipers.core.choices import CODECS
+from calipers.core.figures import Figure
 from calipers.data import odd_queries
-from calipers.diagnosis.layer import Layer
-from calipers.diagnosis.layers.certainty_figures import METRICS, OddTexts, judged_figures, odd_figure, part_figures
-from calipers.metrics import assessment, codecs, geometry, search
+from calipers.diagnosis.figures import kinds_of, metric_of
+from calipers.diagnosis.layer import Layer, LayerOptions, setting
+from calipers.metrics import assessment, bootstrap, codecs, geometry, probabilities, search
 from calipers.metrics import trust as metrics
-from calipers.metrics.assessment import Assessment, Detection
+from calipers.metrics.arrays import Floats
+from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate, Quality
+from calipers.metrics.means import mean_statistic
 from calipers.metrics.trust import TrustParts
 from calipers.runs.directions import directed, put_back
 from calipers.runs.space import Space, Texts
 
-Floats = NDArray[np.float64]
+FIGURES = kinds_of("certainty")
+ODD = ("gibberish", "vague", "out_of_domain")  # queries that deserve no answer
+_PARTS = ("reliability", "stability", "coherence")
 _NAMED = 5
 
 
 @dataclass(frozen=True)
-class CertaintyOptions:
-    k: int = metrics.K
-    codec: str = "int8"
-    relevant_from: float = 1.0  # grades from here on are relevant
-    folds: int = 5
-    odd: int = 200  # odd queries of each kind, at most; 0: none
-    resamples: int = assessment.RESAMPLES
-    confidence: float = 0.95
-    seed: int = 42
+class CertaintyOptions(LayerOptions):
+    k: int = setting(metrics.K, "How many results a user sees.", metavar="K", at_least=2)
+    codec: str = setting("int8", "How vectors are stored.", choices=CODECS)
+    relevant_from: float = setting(1.0, "Grades from here on are relevant.", metavar="GRADE")
+    folds: int = setting(5, "Of the cross-validation of probabilities.")
+    odd: int = setting(200, "How many odd queries of each kind, at most; 0 for none.")
+    resamples: int = setting(assessment.RESAMPLES, "For intervals.")
 
-    def __post_init__(self) -> None:
-        if self.codec not in codecs.CODECS:
-            raise RequestError(f"there is no codec {self.codec!r}: expected {', '.join(codecs.CODECS)}")
-        if self.k < 2:
-            raise RequestError(
-                f"certainty asks how alike the first K results are: --k must be at least 2, found {self.k}"
-            )
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """What decides an interval, as keywords."""
+        return {"resamples": self.resamples, "confidence": self.confidence, "seed": self.seed}
 
 
 def run(model: Encoder | None, space: Space, options: CertaintyOptions, progress: Progress) -> Outcomes:
     """One row per query: its parts and, where it is judged, whether it succeeds and how likely that seemed.
 
-    A query without a direction (layers.directions) has no parts and is NaN in every column.
+    A query without a direction (runs.directions) has no parts and is NaN in every column.
     """
     queries = _checked(space)
-    found = directed(space)
-    outcomes = _run(model, found.space, options, progress)
-    return put_back(outcomes, found.queries, queries.ids, {"query": tuple(queries.texts)})
+    directions = directed(space)
+    outcomes = _run(model, directions.space, options, progress)
+    return put_back(outcomes, directions.queries, queries.ids, {"query": tuple(queries.texts)})
 
 
 def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progress: Progress) -> Outcomes:
@@ -69,20 +71,11 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
     labels = np.full(len(queries), np.nan)
     if len(space.qrels):
         labels = metrics.success(rows, space.qrels, space.corpus.ids, relevant_from=options.relevant_from)
-    judged = assessment.assess(
-        parts,
-        labels,
-        folds=options.folds,
-        seed=options.seed,
-        resamples=options.resamples,
-        confidence=options.confidence,
-    )
-    asked = _odd_texts(model, space, options)
-    odd = {kind: _detect(kind, some, model, space, parts, codec, options, progress) for kind, some in asked.items()}
+    judged = assessment.assess(parts, labels, folds=options.folds, **options.drawing)
     figures = [
-        *part_figures(parts, resamples=options.resamples, confidence=options.confidence, seed=options.seed),
-        *judged_figures(judged),
-        *(odd_figure(kind, odd.get(kind), asked.get(kind)) for kind in KINDS),
+        *_part_figures(parts, options),
+        *_judged_figures(judged),
+        *_odd_figures(model, space, parts, codec, options, progress),
     ]
     return Outcomes(
         ids=queries.ids,
@@ -101,26 +94,80 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
 
 def _checked(space: Space) -> Texts:
     if space.queries is None or not len(space.queries):
-        raise DataError("certainty is that of queries, and there are none: pass some with --queries")
+        raise DataError("the layer certainty needs queries, and there are none: give `queries`")
     if len(space.corpus) < 3:
         raise DataError(f"certainty needs a corpus of at least 3 documents, found {len(space.corpus)}")
     return space.queries
 
 
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def _figure(name: str, measured: IntervalEstimate, count: int, standard_error: float | None = None) -> Figure:
+    if not np.isfinite(measured.value):
+        return FIGURES[name].unknown("no query has it")
+    return FIGURES[name].figure(measured.value, count, interval=measured.interval, standard_error=standard_error)
+
+
+def _part_figures(parts: TrustParts, options: CertaintyOptions) -> list[Figure]:
+    figures = []
+    for name in _PARTS:
+        values = getattr(parts, name)
+        estimate = geometry.mean_estimate(values)
+        means = bootstrap.distribution(
+            [mean_statistic(values)], len(parts), resamples=options.resamples, seed=options.seed
+        )
+        interval = bootstrap.percentile_interval(means[0], confidence=options.confidence)
+        figures.append(
+            _figure(name, IntervalEstimate(estimate.value, interval), estimate.count, estimate.standard_error)
+        )
+    return figures
+
+
+def _judged_figures(judged: Assessment) -> list[Figure]:
+    if judged.reason:
+        reason = judged.reason if judged.count else "no query is judged: give judgements (`qrels`)"
+        return [FIGURES[name].unknown(reason) for name in _JUDGED]
+    qualities = {quality.name: quality for quality in judged.qualities}
+    figures = [
+        _figure(name, getattr(qualities[score], quality), judged.count) for name, (score, quality, _) in _JUDGED.items()
+    ]
+    return [_warned(figure, judged, qualities["base_rate"]) for figure in figures]
+
+
+def _warned(figure: Figure, judged: Assessment, constant: Quality) -> Figure:
+    """Two figures warn: a calibrated score that is no better than a constant, and an R_q that adds nothing."""
+    if figure.name == "brier" and figure.value is not None:
+        level = f"at or above {constant.brier.value:.3f}, the Brier score of the base rate"
+        warning = f"brier is {figure.value:.3f}, {level}: the score says no more than how often queries succeed"
+        return replace(figure, level=level, warning=warning if figure.value >= constant.brier.value else None)
+    if figure.name == "reliability_auroc":
+        interval = judged.gain.interval
+        adds = interval is not None and interval[0] > 0
+        level = "not surely above the AUROC of the top cosine"
+        return replace(figure, level=level, warning=None if adds else judged.sentences[0])
+    return figure
+
+
 # --- odd queries -------------------------------------------------------------------------------------------------
 
-KINDS = ("gibberish", "vague", "out_of_domain")
+
+@dataclass(frozen=True)
+class OddTexts:
+    """Queries that deserve no answer, and which they are, in words."""
+
+    texts: Sequence[str]
+    which: str = ""
 
 
-def _odd_texts(model: Encoder | None, space: Space, options: CertaintyOptions) -> dict[str, OddTexts]:
-    """Queries of each kind; none where there is no model to embed them: vectors already computed hold none."""
-    if model is None or model.info.backend == "vectors" or not options.odd or space.queries is None:
-        return {}
+def _odd_texts(space: Space, options: CertaintyOptions) -> dict[str, OddTexts]:
+    """Queries of each kind."""
+    assert space.queries is not None
     most, texts = options.odd, space.corpus.texts
-    foreign = OddTexts(space.foreign[:most], "those that were given")
+    foreign = OddTexts(space.foreign[:most], "the given ones")
     if not space.foreign:
-        found = odd_queries.foreign(texts, space.queries.texts)
-        foreign = OddTexts(found.queries[:most], f"bundled ones about {', '.join(found.domains)}")
+        bundled = odd_queries.foreign(texts, space.queries.texts)
+        foreign = OddTexts(bundled.queries[:most], f"bundled ones about {', '.join(bundled.domains)}")
     return {
         "gibberish": OddTexts(odd_queries.gibberish(most, seed=options.seed)),
         "vague": OddTexts(odd_queries.vague(texts, most)),
@@ -128,33 +175,39 @@ def _odd_texts(model: Encoder | None, space: Space, options: CertaintyOptions) -
     }
 
 
-def _detect(
-    kind: str,
-    odd: OddTexts,
+def _odd_figures(
     model: Encoder | None,
     space: Space,
     real: TrustParts,
     codec: codecs.Codec,
     options: CertaintyOptions,
     progress: Progress,
-) -> Detection:
-    assert model is not None
+) -> list[Figure]:
+    """How well each kind is distinguished from the real queries; unknown without a model that can encode them."""
+    names = [f"{kind}_auroc" for kind in ODD]
+    if model is None or model.info.backend == "vectors" or not options.odd:
+        return [FIGURES[name].unknown("there is no model in hand to embed such queries") for name in names]
     assert space.queries is not None
-    parts = real.take(np.empty(0, np.int64))
-    if odd.texts:
-        vectors = model.encode(odd.texts, prompt=space.queries.prompt, progress=progress)
-        alive = vectors[geometry.norms(vectors) > 0]
-        rows = search.nearest(alive, space.corpus.vectors, options.k)[1]
-        parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts
-    return assessment.detect(
-        kind,
-        parts,
-        real,
-        folds=options.folds,
-        seed=options.seed,
-        resamples=options.resamples,
-        confidence=options.confidence,
-    )
+    figures = []
+    for (kind, odd), name in zip(_odd_texts(space, options).items(), names, strict=True):
+        parts = real.take(np.empty(0, np.int64))
+        if odd.texts:
+            vectors = model.encode(odd.texts, prompt=space.queries.prompt, progress=progress)
+            alive = vectors[geometry.norms(vectors) > 0]
+            rows = search.nearest(alive, space.corpus.vectors, options.k)[1]
+            parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts
+        detection = assessment.detect(kind, parts, real, folds=options.folds, **options.drawing)
+        figures.append(_odd_figure(name, detection, odd.which))
+    return figures
+
+
+def _odd_figure(name: str, detection: Detection, which: str) -> Figure:
+    if detection.reason:
+        return FIGURES[name].unknown(detection.reason)
+    figure = _figure(name, detection.auroc, detection.count + detection.real)
+    which = f" ({which})" if which else ""
+    meaning = f"{figure.meaning[:-1]}{which}; 5 % false alarms find {detection.found:.0%} of them."
+    return replace(figure, meaning=meaning)
 
 
 # --- outcomes ----------------------------------------------------------------------------------------------------
@@ -205,11 +258,47 @@ def _first(order: Floats, rows: NDArray[np.intp]) -> Sequence[int]:
     return [int(row) for row in rows[np.argsort(order[rows], kind="stable")][:_NAMED]]
 
 
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+
+def _judged_only(
+    statistic: Callable[[NDArray[Any], NDArray[Any]], Statistic], score: str
+) -> Callable[[Columns], Statistic]:
+    """Over the queries that are judged: the others count for nothing."""
+
+    def prepare(columns: Columns) -> Statistic:
+        rows = np.flatnonzero(np.isfinite(columns["success"]) & np.isfinite(columns[score]))
+        inner = statistic(columns[score][rows], columns["success"][rows])
+        return lambda counts: inner(counts[rows])
+
+    return prepare
+
+
+# Of judged queries, by figure: the score in the assessment, its quality, and the statistic over outcome columns.
+_JUDGED: dict[str, tuple[str, str, Callable[[Columns], Statistic]]] = {
+    "auroc": ("logistic", "auroc", _judged_only(probabilities.auroc_statistic, "probability")),
+    "brier": ("logistic", "brier", _judged_only(probabilities.brier_statistic, "probability")),
+    "ece": ("logistic", "ece", _judged_only(probabilities.ece_statistic, "probability")),
+    "reliability_auroc": ("reliability", "auroc", _judged_only(probabilities.auroc_statistic, "reliability")),
+    "top_score_auroc": ("top_score", "auroc", _judged_only(probabilities.auroc_statistic, "top_score")),
+}
+
+
+def _metrics() -> tuple[Metric, ...]:
+    """The parts are compared even where neither way is good: then higher counts as better."""
+    parts = [replace(metric_of(FIGURES[name]), needs=(), minor=False, higher_is_better=True) for name in _PARTS]
+    judged = [
+        replace(FIGURES[name].metric(statistic), needs=("probability", "success"))
+        for name, (_, _, statistic) in _JUDGED.items()
+    ]
+    return (*parts, *judged)
+
+
 LAYER = Layer(
     name="certainty",
     about="a trust score per query: what it is made of, and how well it knows which queries fail",
     unit="query",
-    metrics=METRICS,
+    metrics=_metrics(),
     run=run,
     options=CertaintyOptions,
 )

@@ -1,15 +1,17 @@
-"""Edits of a query that change nothing about what is meant: case, spacing, the width of letters, one slip of a finger.
+"""Texts written another way: harmless edits of a query, and the words of a text in another order.
 
-Each gives another text, or None where there is nothing to edit (no letters that have a case, one word, …).
+The edits change nothing about the meaning: case, spacing, the width of letters, one slip of a finger. Each gives
+another text, or None where there is nothing to edit (no letters that have a case, one word, …).
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+
+from calipers.diagnosis.layers.words import split
 
 _WIDE = {code: code + 0xFEE0 for code in range(ord("!"), ord("~") + 1)}
 _SHORTEST = 4  # letters of a word that a slip is put into
@@ -69,7 +71,7 @@ def slip(text: str, rng: np.random.Generator) -> str | None:
     return " ".join(words)
 
 
-EDITS: dict[str, Callable[[str, Any], str | None]] = {
+EDITS: dict[str, Callable[[str, np.random.Generator], str | None]] = {
     "case": other_case,
     "spacing": other_spacing,
     "width": other_width,
@@ -80,3 +82,21 @@ EDITS: dict[str, Callable[[str, Any], str | None]] = {
 def edit(texts: Sequence[str], kind: str, *, seed: int) -> list[str | None]:
     """Each text edited; the same seed gives the same edit of a text in the same place."""
     return [EDITS[kind](text, np.random.default_rng([seed, place])) for place, text in enumerate(texts)]
+
+
+def shuffles(text: str, *, permutations: int, seed: Sequence[int], how: str = "auto") -> list[str]:
+    """The text with its words in other orders, each different from the original; none where there is only one order.
+
+    >>> shuffles("b a", permutations=2, seed=[0]), shuffles("a a a", permutations=2, seed=[0])
+    (['a b', 'a b'], [])
+    """
+    words, joint = split(text, how)
+    if len(set(words)) < 2:
+        return []
+    rng = np.random.default_rng(seed)
+    versions: list[str] = []
+    while len(versions) < permutations:
+        order = [words[i] for i in rng.permutation(len(words))]
+        if order != words:  # at least half of all permutations are another sequence, so this ends
+            versions.append(joint.join(order))
+    return versions

@@ -2,59 +2,98 @@
 
 Every figure has a standard error. Where it is a mean over texts or pairs, these are resampled (a bootstrap); the other
 figures are resampled through their influences (see metrics.geometry), hubness through a jackknife over the queries.
+
+Exact is: all documents in one pass for anisotropy and principal directions; all pairs for uniformity up to
+`_ALL_PAIRS` documents; the neighbours of all documents for the intrinsic dimension, and of all queries for hubness, as
+long as that is no more than `_PRODUCTS` products. Beyond that the neighbours of a seeded sample are searched, always
+among all documents, and `exact=True` forbids it. Sizes of samples depend on the number of texts only, so that two
+models see the same rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.core import Columns, Encoder, Figure, InvalidOutput, Outcomes, Progress, figure_tables, name_some
-from calipers.diagnosis.layer import Layer
-from calipers.diagnosis.layers import geometry_parts as parts_of
-from calipers.diagnosis.layers.geometry_figures import FIGURES, METRICS, figure_of, unknown
-from calipers.diagnosis.layers.geometry_parts import GeometryOptions, Part, example_rows, pair_rows
-from calipers.metrics import neighbours
+from calipers.core import Columns, Encoder, Figure, InvalidOutput, Named, Outcomes, Progress, figure_tables, name_some
+from calipers.core.choices import WORDS
+from calipers.diagnosis.figures import kinds_of, metric_of
+from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, judged_pairs, run_steps, setting
+from calipers.diagnosis.layers import words
+from calipers.diagnosis.layers.edits import shuffles
+from calipers.metrics import bootstrap, geometry, neighbours, search
+from calipers.metrics.arrays import Bools, Floats, Ints
+from calipers.metrics.geometry import Estimate
+from calipers.metrics.means import mean_statistic
 from calipers.runs.directions import LEAST, Directed, directed
-from calipers.runs.space import Space, Texts
+from calipers.runs.space import Kept, Space, Texts, draw
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+FIGURES = kinds_of("geometry")
+EXAMPLES = 2000  # documents that outcomes hold
+_PAIRS = 10_000  # positive pairs
+_ALL_PAIRS = 20_000  # documents: 2 · 10⁸ pairs, a few seconds
+_PRODUCTS = 4_000_000_000  # of two vectors: half a minute at 384 dimensions on two cores
+_BOOTSTRAPPED = 5000  # examples; above it the interval is that of the normal distribution
+_NAMED = 25  # hubs, copies and terms that are shown
+
+
+@dataclass(frozen=True)
+class GeometryOptions(LayerOptions):
+    k: int = setting(10, "How many results a user sees.", metavar="K", at_least=1)
+    alpha: float = setting(2.0, "The power of distances, for alignment.", above=0)
+    t: float = setting(2.0, "The factor of squared distances, for uniformity.", above=0)
+    permutations: int = setting(3, "Shuffles of a text, for word order.", metavar="N", at_least=1)
+    texts: int = setting(500, "Texts to shuffle, for word order.", metavar="N", at_least=1)
+    words: str = setting("auto", "What a word is: phrases for Japanese and Chinese, or by the text.", choices=WORDS)
+    exact: bool = setting(False, "Never work a figure out on a sample.")
+
+
+@dataclass(frozen=True, eq=False)
+class GeometryPart:
+    """What one measurement adds: estimates by figure, or why there is none; and the examples that they point at.
+
+    `unit` is what the rows of the estimates are. `levels` are warning levels that this corpus would reach by itself.
+    """
+
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    unit: str = "document"
+    unknown: dict[str, str] = field(default_factory=dict)
+    named: tuple[Named, ...] = ()
+    counts: dict[str, float] = field(default_factory=dict)
+    levels: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Columns] = field(default_factory=dict)
+    everyone: bool = False  # rows are those of the whole space, texts without a direction included
 
 
 def run(model: Encoder | None, space: Space, options: GeometryOptions, progress: Progress) -> Outcomes:
     """Outcomes over documents (at most 2,000), queries, pairs and terms: what each contributes to every figure.
 
-    `model` is asked for shuffled texts and for sub-words; without one these figures are unknown. Texts without a
+    `model` encodes shuffled texts and shows its sub-words; without one these figures are unknown. Texts without a
     direction are left out, but for their words.
     """
-    whole, found = space, directed(space, least=LEAST)
-    space = found.space
+    whole, kept = space, directed(space, least=LEAST)
+    space = kept.space
     first = neighbours.first_copies(space.corpus.vectors)
-    refuse_constant(space.corpus, first)
-    steps: tuple[tuple[str, Callable[[], Part]], ...] = (
-        ("Anisotropy", lambda: parts_of.spectrum(space, first, options)),
-        ("Uniformity", lambda: parts_of.uniformity(space, options)),
-        ("Alignment", lambda: parts_of.alignment(space, options)),
-        ("Intrinsic dimension", lambda: parts_of.dimension(space, first, options)),
-        ("Hubness", lambda: parts_of.hubs(space, options)),
-        ("Copies", lambda: parts_of.copies(space, first, options)),
-        ("Directions", lambda: parts_of.without_direction(whole, options)),
-        ("Word order", lambda: parts_of.order(model, space, options, progress)),
-        ("Fragmentation", lambda: parts_of.fragments(model, whole, options)),
-        ("Terms", lambda: parts_of.term_fragments(model, space, options)),
+    _refuse_constant(space.corpus, first)
+    steps: tuple[tuple[str, Callable[[], GeometryPart]], ...] = (
+        ("Anisotropy", lambda: spectrum(space, first, options)),
+        ("Uniformity", lambda: uniformity(space, options)),
+        ("Alignment", lambda: alignment(space, options)),
+        ("Intrinsic dimension", lambda: dimension(space, first, options)),
+        ("Hubness", lambda: hubs(space, options)),
+        ("Copies", lambda: copies(space, first, options)),
+        ("Directions", lambda: without_direction(whole, options)),
+        ("Word order", lambda: word_order(model, space, options, progress)),
+        ("Fragmentation", lambda: fragments(model, whole, options)),
+        ("Terms", lambda: term_fragments(model, space, options)),
     )
-    parts = []
-    for label, step in steps:
-        progress.start(label, 0)
-        parts.append(step())
-    return assemble(whole, found, parts, options)
+    return _assemble(whole, kept, run_steps(steps, progress), options)
 
 
-def refuse_constant(corpus: Texts, first: Ints) -> None:
+def _refuse_constant(corpus: Texts, first: Ints) -> None:
     if not first.any() and len(set(corpus.texts)) > 1:
         raise InvalidOutput(
             f"the model gives the same vector for all {len(corpus)} documents (rows {name_some(corpus.ids)})",
@@ -62,26 +101,27 @@ def refuse_constant(corpus: Texts, first: Ints) -> None:
         )
 
 
-def assemble(space: Space, found: Directed, parts: Sequence[Part], options: GeometryOptions) -> Outcomes:
-    """Contributions as columns, figures and what they point at as details. Examples are those of the whole space."""
-    kept_rows = {"document": found.documents, "query": found.queries, "pair": found.pairs}
+# --- outcomes ----------------------------------------------------------------------------------------------------
+
+
+def _assemble(space: Space, kept: Directed, parts: Sequence[GeometryPart], options: GeometryOptions) -> Outcomes:
+    """Contributions as columns, figures and their examples as details. The rows are those of the whole space."""
+    kept_rows = {"document": kept.documents, "query": kept.queries, "pair": kept.pairs}
     sides = _sides(space, parts, options)
     size = sum(len(rows) for _, rows, _ in sides.values())
     columns: dict[str, Floats] = {}
     figures: dict[str, Figure] = {}
     for part in parts:
-        figures |= {name: unknown(name, part.unit, why) for name, why in part.unknown.items()}
+        figures |= {name: FIGURES[name].unknown(why, unit=part.unit) for name, why in part.unknown.items()}
         for name, estimate in part.estimates.items():
-            figures[name] = figure_of(
-                name, part.unit, estimate, options.confidence, options.seed, part.levels.get(name)
-            )
+            figures[name] = _figure(name, part, estimate, options)
             start, rows, _ = sides[part.unit]
             if part.unit in kept_rows and not part.everyone:
                 estimate = replace(estimate, rows=kept_rows[part.unit][estimate.rows])
-            kept = estimate.only(rows)
-            if len(kept.rows):
+            shown = estimate.only(rows)
+            if len(shown.rows):
                 columns[name] = np.full(size, np.nan)
-                columns[name][start + np.searchsorted(rows, kept.rows)] = kept.contributions
+                columns[name][start + np.searchsorted(rows, shown.rows)] = shown.contributions
     ordered = [figures[name] for name in FIGURES if name in figures]
     details: dict[str, Columns] = {key: table for part in parts for key, table in part.details.items()}
     return Outcomes(
@@ -93,26 +133,360 @@ def assemble(space: Space, found: Directed, parts: Sequence[Part], options: Geom
     )
 
 
-def _sides(space: Space, parts: Sequence[Part], options: GeometryOptions) -> dict[str, tuple[int, Ints, list[str]]]:
+def _sides(
+    space: Space, parts: Sequence[GeometryPart], options: GeometryOptions
+) -> dict[str, tuple[int, Ints, list[str]]]:
     """The examples of each unit: where they start among all, their rows, ascending, and their ids."""
     rows = example_rows(space.corpus, options)
-    known = [("document", rows, [space.corpus.ids[i] for i in rows])]
+    sides = [("document", rows, [space.corpus.ids[i] for i in rows])]
     if space.queries:
-        known.append(("query", np.arange(len(space.queries)), list(space.queries.ids)))
+        sides.append(("query", np.arange(len(space.queries)), list(space.queries.ids)))
     if space.pairs is not None:
-        some = pair_rows(len(space.pairs.ids), options, space.pairs.kept)
-        known.append(("pair", some, [space.pairs.ids[i] for i in some]))
+        rows = _pair_rows(len(space.pairs.ids), options, space.pairs.kept)
+        sides.append(("pair", rows, [space.pairs.ids[i] for i in rows]))
     if any(part.unit == "term" for part in parts):
-        known.append(("term", np.arange(len(space.terms)), [f"{i}:{term}" for i, term in enumerate(space.terms)]))
-    starts = np.cumsum([0, *(len(rows) for _, rows, _ in known)])
-    return {side: (int(start), rows, ids) for (side, rows, ids), start in zip(known, starts, strict=False)}
+        sides.append(("term", np.arange(len(space.terms)), [f"{i}:{term}" for i, term in enumerate(space.terms)]))
+    starts = np.cumsum([0, *(len(rows) for _, rows, _ in sides)])
+    return {side: (int(start), rows, ids) for (side, rows, ids), start in zip(sides, starts, strict=False)}
+
+
+def _figure(name: str, part: GeometryPart, estimate: Estimate, options: GeometryOptions) -> Figure:
+    """A figure with its interval. Its level is lifted to what the corpus gives without any fault."""
+    kind = FIGURES[name]
+    if kind.above is not None and name in part.levels:
+        kind = replace(kind, above=max(kind.above, part.levels[name]))
+    return kind.figure(
+        estimate.value,
+        estimate.count,
+        unit=part.unit,
+        interval=_interval(estimate, options),
+        standard_error=estimate.standard_error,
+        exact=estimate.exact,
+    )
+
+
+def _interval(estimate: Estimate, options: GeometryOptions) -> tuple[float, float] | None:
+    """Percentiles of a bootstrap over the contributions, or of the normal distribution where there are many."""
+    error = estimate.standard_error
+    if not np.isfinite(error):
+        return None
+    if len(estimate.rows) < estimate.count or estimate.count > _BOOTSTRAPPED:
+        reach = NormalDist().inv_cdf((1 + options.confidence) / 2) * error
+        return estimate.value - reach, estimate.value + reach
+    statistic = mean_statistic(estimate.contributions)
+    means = bootstrap.distribution([statistic], estimate.count, resamples=RESAMPLES, seed=options.seed)
+    return bootstrap.percentile_interval(means[0], confidence=options.confidence)
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+def example_rows(corpus: Texts, options: GeometryOptions) -> Ints:
+    return draw(corpus.kept, len(corpus), EXAMPLES, seed=options.seed)
+
+
+def _pair_rows(pairs: int, options: GeometryOptions, kept: Kept | None = None) -> Ints:
+    return draw(kept, pairs, _PAIRS, seed=options.seed)
+
+
+def _searching_rows(texts: Texts, documents: int, options: GeometryOptions) -> Ints:
+    """The rows whose neighbours are searched: all, or as many as `_PRODUCTS` allows."""
+    most = len(texts) if options.exact else max(EXAMPLES, _PRODUCTS // documents)
+    return draw(None if options.exact else texts.kept, len(texts), most, seed=options.seed)
+
+
+# --- all documents -----------------------------------------------------------------------------------------------
+
+
+def spectrum(space: Space, first: Ints, options: GeometryOptions) -> GeometryPart:
+    vectors = space.corpus.vectors
+    rows = example_rows(space.corpus, options)
+    moments = geometry.moments(vectors)
+    distinct = int((first == np.arange(len(first))).sum())
+    used = geometry.used_directions(moments) / min(vectors.shape[1], max(1, distinct - 1))  # a rank has no error
+    estimates = {
+        "anisotropy": geometry.anisotropy(vectors, moments, rows),
+        "anisotropy_centred": geometry.centred_anisotropy(vectors, moments, rows),
+        "principal_share@1": geometry.principal_share(vectors, moments, rows, top=1),
+        "principal_share@10": geometry.principal_share(vectors, moments, rows, top=10),
+        "used_dimensions": Estimate(used, len(vectors), rows[:0], np.empty(0)),
+    }
+    return _part(estimates, "the documents do not vary", counts={"dimensions": vectors.shape[1]})
+
+
+def _part(
+    estimates: dict[str, Estimate],
+    why: str,
+    *,
+    unit: str = "document",
+    named: tuple[Named, ...] = (),
+    counts: dict[str, float] | None = None,
+) -> GeometryPart:
+    """The estimates that are defined; the others are unknown, and `why`."""
+    finite = {name: estimate for name, estimate in estimates.items() if np.isfinite(estimate.value)}
+    unknown = {name: why for name in estimates if name not in finite}
+    return GeometryPart(finite, unit, unknown, named, counts or {})
+
+
+def uniformity(space: Space, options: GeometryOptions) -> GeometryPart:
+    vectors = space.corpus.vectors
+    rows = None
+    if len(vectors) > _ALL_PAIRS and not options.exact:
+        rows = np.sort(geometry.sample(len(vectors), _ALL_PAIRS, seed=options.seed))
+    return GeometryPart({"uniformity": geometry.uniformity(vectors, t=options.t, rows=rows)})
+
+
+def copies(space: Space, first: Ints, options: GeometryOptions) -> GeometryPart:
+    corpus = space.corpus
+    copy = first != np.arange(len(first))
+    rows = _most(np.bincount(first, minlength=len(first)), above=1)
+    return GeometryPart(
+        {"duplicates": _share(copy, corpus, options)},
+        named=tuple(_copied(corpus, int(row), first) for row in rows),
+        counts={"duplicates": int(copy.sum())},
+    )
+
+
+def without_direction(space: Space, options: GeometryOptions) -> GeometryPart:
+    """The documents whose vector is zero, of the whole space."""
+    corpus, name = space.corpus, "without_direction"
+    zero = corpus.lengths == 0
+    note = "its vector is zero: no search finds it"
+    return GeometryPart(
+        {name: _share(zero, corpus, options)},
+        named=tuple(Named(name, corpus.ids[i], corpus.texts[i], 0.0, note) for i in np.flatnonzero(zero)[:_NAMED]),
+        counts={"documents_without_direction": int(zero.sum())},
+        everyone=True,
+    )
+
+
+def _share(which: Bools, corpus: Texts, options: GeometryOptions) -> Estimate:
+    rows = example_rows(corpus, options)
+    share = float(which.mean())
+    return Estimate(share, len(which), rows, which[rows].astype(np.float64) - share)
+
+
+def _most(counts: Ints, *, above: int) -> Ints:
+    """The rows with the highest counts, the highest first, at most as many as are shown."""
+    top = np.argsort(-counts, kind="stable")[:_NAMED]
+    return top[counts[top] > above]
+
+
+def _copied(corpus: Texts, row: int, first: Ints) -> Named:
+    others = [int(i) for i in np.flatnonzero(first == row)[1:]]
+    same = sum(corpus.texts[i] == corpus.texts[row] for i in others)
+    ids = name_some([corpus.ids[i] for i in others])
+    note = f"its vector is also the vector of {ids}; {same} of them have the same text"
+    return Named("duplicates", corpus.ids[row], corpus.texts[row], float(len(others)), note)
+
+
+# --- pairs -------------------------------------------------------------------------------------------------------
+
+
+def alignment(space: Space, options: GeometryOptions) -> GeometryPart:
+    """Given pairs are examples each; pairs out of judgements stand together by query."""
+    if space.pairs is not None:
+        rows = _pair_rows(len(space.pairs.ids), options, space.pairs.kept)
+        each = geometry.alignment(space.pairs.left[rows], space.pairs.right[rows], alpha=options.alpha)
+        return _aligned(replace(each, rows=rows[each.rows], exact=len(rows) == len(space.pairs.ids)), "pair", len(rows))
+    query, document, grade = judged_pairs(space)
+    query, document = query[grade >= 1], document[grade >= 1]
+    rows = _pair_rows(len(query), options)
+    if space.queries is None or not len(rows):
+        why = "there are no positive pairs: give judgements (`qrels`) or `pairs`"
+        return GeometryPart(unknown={"alignment": why})
+    exact, query, document = len(rows) == len(query), query[rows], document[rows]
+    each = geometry.alignment(space.queries.vectors[query], space.corpus.vectors[document], alpha=options.alpha)
+    total = np.bincount(query, each.value + each.influence, minlength=len(space.queries)).astype(np.float64)
+    pairs = np.bincount(query, minlength=len(space.queries)).astype(np.float64)
+    return _aligned(replace(geometry.ratio_estimate(total, pairs), exact=exact), "query", len(rows))
+
+
+def _aligned(estimate: Estimate, unit: str, pairs: int) -> GeometryPart:
+    counts: dict[str, float] = {"positive_pairs": pairs}
+    return _part({"alignment": estimate}, "there are no positive pairs", unit=unit, counts=counts)
+
+
+# --- neighbours --------------------------------------------------------------------------------------------------
+
+
+def dimension(space: Space, first: Ints, options: GeometryOptions) -> GeometryPart:
+    """One of each copy searches and is found; the others are left out."""
+    vectors = space.corpus.vectors
+    allowed = first == np.arange(len(first))
+    searching = _searching_rows(space.corpus, len(vectors), options)
+    rows = searching[allowed[searching]]
+    distances = neighbours.two_nearest(vectors, rows, allowed)
+    exact = len(searching) == len(vectors)
+    two_nn = replace(neighbours.two_nn(distances, rows), exact=exact)
+    fit = replace(neighbours.facco_fit(distances, rows), exact=exact)
+    part = _part(
+        {"intrinsic_dimension": two_nn, "intrinsic_dimension_fit": fit},
+        f"only {two_nn.count} of {len(vectors)} documents have two neighbours at different distances",
+        counts={"left_out_of_dimension": len(searching) - two_nn.count},
+    )
+    sample = rows[np.sort(geometry.sample(len(rows), EXAMPLES, seed=options.seed))]
+    curve = neighbours.scale_curve(vectors, sample, allowed, seed=options.seed)
+    points = [(int(allowed.sum()), two_nn), *((point.size, point.dimension) for point in curve)]
+    table = {
+        "size": np.array([size for size, _ in points], np.int64),
+        "dimension": np.array([point.value for _, point in points]),
+        "standard_error": np.array([point.standard_error for _, point in points]),
+    }
+    return replace(part, details={"scale_curve": table})
+
+
+_HUBNESS = ("hubness_skewness", "hubness_gini", "never_retrieved")
+
+
+def hubs(space: Space, options: GeometryOptions) -> GeometryPart:
+    """Without queries the documents search for each other, as the figure was first meant."""
+    corpus, searching = space.corpus, space.queries or space.corpus
+    among_documents = space.queries is None
+    k = min(options.k, len(corpus) - among_documents)
+    rows = _searching_rows(searching, len(corpus), options)
+    if len(rows) < 2:
+        return GeometryPart(unknown=dict.fromkeys(_HUBNESS, f"hubness needs at least 2 queries, found {len(rows)}"))
+    if among_documents:
+        results = search.nearest_own(corpus.vectors, rows, k)[1]
+    else:
+        results = search.nearest(searching.vectors[rows], corpus.vectors, k)[1]
+    three = neighbours.hubness(results, len(corpus), exact=len(rows) == len(searching))
+    estimates = {name: replace(e, rows=rows[e.rows]) for name, e in zip(_HUBNESS, three, strict=True)}
+    chance = neighbours.chance_skewness(len(rows), k, len(corpus))
+    part = _part(
+        estimates,
+        "every document is retrieved equally often",
+        unit="document" if among_documents else "query",
+        named=_hubs(space, searching, rows, results),
+        counts={"hubness_k": k, **({"chance_skewness": chance} if np.isfinite(chance) else {})},
+    )
+    return replace(part, levels={"hubness_skewness": 2 * chance} if np.isfinite(chance) else {})
+
+
+def _hubs(space: Space, searching: Texts, rows: Ints, results: Ints) -> tuple[Named, ...]:
+    top = _most(neighbours.retrieval_counts(results, len(space.corpus)), above=1)
+    return tuple(
+        _hub(space, searching, int(document), [int(rows[place]) for place in places], results.shape[1], len(rows))
+        for document, places in zip(top, neighbours.invaded(results, top), strict=True)
+    )
+
+
+def _hub(space: Space, searching: Texts, document: int, reached: Sequence[int], k: int, of: int) -> Named:
+    """A document with the rows that it is a result of. It does not invade a query to which it is relevant."""
+    id = space.corpus.ids[document]
+    judged = bool(space.queries) and len(space.qrels) > 0
+    victims = [searching.ids[q] for q in reached if not (judged and space.qrels[q].get(id, 0) >= 1)]
+    note = f"among the first {k} of {len(reached)} of {of} {'queries' if space.queries else 'documents'}"
+    note += f", relevant to {len(reached) - len(victims)} of them" if judged else ""
+    note += f"; invades {name_some(victims)}" if victims else ""
+    return Named("hubness_skewness", id, space.corpus.texts[document], float(len(reached)), note)
+
+
+# --- word order --------------------------------------------------------------------------------------------------
+
+
+def word_order(model: Encoder | None, space: Space, options: GeometryOptions, progress: Progress) -> GeometryPart:
+    name = "word_order_sensitivity"
+    if model is None or model.info.backend == "vectors":
+        why = "vectors that are already computed cannot say where a shuffled text would be"
+        return GeometryPart(unknown={name: why})
+    texts, unit = (space.queries, "query") if space.queries else (space.corpus, "document")
+    rows = draw(texts.kept, len(texts), options.texts, seed=options.seed)
+    try:
+        versions = shuffle(texts, rows, options)
+    except words.MissingExtra as error:
+        return GeometryPart(unknown={name: str(error)})
+    moved = distances_to(model, texts, rows, versions, progress)
+    each = geometry.mean_estimate(moved)
+    least = [int(i) for i in np.argsort(moved, kind="stable")[: min(5, each.count)]]
+    return _part(
+        {name: replace(each, rows=rows[each.rows], exact=len(rows) == len(texts))},
+        f"none of {len(rows)} texts has words in more than one order",
+        unit=unit,
+        named=tuple(
+            Named(name, texts.ids[rows[i]], texts.texts[rows[i]], float(moved[i]), f"shuffled: {versions[i][0]}")
+            for i in least
+        ),
+        counts={"word_order_texts": each.count, "one_word_texts": sum(not several for several in versions)},
+    )
+
+
+def shuffle(texts: Texts, rows: Ints, options: GeometryOptions) -> list[list[str]]:
+    """The shuffled versions of each text; none where its words have one order only."""
+    return [
+        shuffles(texts.texts[int(i)], permutations=options.permutations, seed=[options.seed, int(i)], how=options.words)
+        for i in rows
+    ]
+
+
+def distances_to(
+    model: Encoder, texts: Texts, rows: Ints, versions: Sequence[Sequence[str]], progress: Progress
+) -> Floats:
+    """The mean of 1 − cosine between each text and its versions, float64[n]; NaN where it has none. In other
+    surroundings a word may be unknown: a version whose vector is zero is left out."""
+    whose = np.repeat(np.arange(len(rows)), [len(several) for several in versions])
+    if not len(whose):
+        return np.full(len(rows), np.nan)
+    vectors = model.encode([text for several in versions for text in several], prompt=texts.prompt, progress=progress)
+    lengths = np.linalg.norm(vectors, axis=1)
+    broken = list(dict.fromkeys(texts.ids[int(rows[whose[i]])] for i in np.flatnonzero(~np.isfinite(lengths))))
+    if broken:
+        raise InvalidOutput(f"the model gives non-finite vectors for shuffled versions of {name_some(broken)}", broken)
+    alive = np.flatnonzero(lengths > 0)
+    whose = whose[alive]
+    gap = geometry.unit(vectors[alive]).astype(np.float64)
+    gap -= geometry.unit(texts.vectors[rows])[whose]
+    distances = np.einsum("ij,ij->i", gap, gap) / 2  # 1 − cosine of unit vectors
+    has = np.bincount(whose, minlength=len(rows))
+    return np.where(has > 0, np.bincount(whose, distances, minlength=len(rows)) / np.maximum(has, 1), np.nan)
+
+
+# --- sub-words ---------------------------------------------------------------------------------------------------
+
+_FRAGMENTS = ("fragmentation", "split_words", "unknown_words")
+
+
+def fragments(model: Encoder | None, space: Space, options: GeometryOptions) -> GeometryPart:
+    """On a sample of the corpus, texts without a direction included: their words are those that the model lacks."""
+    rows = example_rows(space.corpus, options)
+    part = _fragments(model, [space.corpus.texts[int(i)] for i in rows], "", options)
+    exact = len(rows) == len(space.corpus)
+    estimates = {name: replace(e, rows=rows[e.rows], exact=exact) for name, e in part.estimates.items()}
+    return replace(part, estimates=estimates, everyone=True)
+
+
+def term_fragments(model: Encoder | None, space: Space, options: GeometryOptions) -> GeometryPart:
+    """On the terms, where there are any."""
+    return replace(_fragments(model, space.terms, "terms_", options), unit="term") if space.terms else GeometryPart()
+
+
+def _fragments(model: Encoder | None, texts: Sequence[str], before: str, options: GeometryOptions) -> GeometryPart:
+    names = [before + name for name in _FRAGMENTS]
+    if not isinstance(model, words.ShowsPieces):
+        backend = model.info.backend if model else "vectors"
+        return GeometryPart(unknown=dict.fromkeys(names, f"the backend {backend} does not show its tokenizer"))
+    try:
+        result = words.fragment(model, texts, how=options.words, most=_NAMED)
+    except words.MissingExtra as error:
+        return GeometryPart(unknown=dict.fromkeys(names, str(error)))
+    counted = (result.pieces, result.split, result.unknown)
+    return _part(
+        {name: geometry.ratio_estimate(part, result.words) for name, part in zip(names, counted, strict=True)},
+        "there are no words in the texts",
+        named=tuple(
+            Named(names[0], term.word, term.word, float(len(term.pieces)), f"{term.shown}; in {term.texts} texts")
+            for term in result.worst
+        ),
+        counts={f"{before}words": float(result.words.sum())},
+    )
 
 
 LAYER = Layer(
     name="geometry",
     about="the shape of the space: how its vectors spread, how many dimensions they fill, who is everyone's neighbour",
     unit="text",
-    metrics=METRICS,
+    metrics=tuple(map(metric_of, FIGURES.values())),
     run=run,
     options=GeometryOptions,
 )

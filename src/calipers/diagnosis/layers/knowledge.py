@@ -2,9 +2,9 @@
 
 - *Entity coherence* I_q: the mean cosine between any two of the ten documents nearest to the entity. Grounded above
   0.7 and hallucinating below 0.3; but a cosine means little where all vectors share a direction, so both levels are
-  also read against the corpus: hallucinating is what is no more coherent than 95 of 100 sets of ten documents drawn at
-  random, grounded what is at least as coherent as the neighbourhoods of a quarter of the documents themselves.
-  `entity_coherence_relative` is (I_q − b) / (1 − b), b that of random sets: 0 is chance, 1 is one point.
+  also read against the corpus: hallucinating is an entity that is no more coherent than 95 of 100 sets of ten documents
+  drawn at random, grounded one that is at least as coherent as the neighbourhoods of a quarter of the documents.
+  `entity_coherence_relative` is (I_q − b) / (1 − b), b the mean of random sets: 0 is chance, 1 is one point.
 - *Semantic halo*: the first tokens when the states of the entity's tokens, pooled, go through the MLM head. An entity
   drifts lexically when more than half of the probability in its halo is on its own sub-words.
 - *Fragmentation's effect*: how much less coherent entities are that the tokenizer splits than those that it does not.
@@ -14,23 +14,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Columns, Encoder, Halo, Metric, Outcomes, Progress, RequestError, figure_tables
-from calipers.diagnosis.layer import Layer
-from calipers.diagnosis.layers import knowledge_figures as figures_of
-from calipers.diagnosis.layers.knowledge_probe import KnowledgeOptions, Probe, probe
-from calipers.metrics import geometry
+from calipers.core import (
+    Columns,
+    Encoder,
+    Figure,
+    Halo,
+    InvalidOutput,
+    Named,
+    Outcomes,
+    Progress,
+    RequestError,
+    figure_tables,
+    name_some,
+)
+from calipers.core.choices import WORDS
+from calipers.diagnosis.figures import kinds_of, mean_figure, metric_of
+from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, setting
+from calipers.diagnosis.layers.words import ENTITIES, count_pieces, mine
+from calipers.metrics import bootstrap, geometry, search, trust
+from calipers.metrics.arrays import Floats, Ints, Vectors
 from calipers.metrics.means import mean_statistic
 from calipers.runs.directions import LEAST, directed
 from calipers.runs.space import Space
 
+FIGURES = kinds_of("knowledge")
 GROUNDED, HALLUCINATING = 0.7, 0.3  # where nothing is known of the corpus
+_LIKE_RANDOM, _LIKE_DOCUMENTS = 0.95, 0.25  # shares of the two backgrounds
+_SETS, _DOCUMENTS = 1000, 500
+_AT_ONCE, _CELLS = 1024, 1 << 22  # entities whose neighbours' vectors are in hand, and numbers of these at most
 _DRAWN = 20  # documents of an entity in the graph, whose edges grow with the square
 _BEGINS = 60  # characters of a document in the graph
+_NAMED = 15
+_HEADLESS = ("static", "onnx", "http", "bm25")  # backends without states that a masked language model's head could read
+
+
+@dataclass(frozen=True)
+class KnowledgeOptions(LayerOptions):
+    k: int = setting(10, "How many neighbours an entity has.", metavar="K", at_least=2)
+    halo: int = setting(10, "How many tokens a halo has.", metavar="N", at_least=1)
+    mined: int = setting(ENTITIES, "How many entities are mined, where none are given.", metavar="N", at_least=1)
+    words: str = setting("auto", "What a word is: phrases for Japanese and Chinese, or by the text.", choices=WORDS)
 
 
 def run(model: Encoder | None, space: Space, options: KnowledgeOptions, progress: Progress) -> Outcomes:
@@ -38,104 +67,360 @@ def run(model: Encoder | None, space: Space, options: KnowledgeOptions, progress
     space = directed(space, least=LEAST).space
     if model is None or model.info.backend == "vectors":
         raise RequestError("the layer knowledge encodes entities, and vectors that are already computed hold none")
-    found = probe(model, space, options, progress)
-    columns, figures = figures_of.measure(found, options.confidence, options.seed)
+    probed = probe(model, space, options, progress)
+    columns, figures = _measure(probed, options)
     return Outcomes(
-        ids=tuple(f"{i}:{entity}/entity" for i, entity in enumerate(found.entities)),
+        ids=tuple(f"{i}:{entity}/entity" for i, entity in enumerate(probed.entities)),
         columns=columns,
-        texts={"entity": found.entities},
-        details={**figure_tables(figures, figures_of.name(found, space)), **tables(found, space)},
+        texts={"entity": probed.entities},
+        details={**figure_tables(figures, _named(probed, space)), **_tables(probed, space)},
         counts={
-            "entities": len(found.entities),
-            "entities_without_vector": int(np.isnan(found.coherence).sum()),
-            "grounded_absolute": int((found.coherence > GROUNDED).sum()),
-            "hallucinating_absolute": int((found.coherence < HALLUCINATING).sum()),
-            "background": found.background.mean,
-            "neighbours": found.found.shape[1],
+            "entities": len(probed.entities),
+            "entities_without_vector": int(np.isnan(probed.coherence).sum()),
+            "grounded_absolute": int((probed.coherence > GROUNDED).sum()),
+            "hallucinating_absolute": int((probed.coherence < HALLUCINATING).sum()),
+            "background": probed.background.mean,
+            "neighbours": probed.rows.shape[1],
         },
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
 
 
+# --- the probe ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Coherence of random sets of documents float64[s], and of the neighbourhoods of documents float64[d]."""
+
+    random: Floats
+    documents: Floats
+
+    @property
+    def mean(self) -> float:
+        return float(self.random.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """What is measured of each entity. `rows` int64[n, k] are rows of the corpus, -1 for an entity without a vector;
+    `sizes` are words and sub-words, where the tokenizer is shown; `halos` where there is a head.
+    `takes_head` says whether the head of another model could be named for it."""
+
+    entities: tuple[str, ...]
+    rows: Ints
+    cosine: Floats
+    coherence: Floats
+    background: Background
+    sizes: list[tuple[int, int]] | None
+    halos: list[Halo] | None
+    takes_head: bool = True
+
+    @property
+    def relative(self) -> Floats:
+        """float64[n]; NaN where all documents are one point."""
+        room = 1.0 - self.background.mean
+        return np.asarray((self.coherence - self.background.mean) / room if room > 1e-9 else self.coherence * np.nan)
+
+    @property
+    def z(self) -> Floats:
+        spread = self.background.random.std(ddof=1) if len(self.background.random) > 1 else 0.0
+        return np.asarray(
+            (self.coherence - self.background.mean) / spread if spread > 1e-12 else self.coherence * np.nan
+        )
+
+    @property
+    def among_random(self) -> Floats:
+        """The share of random sets that are less coherent."""
+        return _share_below(self.background.random, self.coherence)
+
+    @property
+    def among_documents(self) -> Floats:
+        """The share of documents whose neighbourhood is less coherent."""
+        return _share_below(self.background.documents, self.coherence)
+
+    @property
+    def levels(self) -> list[str]:
+        """grounded, hallucinating or between, against the corpus; "" for an entity without a vector."""
+        conditions = (
+            np.isnan(self.coherence),
+            self.among_random <= _LIKE_RANDOM,
+            self.among_documents >= _LIKE_DOCUMENTS,
+        )
+        levels: list[str] = np.select(conditions, ("", "hallucinating", "grounded"), "between").tolist()
+        return levels
+
+    @property
+    def echo(self) -> Floats | None:
+        """Of the probability in each halo, the share on the entity's own sub-words; NaN for an empty halo."""
+        return None if self.halos is None else np.array([echo_share(halo) for halo in self.halos])
+
+
+def echo_share(halo: Halo) -> float:
+    """
+    >>> round(echo_share(Halo(("dog", "cat"), (-1.0, -2.0), (True, False))), 4)  # e⁻¹ / (e⁻¹ + e⁻²)
+    0.7311
+    >>> echo_share(Halo((), (), ()))
+    nan
+    """
+    mass = np.exp(halo.log_probs)
+    return float(mass[list(halo.echoes)].sum() / mass.sum()) if len(mass) else float("nan")
+
+
+def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Progress) -> Probe:
+    progress.start("Entities", 0)
+    entities = tuple(dict.fromkeys(space.entities))
+    entities = entities or mine(space.corpus.texts, model, most=options.mined, how=options.words)
+    if not entities:
+        raise RequestError("the corpus has no rare term to use as an entity: give `entities`")
+    prompt = space.queries.prompt if space.queries else None
+    vectors = model.encode(list(entities), prompt=prompt, progress=progress)
+    k = min(options.k, len(space.corpus))
+    cosine, rows = _neighbours(vectors, entities, space, k)
+    corpus = space.corpus.vectors
+    sample = np.sort(geometry.sample(len(corpus), _DOCUMENTS, seed=options.seed))
+    background = Background(
+        random=_coherence(corpus, random_sets(len(corpus), k, _SETS, seed=options.seed)),
+        documents=_coherence(corpus, search.nearest_own(corpus, sample, min(k, len(corpus) - 1))[1]),
+    )
+    progress.start("Halos", 0)
+    return Probe(
+        entities=entities,
+        rows=rows,
+        cosine=cosine,
+        coherence=_coherence(corpus, rows),
+        background=background,
+        sizes=count_pieces(model, entities),
+        halos=space.head.top_tokens(list(entities), options.halo) if space.head else None,
+        takes_head=model.info.backend not in _HEADLESS,
+    )
+
+
+def _neighbours(vectors: Vectors, entities: Sequence[str], space: Space, k: int) -> tuple[Floats, Ints]:
+    """Cosines and rows of the k nearest documents, [n, k] each; NaN and -1 for an entity whose vector is zero."""
+    length = geometry.norms(vectors)
+    broken = [entities[int(i)] for i in np.flatnonzero(~np.isfinite(length))]
+    if broken or not length.any():
+        dead = broken or list(entities)
+        raise InvalidOutput(
+            f"the vectors of {len(dead)} of {len(entities)} entities are zero or hold NaN or infinite numbers "
+            f"(rows {name_some(dead)})",
+            dead,
+        )
+    alive = length > 0
+    cosine, rows = np.full((len(entities), k), np.nan), np.full((len(entities), k), -1)
+    distance, rows[alive] = search.nearest(vectors[alive], space.corpus.vectors, k)
+    cosine[alive] = 1.0 - distance**2 / 2
+    return cosine, rows
+
+
+def _coherence(corpus: Vectors, rows: Ints) -> Floats:
+    """I_q of rows int64[n, k]; NaN where there are fewer than two."""
+    step = max(1, min(_AT_ONCE, _CELLS // max(1, rows.shape[1] * corpus.shape[1])))
+    parts = [rows[start : start + step] for start in range(0, len(rows), step)]
+    return np.concatenate([np.empty(0), *(trust.coherence(corpus[np.maximum(part, 0)], part >= 0) for part in parts)])
+
+
+def random_sets(documents: int, k: int, sets: int, *, seed: int) -> Ints:
+    """Sets of k different rows, int64[sets, k]: shuffled documents cut into pieces, as often as it takes.
+
+    >>> random_sets(5, 2, 3, seed=0).shape
+    (3, 2)
+    """
+    rng = np.random.default_rng(seed)
+    each = documents // k
+    shuffles = -(-sets // each)
+    drawn = [rng.permutation(documents)[: each * k].reshape(each, k) for _ in range(shuffles)]
+    return np.concatenate(drawn)[:sets]
+
+
+def _share_below(background: Floats, values: Floats) -> Floats:
+    """NaN for NaN, and where there is no background."""
+    ordered = np.sort(background[np.isfinite(background)])
+    if not len(ordered):
+        return np.full(len(values), np.nan)
+    return np.where(np.isnan(values), np.nan, np.searchsorted(ordered, np.nan_to_num(values)) / len(ordered))
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def _measure(probed: Probe, options: KnowledgeOptions) -> tuple[dict[str, Floats], list[Figure]]:
+    """Per figure what each entity contributes, float64[n], NaN where it has no part in it; and the figures."""
+    columns, reasons = _contributions(probed)
+    columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
+    figures = []
+    for name, kind in FIGURES.items():
+        if name not in columns:
+            figures.append(kind.unknown(reasons.get(name, "no entity has what it is about")))
+            continue
+        values = columns[name][np.isfinite(columns[name])]
+        means = bootstrap.distribution([mean_statistic(values)], len(values), resamples=RESAMPLES, seed=options.seed)
+        warning = _warning(probed) if name == "hallucinating_entities" and kind.warning(values.mean()) else None
+        figures.append(mean_figure(kind, values, means[0], confidence=options.confidence, warning=warning))
+    return columns, figures
+
+
+def _contributions(probed: Probe) -> tuple[dict[str, Floats], dict[str, str]]:
+    """Columns by figure, and why there is none."""
+    alive, levels, echo = np.isfinite(probed.coherence), np.array(probed.levels), probed.echo
+    columns = {
+        "entity_coherence": probed.coherence,
+        "entity_coherence_relative": probed.relative,
+        "grounded_entities": np.where(alive, levels == "grounded", np.nan),
+        "hallucinating_entities": np.where(alive, levels == "hallucinating", np.nan),
+    }
+    reasons = {"entity_coherence_relative": "all documents are one point"}
+    effect = fragmentation_effect(probed.relative, probed.sizes)
+    if effect is not None:
+        columns["fragmentation_effect"] = effect
+    elif probed.sizes is None:
+        reasons["fragmentation_effect"] = "the backend does not show its tokenizer"
+    else:
+        reasons["fragmentation_effect"] = "it takes entities that are split and entities that are not"
+    if echo is not None:
+        columns |= {"lexical_drift": np.where(np.isnan(echo), np.nan, echo > 0.5), "halo_echo": echo}
+    elif probed.takes_head:
+        why = "there is no MLM head to read halos from: name a model that has one (`mlm_head`)"
+        reasons |= {"lexical_drift": why, "halo_echo": why}
+    else:
+        why = "there is no MLM head to read halos from, and only a PyTorch model can take the head of another one"
+        reasons |= {"lexical_drift": why, "halo_echo": why}
+    return columns, reasons
+
+
+def fragmentation_effect(relative: Floats, sizes: list[tuple[int, int]] | None) -> Floats | None:
+    """Per entity its contribution, float64[n], to the mean of the whole ones less the mean of the split ones; None
+    where there are not both. An entity is split when it has more sub-words than words.
+
+    The contribution is the difference plus what the entity adds to the mean of its own group, as often as that group
+    goes into all: their mean is the difference, and their spread over √n its standard error.
+
+    >>> fragmentation_effect(np.array([0.6, 0.4, 0.1]), [(1, 1), (1, 1), (1, 3)]).round(2).tolist()
+    [0.55, 0.25, 0.4]
+    """
+    if sizes is None:
+        return None
+    split = np.array([pieces > words for words, pieces in sizes])
+    finite = np.isfinite(relative)
+    whole, broken = finite & ~split, finite & split
+    if not whole.any() or not broken.any():
+        return None
+    n, means = finite.sum(), (relative[whole].mean(), relative[broken].mean())
+    added = np.full(len(relative), np.nan)
+    added[whole] = (relative[whole] - means[0]) * n / whole.sum()
+    added[broken] = (means[1] - relative[broken]) * n / broken.sum()
+    return np.asarray(means[0] - means[1] + added)
+
+
+def _warning(probed: Probe) -> str:
+    """A sentence that names the hallucinating entities, instead of the plain one."""
+    lost = [entity for entity, level in zip(probed.entities, probed.levels, strict=True) if level == "hallucinating"]
+    of = len(probed.entities)
+    return f"{len(lost)} of {of} entities have neighbours no more alike than chance: {name_some(lost)}"
+
+
+# --- examples ----------------------------------------------------------------------------------------------------
+
+
+def _named(probed: Probe, space: Space) -> list[Named]:
+    """The least coherent entities, those whose halo is most their own sub-words, and then the halos of all others."""
+    order = np.argsort(probed.coherence, kind="stable")[:_NAMED]
+    named = [_incoherent(probed, space, int(i)) for i in order if np.isfinite(probed.coherence[i])]
+    echo = probed.echo
+    if echo is None or probed.halos is None:
+        return named
+    for i in np.argsort(-echo, kind="stable"):
+        if np.isfinite(echo[i]):
+            figure = "lexical_drift" if echo[i] > 0.5 else "halo_echo"
+            note = f"halo: {describe_halo(probed.halos[i])}"
+            named.append(Named(figure, str(i), probed.entities[i], float(echo[i]), note))
+    return named
+
+
+def _incoherent(probed: Probe, space: Space, i: int) -> Named:
+    rows = probed.rows[i]
+    folded = probed.entities[i].casefold()
+    mention = sum(folded in space.corpus.texts[int(row)].casefold() for row in rows)
+    note = f"{probed.levels[i]}, z {probed.z[i]:.1f} against random sets, "
+    note += f"above {probed.among_documents[i]:.0%} of documents; "
+    note += f"{mention} of {len(rows)} neighbours mention it; nearest {space.corpus.ids[int(rows[0])]}"
+    if probed.halos:
+        note += f"; halo: {describe_halo(probed.halos[i])}"
+    return Named("entity_coherence", str(i), probed.entities[i], float(probed.coherence[i]), note)
+
+
+def describe_halo(halo: Halo, most: int = 5) -> str:
+    """The first tokens; an echo is in brackets.
+
+    >>> describe_halo(Halo(("dog", "cat"), (-1.0, -2.0), (True, False)))
+    '(dog) cat'
+    """
+    shown = list(zip(halo.tokens, halo.echoes, strict=True))[:most]
+    return " ".join(f"({token})" if echo else token for token, echo in shown)
+
+
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
-def tables(found: Probe, space: Space) -> dict[str, Columns]:
-    echo = found.echo
+def _tables(probed: Probe, space: Space) -> dict[str, Columns]:
+    echo, size = probed.echo, len(probed.entities)
     entities: dict[str, NDArray[Any]] = {
-        "example": np.arange(len(found.entities), dtype=np.int32),
-        "coherence": found.coherence,
-        "relative": found.relative,
-        "z": found.z,
-        "among_random": found.among_random,
-        "among_documents": found.among_documents,
-        "level": np.array(found.levels, dtype=np.str_),
-        "pieces": np.array([n for _, n in found.sizes] if found.sizes else [-1] * len(found.entities), np.int32),
-        "echo": np.full(len(found.entities), np.nan) if echo is None else echo,
+        "example": np.arange(size, dtype=np.int32),
+        "coherence": probed.coherence,
+        "relative": probed.relative,
+        "z": probed.z,
+        "among_random": probed.among_random,
+        "among_documents": probed.among_documents,
+        "level": np.array(probed.levels, dtype=np.str_),
+        "pieces": np.array([n for _, n in probed.sizes] if probed.sizes else [-1] * size, np.int32),
+        "echo": np.full(size, np.nan) if echo is None else echo,
     }
-    return {"entities": entities, "halos": _halo_table(found.halos or []), "edges": edges(found, space)}
+    return {"entities": entities, "halos": _halo_table(probed.halos or []), "edges": _edges(probed, space)}
 
 
 def _halo_table(halos: Sequence[Halo]) -> Columns:
-    rows = [(i, rank, *token) for i, h in enumerate(halos) for rank, token in enumerate(_tokens(h), start=1)]
+    ranks = [range(1, len(halo.tokens) + 1) for halo in halos]
     return {
-        "example": np.array([row[0] for row in rows], np.int32),
-        "rank": np.array([row[1] for row in rows], np.int32),
-        "token": np.array([row[2] for row in rows], dtype=np.str_),
-        "log_prob": np.array([row[3] for row in rows], np.float64),
-        "echo": np.array([row[4] for row in rows], np.bool_),
+        "example": np.repeat(np.arange(len(halos), dtype=np.int32), [len(each) for each in ranks]),
+        "rank": np.array([rank for each in ranks for rank in each], np.int32),
+        "token": np.array([token for halo in halos for token in halo.tokens], dtype=np.str_),
+        "log_prob": np.array([value for halo in halos for value in halo.log_probs], np.float64),
+        "echo": np.array([echo for halo in halos for echo in halo.echoes], np.bool_),
     }
 
 
-def _tokens(halo: Halo) -> list[tuple[str, float, bool]]:
-    return list(zip(halo.tokens, halo.log_probs, halo.echoes, strict=True))
-
-
-def edges(found: Probe, space: Space) -> Columns:
+def _edges(probed: Probe, space: Space) -> Columns:
     """The neighbourhood graph: per entity an edge to each of its `_DRAWN` nearest documents, and one between every
     two of these.
 
     `source` is "" where it is the entity (`example` says which), else a document's id; `target` is a document's id.
     `text` is how the target begins, where the source is the entity, else "".
     """
-    k = min(found.found.shape[1], _DRAWN)
+    k = min(probed.rows.shape[1], _DRAWN)
     one, other = np.triu_indices(k, 1)
-    alive = np.flatnonzero((found.found >= 0).all(axis=1))
-    rows = found.found[alive, :k]
+    alive = np.flatnonzero((probed.rows >= 0).all(axis=1))
+    rows = probed.rows[alive, :k]
     vectors = geometry.unit(space.corpus.vectors[rows.ravel()]).reshape(len(alive), k, -1)
     between = np.einsum("nid,njd->nij", vectors, vectors, dtype=np.float64)[:, one, other]
     ids = np.array(space.corpus.ids, dtype=object)
     source = np.concatenate([np.full((len(alive), k), "", object), ids[rows[:, one]]], axis=1)
     target = np.concatenate([ids[rows], ids[rows[:, other]]], axis=1)
-    begins = [[str(space.corpus.texts[int(row)])[:_BEGINS] for row in some] + [""] * len(one) for some in rows]
+    begins = [[str(space.corpus.texts[int(row)])[:_BEGINS] for row in nearest] + [""] * len(one) for nearest in rows]
     return {
         "example": np.repeat(alive, k + len(one)).astype(np.int32),
         "source": source.ravel().astype(np.str_),
         "target": target.ravel().astype(np.str_),
         "text": np.array(begins, dtype=np.str_).ravel(),
-        "cosine": np.concatenate([found.cosine[alive, :k], between], axis=1).ravel(),
+        "cosine": np.concatenate([probed.cosine[alive, :k], between], axis=1).ravel(),
     }
 
-
-def _metric(name: str, about: str, better: bool | None) -> Metric:
-    return Metric(
-        name,
-        about,
-        lambda columns: mean_statistic(columns[name]),
-        higher_is_better=bool(better),
-        digits=3,
-        needs=(name,),
-        minor=better is None,
-    )
-
-
-METRICS = tuple(_metric(kind.name, kind.about, kind.higher_is_better) for kind in figures_of.KINDS)
 
 LAYER = Layer(
     name="knowledge",
     about="whether the model knows the entities of the domain, or only their letters",
     unit="entity",
-    metrics=METRICS,
+    metrics=tuple(map(metric_of, FIGURES.values())),
     run=run,
     options=KnowledgeOptions,
 )

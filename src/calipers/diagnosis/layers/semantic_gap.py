@@ -22,20 +22,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Encoder, Figure, Metric, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
-from calipers.diagnosis.layer import Layer
-from calipers.diagnosis.layers.semantic_gap_kinds import BETTER, FOLLOWS, LEVELS, MEANINGS, METRICS, NOTHING
+from calipers.core import Encoder, Figure, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
+from calipers.diagnosis.figures import kinds_of, metric_of
+from calipers.diagnosis.layer import Layer, LayerOptions, judged_pairs, setting
 from calipers.metrics import bootstrap, geometry, lexical, paired
+from calipers.metrics.arrays import Bools, Floats, Ints, Vectors
 from calipers.metrics.bootstrap import grouped
 from calipers.metrics.correlation import partial_spearman_statistic, spearman_statistic
 from calipers.metrics.means import mean_statistic, ratio_statistic
 from calipers.runs.directions import LEAST, directed, put_back
 from calipers.runs.space import Space
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
+FOLLOWS, NOTHING = 0.5, 0.2  # correlations: from where on the cosine follows overlap, up to where it adds nothing
+FIGURES = kinds_of("semantic_gap", follows=FOLLOWS, nothing=NOTHING)
 _RESAMPLES = 1000
 _AT_RANDOM = 200  # documents that say what overlap chance gives
 _NAMED, _PER_QUERY = 10, 2
@@ -43,17 +42,9 @@ _ROWS = 8192  # pairs whose vectors are in hand at a time
 
 
 @dataclass(frozen=True)
-class SemanticGapOptions:
-    relevant_from: float = 1.0
-    most_pairs: int = 20_000  # beyond, a seeded sample of the queries
-    confidence: float = 0.95
-    seed: int = 42
-
-    def __post_init__(self) -> None:
-        if not self.relevant_from > 0:
-            raise RequestError(f"--relevant-from must be above 0, found {self.relevant_from:g}")
-        if self.most_pairs < 1:
-            raise RequestError(f"--most-pairs must be at least 1, found {self.most_pairs}")
+class SemanticGapOptions(LayerOptions):
+    relevant_from: float = setting(1.0, "Grades from here on are relevant.", metavar="GRADE", above=0)
+    most_pairs: int = setting(20_000, "How many judged pairs; beyond, a seeded sample of the queries.", at_least=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +52,7 @@ class Judged:
     """Judged pairs: rows of queries and documents, grades, and per pair its overlap (Jaccard), the share of the query's
     bigrams that the document has, and the cosine, [n] each.
 
-    `group` numbers the queries that have pairs, whose rows are `asked`. `alone` says where the overlap is no more
+    `group` numbers the queries that have pairs, whose rows are `queries`. `alone` says where the overlap is no more
     than chance, `near` where the cosine is at least the median of the relevant pairs. `lost` pairs have a side without
     a direction and are left out; with them the queries would be `everyone`.
     """
@@ -72,7 +63,7 @@ class Judged:
     overlap: Floats
     held: Floats
     cosine: Floats
-    asked: Ints
+    queries: Ints
     group: Ints
     relevant: Bools
     alone: Bools
@@ -91,10 +82,10 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
     progress.start("Semantic gap", 0)
     judged = judge(space, options)
     if judged is None:
-        why = "give --qrels"
+        why = "give judgements (`qrels`)"
         if any(space.qrels):
             why = "none has its document in the corpus, two letters in its query, and a direction on both sides"
-        raise RequestError(f"the layer semantic_gap looks at judged pairs, and there are none: {why}")
+        raise RequestError(f"the layer semantic_gap needs judged pairs, and there are none: {why}")
     figures, columns = measure(judged, options)
     queries = space.queries
     assert queries is not None
@@ -106,9 +97,9 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         return {"query": tuple(queries.texts[row] for row in rows)}
 
     outcomes = Outcomes(
-        ids=name(judged.asked),
+        ids=name(judged.queries),
         columns=columns,
-        texts=texts(judged.asked),
+        texts=texts(judged.queries),
         details={**figure_tables(figures, _named(judged, space)), "pairs": _table(judged, space)},
         counts={
             "judged_pairs": len(judged.query),
@@ -119,7 +110,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
     return put_back(
-        outcomes, np.searchsorted(judged.everyone, judged.asked), name(judged.everyone), texts(judged.everyone)
+        outcomes, np.searchsorted(judged.everyone, judged.queries), name(judged.everyone), texts(judged.everyone)
     )
 
 
@@ -128,23 +119,23 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
 
 def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     """The judged pairs whose document the corpus has and whose query has a bigram; None where there is none."""
-    found = directed(space, least=LEAST)
-    query, document, grade = _pairs(space)
+    directions = directed(space, least=LEAST)
+    query, document, grade = judged_pairs(space)
     if space.queries is None or not len(query):
         return None
-    kept = _some(query, options)
+    kept = _sample(query, options)
     exact, (query, document, grade) = bool(kept.all()), (query[kept], document[kept], grade[kept])
     overlap, held, chance = _overlaps(space, query, document, options)
-    known = np.isfinite(held)
-    everyone = np.unique(query[known])
-    lost = known & ~(np.isin(query, found.queries) & np.isin(document, found.documents))
-    known &= ~lost
-    query, document, grade, overlap, held = query[known], document[known], grade[known], overlap[known], held[known]
+    worded = np.isfinite(held)
+    everyone = np.unique(query[worded])
+    lost = worded & ~(np.isin(query, directions.queries) & np.isin(document, directions.documents))
+    kept = worded & ~lost
+    query, document, grade, overlap, held = query[kept], document[kept], grade[kept], overlap[kept], held[kept]
     if not len(query):
         return None
     cosine = _cosines(space.queries.vectors, space.corpus.vectors, query, document)
     relevant = grade >= options.relevant_from
-    asked, group = np.unique(query, return_inverse=True)
+    queries, group = np.unique(query, return_inverse=True)
     return Judged(
         query=query,
         document=document,
@@ -152,7 +143,7 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
         overlap=overlap,
         held=held,
         cosine=cosine,
-        asked=asked,
+        queries=queries,
         group=group,
         relevant=relevant,
         alone=overlap <= chance[query],
@@ -163,17 +154,8 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     )
 
 
-def _pairs(space: Space) -> tuple[Ints, Ints, Floats]:
-    judged = [(q, id, grade) for q, grades in enumerate(space.qrels) for id, grade in grades.items()]
-    wanted = {id for _, id, _ in judged}
-    place = {id: row for row, id in enumerate(space.corpus.ids) if id in wanted}
-    there = [(q, place[id], grade) for q, id, grade in judged if id in place]
-    rows = np.array([(q, d) for q, d, _ in there], np.int64).reshape(-1, 2)
-    return rows[:, 0], rows[:, 1], np.array([grade for *_, grade in there], np.float64)
-
-
-def _some(query: Ints, options: SemanticGapOptions) -> Bools:
-    """Which pairs are looked at: those of as many queries, in a seeded order, as stay within the bound."""
+def _sample(query: Ints, options: SemanticGapOptions) -> Bools:
+    """Which pairs are measured: all pairs of as many queries, in a seeded order, as stay within the bound."""
     counts = np.bincount(query)
     order = geometry.sample(len(counts), len(counts), seed=options.seed)
     fits = np.cumsum(counts[order]) <= options.most_pairs
@@ -186,32 +168,30 @@ def _overlaps(space: Space, query: Ints, document: Ints, options: SemanticGapOpt
     assert space.queries is not None
     drawn = geometry.sample(len(space.corpus), _AT_RANDOM, seed=options.seed)
     rows, place = np.unique(np.concatenate([document, drawn]), return_inverse=True)
-    asked, number = np.unique(query, return_inverse=True)
-    texts = [space.queries.texts[int(q)] for q in asked] + [space.corpus.texts[int(d)] for d in rows]
-    sets = lexical.bigrams(texts)
-    pair = number, len(asked) + place[: len(document)]
-    at_random = lexical.jaccard(
-        sets, np.repeat(np.arange(len(asked)), len(drawn)), np.tile(len(asked) + place[len(document) :], len(asked))
-    )
+    queries, number = np.unique(query, return_inverse=True)
+    n = len(queries)
+    sets = lexical.bigrams([space.queries.texts[int(q)] for q in queries] + [space.corpus.texts[int(d)] for d in rows])
+    pair = number, n + place[: len(document)]
+    at_random = lexical.jaccard(sets, np.repeat(np.arange(n), len(drawn)), np.tile(n + place[len(document) :], n))
     chance = np.full(len(space.queries), np.nan)
-    chance[asked] = np.median(np.nan_to_num(at_random.reshape(len(asked), len(drawn))), axis=1) if len(asked) else 0.0
+    chance[queries] = np.median(np.nan_to_num(at_random.reshape(n, len(drawn))), axis=1) if n else 0.0
     return lexical.jaccard(sets, *pair), lexical.containment(sets, *pair), chance
 
 
-def _cosines(queries: NDArray[np.float32], corpus: NDArray[np.float32], query: Ints, document: Ints) -> Floats:
-    found = np.empty(len(query))
+def _cosines(queries: Vectors, corpus: Vectors, query: Ints, document: Ints) -> Floats:
+    cosines = np.empty(len(query))
     for start in range(0, len(query), _ROWS):
         part = slice(start, start + _ROWS)
         apart = geometry.unit(queries[query[part]]).astype(np.float64) - geometry.unit(corpus[document[part]])
-        found[part] = 1.0 - 0.5 * np.einsum("ij,ij->i", apart, apart)
-    return found
+        cosines[part] = 1.0 - 0.5 * np.einsum("ij,ij->i", apart, apart)
+    return cosines
 
 
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
 def _statistics(judged: Judged) -> dict[str, Statistic]:
-    """Per figure a function of how often each pair counts."""
+    """Per figure a function of how often each pair counts, in the order of the figures."""
     false = judged.alone & ~judged.relevant
     one = np.ones(len(judged.query))
     rate, at_large = ratio_statistic(false & judged.near, false), ratio_statistic(judged.near, one)
@@ -227,38 +207,38 @@ def _statistics(judged: Judged) -> dict[str, Statistic]:
 
 
 def _reasons(judged: Judged) -> dict[str, str]:
-    """Why a figure that is not defined is not."""
+    """Why a figure is not defined, by figure."""
     graded = "all judged pairs have the same grade: judgements of irrelevant documents are needed"
     ordered = "the overlap has the very order of the cosines or of the grades: nothing is left to explain"
     beyond = graded if np.ptp(judged.grade) == 0 else ordered
-    found = "no pair is judged relevant, so that no cosine can be called close"
+    close = "no pair is judged relevant, so that no cosine can be called close"
     if judged.relevant.any():
-        found = "no pair that is judged irrelevant is without overlap"
+        close = "no pair that is judged irrelevant is without overlap"
     return {
         "lexical_correlation": "all judged pairs have the same cosine or the same overlap",
         "relevance_correlation": graded,
         "meaning_correlation": beyond,
         "beyond_lexical": beyond,
-        "hallucination_rate": found,
-        "hallucination_excess": found,
+        "hallucination_rate": close,
+        "hallucination_excess": close,
     }
 
 
 def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], dict[str, Floats]]:
     """The figures, and what each query contributes to those that are defined, float64[q]."""
-    queries, reasons = len(judged.asked), _reasons(judged)
+    queries, reasons = len(judged.queries), _reasons(judged)
     by_query = {name: grouped(statistic, judged.group) for name, statistic in _statistics(judged).items()}
-    drawn = bootstrap.distribution(list(by_query.values()), queries, resamples=_RESAMPLES, seed=options.seed)
+    resampled = bootstrap.distribution(list(by_query.values()), queries, resamples=_RESAMPLES, seed=options.seed)
     figures, columns = {}, {}
-    for metric, values in zip(METRICS, drawn, strict=True):
-        value = float(by_query[metric.name](np.ones((queries, 1)))[0])
-        if not np.isfinite(value) or (metric.name.startswith("hallucination") and not judged.relevant.any()):
-            figures[metric.name] = _unknown(metric, reasons[metric.name])
+    for (name, statistic), values in zip(by_query.items(), resampled, strict=True):
+        value = float(statistic(np.ones((queries, 1)))[0])
+        if not np.isfinite(value) or (name.startswith("hallucination") and not judged.relevant.any()):
+            figures[name] = FIGURES[name].unknown(reasons[name])
             continue
         interval = bootstrap.percentile_interval(values, confidence=options.confidence) if queries > 1 else None
-        figures[metric.name] = _figure(metric, judged, value, interval)
-        columns[metric.name] = _contributions(by_query[metric.name], value, queries)
-    return list(_warned(figures).values()), columns
+        figures[name] = FIGURES[name].figure(value, len(judged.query), interval=interval, exact=judged.exact)
+        columns[name] = _contributions(statistic, value, queries)
+    return [replace(figure, warning=_warning(name, figures)) for name, figure in figures.items()], columns
 
 
 def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
@@ -269,28 +249,9 @@ def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
     return np.asarray(value + added - added.mean())
 
 
-def _figure(metric: Metric, judged: Judged, value: float, interval: tuple[float, float] | None) -> Figure:
-    return Figure(
-        name=metric.name,
-        value=value,
-        count=len(judged.query),
-        unit="pair",
-        higher_is_better=BETTER[metric.name],
-        meaning=MEANINGS[metric.name],
-        interval=interval,
-        level=LEVELS.get(metric.name),
-        exact=judged.exact,
-    )
-
-
-def _unknown(metric: Metric, reason: str) -> Figure:
-    name = metric.name
-    return Figure(name, None, 0, "pair", BETTER[name], MEANINGS[name], level=LEVELS.get(name), reason=reason)
-
-
-def _warned(figures: dict[str, Figure]) -> dict[str, Figure]:
-    told = {"lexical_correlation": grep_warning(figures), "hallucination_excess": hallucination_warning(figures)}
-    return figures | {name: replace(figures[name], warning=warning) for name, warning in told.items() if warning}
+def _warning(name: str, figures: dict[str, Figure]) -> str | None:
+    warn = {"lexical_correlation": grep_warning, "hallucination_excess": hallucination_warning}.get(name)
+    return warn(figures) if warn else None
 
 
 def grep_warning(figures: dict[str, Figure]) -> str | None:
@@ -298,12 +259,12 @@ def grep_warning(figures: dict[str, Figure]) -> str | None:
     follows, adds = figures["lexical_correlation"], figures["beyond_lexical"]
     if follows.value is None or follows.interval is None or follows.interval[0] < FOLLOWS:
         return None
-    told = f"vectorised grep: the cosine follows the characters in common (correlation {follows.value:.2f})"
+    sentence = f"vectorised grep: the cosine follows the characters in common (correlation {follows.value:.2f})"
     if follows.value > 1 - 1e-9:
-        return f"{told}, in their very order"
+        return f"{sentence}, in their very order"
     if adds.value is None or adds.interval is None or adds.interval[1] >= NOTHING:
         return None
-    return f"{told} and says nothing about relevance beyond them ({adds.value:.2f}, at most {adds.interval[1]:.2f})"
+    return f"{sentence} and says nothing about relevance beyond them ({adds.value:.2f}, at most {adds.interval[1]:.2f})"
 
 
 def hallucination_warning(figures: dict[str, Figure]) -> str | None:
@@ -374,7 +335,7 @@ LAYER = Layer(
     name="semantic_gap",
     about="what the closeness of query and product says beyond the characters that they share",
     unit="query",
-    metrics=METRICS,
+    metrics=tuple(map(metric_of, FIGURES.values())),
     run=run,
     options=SemanticGapOptions,
     resamples=_RESAMPLES,

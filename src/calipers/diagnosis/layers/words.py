@@ -1,19 +1,33 @@
-"""Words of a text: what whitespace separates, or phrases where a language writes no spaces (budoux, extra `ja`)."""
+"""The words of texts: how a text is split, what a tokenizer makes of its words, and which words are rare.
+
+Words are separated by whitespace, or are phrases where a language writes no spaces (budoux, extra `ja`).
+
+A model shows its tokenizer by an optional method, `pieces(words) -> list[list[str | None]]`: the sub-words of each
+word as it stands inside a text, without special tokens, None for one that the vocabulary does not have.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from calipers.core import RequestError
+import numpy as np
 
-HOW = ("auto", "space", "phrases")
+from calipers.core import Encoder, RequestError
+from calipers.metrics.arrays import Floats
+
 _KANA = re.compile(r"[\u3041-\u30ff\uff66-\uff9f]")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]")
 _MOSTLY = 0.3  # share of characters that makes a text Japanese or Chinese: product names mix in much Latin
+ENTITIES = 50  # that are mined
+_TEXTS = 20_000  # that entities are mined from
+_LETTERS, _CASELESS_LETTERS = 6, 2
+_COMMON = 0.05  # share of the texts: a word in more of them is not rare
 
 
 class MissingExtra(RequestError):
@@ -26,8 +40,8 @@ def writes_no_spaces(text: str) -> bool:
     >>> writes_no_spaces("今日は天気です。"), writes_no_spaces("The word 気 means spirit")
     (True, False)
     """
-    found = len(_KANA.findall(text)) + len(_HAN.findall(text))
-    return found > 0 and found >= _MOSTLY * len("".join(text.split()))
+    characters = len(_KANA.findall(text)) + len(_HAN.findall(text))
+    return characters > 0 and characters >= _MOSTLY * len("".join(text.split()))
 
 
 def split(text: str, how: str = "auto") -> tuple[list[str], str]:
@@ -82,3 +96,123 @@ def _parser(language: str) -> Callable[[str], Sequence[str]]:
         budoux.load_default_japanese_parser() if language == "ja" else budoux.load_default_simplified_chinese_parser()
     )
     return parser.parse  # type: ignore[no-any-return]
+
+
+# --- sub-words -------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class ShowsPieces(Protocol):
+    def pieces(self, words: Sequence[str]) -> list[list[str | None]]: ...
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word, its sub-words, and in how many texts it is."""
+
+    word: str
+    pieces: tuple[str | None, ...]
+    texts: int
+
+    @property
+    def shown(self) -> str:
+        """The sub-words as a reader sees them; � is one that the vocabulary does not have."""
+        return " ".join("�" if piece is None else piece for piece in self.pieces)
+
+
+@dataclass(frozen=True, eq=False)
+class Fragmentation:
+    """Per text, float64[n]: words, sub-words, words of more than one sub-word, words with an unknown one."""
+
+    words: Floats
+    pieces: Floats
+    split: Floats
+    unknown: Floats
+    worst: tuple[Term, ...]
+
+
+def fragment(model: ShowsPieces, texts: Iterable[str], *, how: str = "auto", most: int = 10) -> Fragmentation:
+    """Every distinct word is tokenised once. The worst are those with unknown sub-words, then with the most of them,
+    then in the most texts; a word of a single text comes last, since it is more often a serial number than a term."""
+    words = [plain_words(text, how) for text in texts]
+    within = Counter(word for several in words for word in set(several))
+    distinct = list(within)
+    pieces = [tuple(sub_words) for sub_words in model.pieces(distinct)]
+    place = {word: i for i, word in enumerate(distinct)}
+    size = np.array([len(p) for p in pieces], np.float64)
+    unknown = np.array([None in p for p in pieces], np.float64)
+    rows = np.repeat(np.arange(len(words)), [len(several) for several in words])
+    whole = np.array([place[word] for several in words for word in several], np.int64)
+
+    def total(values: Floats) -> Floats:
+        return np.asarray(np.bincount(rows, values[whole], minlength=len(words)), np.float64)
+
+    return Fragmentation(
+        words=total(np.ones(len(distinct))),
+        pieces=total(size),
+        split=total((size > 1).astype(np.float64)),
+        unknown=total(unknown),
+        worst=_worst([Term(w, p, within[w]) for w, p in zip(distinct, pieces, strict=True)], most),
+    )
+
+
+def _worst(terms: list[Term], most: int) -> tuple[Term, ...]:
+    broken = [term for term in terms if len(term.pieces) > 1 or None in term.pieces]
+    broken.sort(key=lambda t: (t.texts == 1, None not in t.pieces, -len(t.pieces), -t.texts, t.word))
+    return tuple(broken[:most])
+
+
+# --- rare words ------------------------------------------------------------------------------------------------------
+
+
+def mine(texts: Sequence[str], model: Encoder | None, *, most: int = ENTITIES, how: str = "auto") -> tuple[str, ...]:
+    """Rare words of the texts: half of them those that the tokenizer splits most, half the rarest that it does not.
+
+    A candidate is in at least two texts and at most 5 % of them, and has six letters or more (in scripts without case
+    two), no digit (what has digits is mostly a part number) and no slash, comma or plus (a list). Without a tokenizer
+    to look at, the longest are taken. Fewer than `most` where the texts have fewer; none where there is no candidate.
+    """
+    within = _texts_with(texts[:_TEXTS], how)
+    bound = max(2.0, _COMMON * min(len(texts), _TEXTS))
+    words = [word for word, count in within.items() if 2 <= count <= bound and _is_name(word)]
+    longest = sorted(words, key=lambda w: (-len(w), within[w], w))
+    if not isinstance(model, ShowsPieces):
+        return tuple(longest[:most])
+    size = {word: len(pieces) for word, pieces in zip(words, model.pieces(words), strict=True)}
+    split = sorted((w for w in words if size[w] > 1), key=lambda w: (-size[w], -within[w], w))
+    whole = sorted((w for w in words if size[w] == 1), key=lambda w: (within[w], -len(w), w))
+    half = max(most - len(whole), (most + 1) // 2)
+    chosen = split[:half]
+    return tuple(chosen + whole[: most - len(chosen)])
+
+
+def count_pieces(model: Encoder | None, entities: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Words and sub-words of each entity; None where the model does not show its tokenizer."""
+    if not isinstance(model, ShowsPieces):
+        return None
+    words = [plain_words(entity) or [entity] for entity in entities]
+    sizes = iter(model.pieces([word for several in words for word in several]))
+    return [(len(several), sum(len(next(sizes)) for _ in several)) for several in words]
+
+
+def _texts_with(texts: Sequence[str], how: str) -> Counter[str]:
+    """In how many texts each word is, upper and lower case alike; written as it is first seen."""
+    within: Counter[str] = Counter()
+    written: dict[str, str] = {}
+    for text in texts:
+        folds = {word.casefold(): word for word in plain_words(text, how)}
+        for folded, word in folds.items():
+            written.setdefault(folded, word)
+        within.update(folds.keys())
+    return Counter({written[folded]: count for folded, count in within.items()})
+
+
+def _is_name(word: str) -> bool:
+    """
+    >>> [word for word in ("Zalman", "Canon", "dv7000ea", "GSM/WCDMA", "ヘッドホン", "A-ONE") if _is_name(word)]
+    ['Zalman', 'ヘッドホン']
+    """
+    letters = sum(character.isalpha() for character in word)
+    cased = word.lower() != word.upper()
+    plain = all(character.isalpha() or character in "-'’・ー" for character in word)
+    return plain and letters >= (_LETTERS if cased else _CASELESS_LETTERS)

@@ -1,0 +1,103 @@
+"""The figures of the layers, read from figures.yaml: what each is called, means and warns of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from calipers.core import Columns, Figure, FigureKind, Metric, Statistic, Thresholds
+from calipers.metrics import bootstrap
+from calipers.metrics.arrays import Floats
+from calipers.metrics.means import mean_statistic
+
+_DIRECTIONS = {"higher": True, "lower": False}
+
+
+@cache
+def _read() -> Mapping[str, Any]:
+    import yaml
+
+    text = files("calipers.diagnosis").joinpath("figures.yaml").read_text(encoding="utf-8")
+    layers: Mapping[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return layers
+
+
+def kinds_of(layer: str, **words: object) -> Mapping[str, FigureKind]:
+    """The figures of a layer by name, in the order of the file. `words` replace {word} in names and sentences.
+
+    >>> kinds_of("retrieval", k=5, deep=100)["zero_recall"].about
+    'share of queries without a relevant document among the first 5'
+    """
+    kinds = _expand(_read()[layer], words, {})
+    return MappingProxyType({kind.name: kind for kind in kinds})
+
+
+def _expand(block: Mapping[str, Any], words: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[FigureKind]:
+    """A layer or a family: its figures once for each of its cases, which add words of their own."""
+    defaults = {**defaults, **block.get("defaults", {})}
+    for case in block.get("each", ({},)):
+        for name, entry in block["figures"].items():
+            if "figures" in entry:
+                yield from _expand(entry, {**words, **case}, defaults)
+            else:
+                yield _kind(name, {**defaults, **entry}, {**words, **case})
+
+
+def _kind(name: str, entry: Mapping[str, Any], words: Mapping[str, Any]) -> FigureKind:
+    fields = {key: _fill(value, words) for key, value in entry.items()}
+    direction, thresholds = fields.pop("better", None), fields.pop("thresholds", None)
+    if fields.get("above") is None and fields.get("below") is None:
+        fields.pop("advice", None)
+    return FigureKind(
+        name=_fill(name, words),
+        about=fields.pop("about", ""),
+        higher_is_better=_DIRECTIONS.get(direction),
+        thresholds=Thresholds(**thresholds) if thresholds else Metric.thresholds,
+        **{key: value for key, value in fields.items() if value is not None},
+    )
+
+
+def _fill(value: Any, words: Mapping[str, Any]) -> Any:
+    """A text with its words; one that is nothing but a word becomes the word's value, None where there is none."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith("{") and value.find("}") == len(value) - 1:
+        return words.get(value[1:-1])
+    return value.format_map(words)
+
+
+def metric_of(kind: FigureKind) -> Metric:
+    """The mean of the outcome column that has the figure's name."""
+
+    def statistic(columns: Columns) -> Statistic:
+        return mean_statistic(columns[kind.name])
+
+    return kind.metric(statistic)
+
+
+def mean_figure(
+    kind: FigureKind,
+    values: Floats,
+    means: Floats,
+    *,
+    confidence: float,
+    unit: str | None = None,
+    exact: bool = True,
+    warning: str | None = None,
+) -> Figure:
+    """The mean of finite values, float64[n], with the percentiles of resampled means; one value has no interval."""
+    several = len(values) > 1
+    return kind.figure(
+        float(values.mean()),
+        len(values),
+        unit=unit,
+        interval=bootstrap.percentile_interval(means, confidence=confidence) if several else None,
+        standard_error=float(values.std(ddof=1) / np.sqrt(len(values))) if several else None,
+        exact=exact,
+        warning=warning,
+    )

@@ -1,0 +1,65 @@
+"""Which layers there are, and the file that describes their figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from calipers.core import RequestError
+from calipers.diagnosis import figures
+from calipers.diagnosis.layers import GROUPS, LAYERS, find, select
+
+METHOD = ("geometry", "retrieval", "behaviour", "certainty")
+
+
+def test_layers_are_found_by_name() -> None:
+    assert find("geometry") is LAYERS["geometry"]
+    with pytest.raises(RequestError, match="expected geometry"):
+        find("geomancy")
+
+
+def test_the_four_names_of_the_method_are_all_layers() -> None:
+    assert select(METHOD) == tuple(LAYERS.values())
+    assert [layer.name for layer in select(["behaviour"])] == ["attributes", "semantic_gap", "knowledge"]
+
+
+def test_layers_are_selected_once_in_the_order_of_their_names() -> None:
+    chosen = select(["knowledge", "behaviour", "geometry", "geometry"])
+    assert [layer.name for layer in chosen] == ["knowledge", "attributes", "semantic_gap", "geometry"]
+    assert select([]) == ()
+
+
+def test_a_name_that_no_layer_has_is_refused_with_all_names() -> None:
+    with pytest.raises(RequestError, match="there is no layer 'trust'") as caught:
+        select(["geometry", "trust"])
+    assert all(name in str(caught.value) for name in (*LAYERS, *GROUPS))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_metric_of_a_layer_is_described_in_the_file(name: str) -> None:
+    kinds = figures.kinds_of(name, k=10, deep=100, follows=0.5, nothing=0.2)
+    assert {metric.name for metric in LAYERS[name].metrics} <= {*kinds}
+    for kind in kinds.values():
+        assert kind.meaning.endswith(".")
+        assert "{" not in kind.name + kind.about + kind.meaning + kind.advice
+        assert not (kind.above is not None and kind.below is not None)
+        assert bool(kind.advice) == (kind.above is not None or kind.below is not None)
+
+
+def test_a_family_has_its_figures_for_each_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = {
+        "each": [{"part": "a", "limit": 0.5}, {"part": "b"}],
+        "figures": {"{part}/x@{k}": {"meaning": "Of {part}.", "above": "{limit}", "advice": "look at {part}"}},
+    }
+    entries = {"defaults": {"digits": 1}, "figures": {"first": {"meaning": "It.", "better": "lower"}, "family": family}}
+    monkeypatch.setattr(figures, "_read", lambda: {"layer": entries})
+    first, a, b = figures.kinds_of("layer", k=7).values()
+    assert (first.name, first.higher_is_better, first.digits) == ("first", False, 1)
+    assert (a.name, a.meaning, a.above) == ("a/x@7", "Of a.", 0.5)
+    assert a.warning(0.75) == "a/x@7 is 0.8, above 0.5: look at a"
+    assert (b.name, b.above, b.level_text, b.higher_is_better) == ("b/x@7", None, None, None)
+
+
+def test_what_is_read_from_the_file_cannot_be_changed() -> None:
+    kinds = figures.kinds_of("geometry")
+    with pytest.raises(TypeError):
+        kinds["anisotropy"] = kinds["alignment"]  # type: ignore[index]
