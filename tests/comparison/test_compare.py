@@ -119,10 +119,10 @@ def test_thresholds_change_the_label_without_running_a_model(calipers: Run, rows
         (["--threshold", "cosine_spearman=4,2"], "must not be above the second"),
         (["--threshold", "nonsense=4,5"], "the baseline has no metric 'nonsense'"),
         (["--metric", "nonsense"], "the baseline has no metric 'nonsense'"),
-        (["--confidence", "1.5"], "--confidence must lie between 0 and 1"),
+        (["--confidence", "1.5"], "--confidence must be between 0 and 1"),
         (["--config", "nowhere.yaml"], "cannot be read"),
-        (["--resamples", "1"], "--resamples must be at least 100 for a verdict, found 1"),
-        (["--worst", "-1"], "--worst must not be negative"),
+        (["--resamples", "1"], "--resamples must be at least 100, found 1"),
+        (["--worst", "-1"], "--worst must be at least 0, found -1"),
     ],
 )
 def test_bad_requests_are_one_sentence(calipers: Run, rows: Path, flags: list[str], told: str) -> None:

@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
-from calipers import tasks
 from calipers.comparison import markdown
-from calipers.core import RequestError
 from tests.support import verdicts as made
-
-ATTACKS = [
-    made.NASTY,
-    "``` \n```",
-    "`` ` `````",
-    "`",
-    "\\`<img src=x onerror=alert(1)>`",
-    "|---|---|",
-    "</details><script>",
-    "[a](javascript:x) ![b](http://x/y.png) <http://x>",
-    "www.example.com me@example.com @team #12",
-    "\r\n\r\n<b>\x85\u2028<i>",
-    "   ",
-]
-
-
-def tokens(text: str) -> Iterator[Token]:
-    """Every token, with HTML and tables allowed as on GitHub."""
-    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text):
-        yield token
-        yield from token.children or ()
-
-
-def html_of(text: str) -> list[str]:
-    return [t.content.strip() for t in tokens(text) if t.type in ("html_block", "html_inline")]
+from tests.support.markdown import ATTACKS, html_of, tokens
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -56,12 +25,6 @@ def test_data_stay_text(attack: str) -> None:
     assert sum(t.type == "heading_open" for t in tokens(text)) == 3
     assert sum(t.type == "table_open" for t in tokens(text)) == 2
     assert sum(t.type == "tr_open" for t in tokens(text)) == 3 + 1 + 2 + 1
-
-
-@pytest.mark.parametrize("attack", ATTACKS[:-1])
-def test_a_code_span_is_exactly_the_text(attack: str) -> None:
-    spans = [t.content for t in tokens(f"- {markdown.code(attack)}") if t.type == "code_inline"]
-    assert spans == [markdown.printable(attack)]
 
 
 def test_pipes_in_a_table_do_not_make_cells() -> None:
@@ -102,21 +65,3 @@ def test_the_texts_of_the_tenth_example_belong_to_it() -> None:
     text = markdown.verdicts_markdown([made.passing(worst=tuple(made.example(f"row {i}") for i in range(12)))])
     assert sum(t.type == "ordered_list_open" for t in tokens(text)) == 1
     assert sum(t.type == "bullet_list_open" for t in tokens(text)) == 12
-
-
-def test_a_summary_is_added_to_what_is_there(tmp_path: Path) -> None:
-    file = tmp_path / "summary.md"
-    markdown.append(file, "one\n")
-    markdown.append(file, "two\n")
-    assert file.read_text() == "one\n\ntwo\n"
-    with pytest.raises(RequestError, match="cannot be written"):
-        markdown.append(tmp_path / "no" / "folder.md", "x")
-
-
-def test_runs_become_tables() -> None:
-    result = made.result(warnings=("3 rows | were <b>blank</b>",))
-    text = markdown.results_markdown([(result, tasks.find(result.task))])
-    assert "| `cosine_spearman` | 82.05 | 80.10 to 83.90 | Spearman of cosine with gold, × 100 |" in text
-    assert "| `dot_spearman` | 82.05 | – |" in text
-    assert "> warning: `3 rows | were <b>blank</b>`" in text
-    assert html_of(text) == []

@@ -76,8 +76,8 @@ def test_the_metrics_that_decide_are_marked() -> None:
     shown = show([made.passing()])
     assert "cosine_spearman *" in shown
     assert "cosine_pearson *" not in shown
-    assert "* the verdict hangs on it" in shown
-    assert "hangs on it" not in show([made.regression()])  # only one, and it decides
+    assert "* the verdict depends on it" in shown
+    assert "depends on it" not in show([made.regression()])  # only one, and it decides
 
 
 def test_a_log_has_one_line_a_metric_and_no_colour() -> None:
@@ -154,7 +154,7 @@ def test_one_candidate_has_no_tally_and_several_have_one() -> None:
         (
             made.inconclusive(),
             "model_quint8 is undecided: cosine_spearman goes from 82.05 to 81.91 (-0.14, -0.2%), but only 71.2% of "
-            "resamples say PASS too, where 95% were asked for; about 420 pairs would settle it.",
+            "resamples say PASS too, where 95% are required; about 420 pairs would settle it.",
         ),
         (
             made.invalid(),
@@ -180,7 +180,7 @@ def test_sentences_of_the_edges() -> None:
     better = made.comparison(delta=0.5, relative=0.006, candidate=82.5512)
     assert wording.sentence(made.passing(comparisons=(better,))).endswith("(+0.50, +0.6%), which is no loss.")
     never = made.inconclusive(settled_by=None)
-    assert wording.sentence(never).endswith("; how many pairs would settle it cannot be told.")
+    assert wording.sentence(never).endswith("; how many pairs would settle it is unknown.")
     assert wording.sentence(made.passing(comparisons=())) == "model_quint8: PASS."
 
 

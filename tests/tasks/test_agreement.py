@@ -72,7 +72,9 @@ def test_divergence_is_scipys_relative_entropy() -> None:
 def test_a_model_agrees_with_itself_in_everything(minilm: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
-    (found,) = comparing.agree(str(minilm), [str(minilm)], protocol=comparing.Protocol(dataset=str(texts)))
+    (found,) = comparing.compare(
+        str(minilm), [str(minilm)], protocol=comparing.Protocol(dataset=str(texts)), unlabelled=True
+    )
     assert {c.metric: c.candidate for c in found.comparisons} == pytest.approx(
         {"neighbour_overlap@10": 1.0, "cka": 1.0, "cosine_drift": 0.0}
     )
@@ -83,7 +85,7 @@ def test_too_few_texts_for_neighbours_are_refused(minilm: Path, tmp_path: Path) 
     texts = tmp_path / "texts.txt"
     texts.write_text("one\ntwo\ntwo\n")
     with pytest.raises(DataError, match="has 2 distinct texts: expected at least 12"):
-        comparing.agree(str(minilm), [str(minilm)], protocol=comparing.Protocol(dataset=str(texts)))
+        comparing.compare(str(minilm), [str(minilm)], protocol=comparing.Protocol(dataset=str(texts)), unlabelled=True)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +102,7 @@ def test_masked_models_are_compared_by_their_whole_distributions(masked: tuple[P
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS) + "\n")
     asked = comparing.Protocol(task="fill-mask", dataset=str(texts))
-    (found,) = comparing.agree(str(masked[0]), [str(masked[1])], protocol=asked)
+    (found,) = comparing.compare(str(masked[0]), [str(masked[1])], protocol=asked, unlabelled=True)
     total, same, tokens = 0.0, 0, 0
     a, b = (models.load(models.find(str(m)), models.ModelOptions(), "fill-mask") for m in masked)
     for text in a.tokenize(TEXTS):  # type: ignore[attr-defined]
@@ -137,7 +139,7 @@ def test_other_tokenizers_are_refused(masked: tuple[Path, Path], tmp_path: Path)
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     asked = comparing.Protocol(task="fill-mask", dataset=str(texts))
     with pytest.raises(RequestError, match="into different tokens"):
-        comparing.agree(str(masked[0]), [str(other)], protocol=asked)
+        comparing.compare(str(masked[0]), [str(other)], protocol=asked, unlabelled=True)
 
 
 def test_rankers_are_compared_by_order_through_the_command_line(calipers: Run, minilm: Path, tmp_path: Path) -> None:
@@ -176,8 +178,8 @@ def test_a_dead_candidate_is_invalid_and_a_dead_baseline_an_error(tmp_path: Path
     texts.write_text("\n".join(TEXTS) + "\n")
     asked = comparing.Protocol(dataset=str(texts))
     sides = str(tmp_path / "alive.npy"), str(tmp_path / "dead.npy")
-    (found,) = comparing.agree(sides[0], [sides[1]], protocol=asked)
+    (found,) = comparing.compare(sides[0], [sides[1]], protocol=asked, unlabelled=True)
     assert (found.label, found.candidate) == ("INVALID", None)
     assert "NaN or infinite numbers for 1 of 12 texts (rows 4)" in str(found.reason)
     with pytest.raises(InferenceError, match="the baseline"):
-        comparing.agree(sides[1], [sides[0]], protocol=asked)
+        comparing.compare(sides[1], [sides[0]], protocol=asked, unlabelled=True)

@@ -7,30 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from calipers.cli import options, thresholds
+from calipers.core.choices import FAIL_ON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from calipers.comparison.records import Verdict
 
-_FAIL_ON = ("regression", "inconclusive", "at-risk")
-
 
 @click.command(cls=options.GroupedCommand, short_help="Did a change break it? A paired verdict, and an exit code.")
 @click.argument("baseline")
 @click.argument("candidates", nargs=-1, required=True, metavar="CANDIDATE…")
 @options.option("Task", "--task", help="What to measure. Default: that of the stored run, else sentence-similarity.")
-@options.option(
-    "Verdict",
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="Compare this metric, and let the verdict hang on it. `all` shows all, and the primary one decides, as by "
-    "default.",
-)
+@options.flags("comparison.records:VerdictOptions", only=("metrics",))
 @options.option(
     "Verdict",
     "--threshold",
@@ -39,20 +31,14 @@ _FAIL_ON = ("regression", "inconclusive", "at-risk")
     metavar="METRIC=PASS,RISK",
     help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
 )
-@options.option(
-    "Verdict",
-    "--confidence",
-    type=float,
-    metavar="SHARE",
-    help="A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals. Default: 0.95.",
-)
+@options.flags("comparison.records:VerdictOptions", only=("confidence", "resamples"))
 @options.option(
     "Verdict",
     "--fail-on",
-    type=click.Choice(_FAIL_ON),
+    type=click.Choice(FAIL_ON),
+    default="regression",
     help="Besides REGRESSION and INVALID, let AT_RISK or INCONCLUSIVE be exit code 1. Default: neither.",
 )
-@options.option("Verdict", "--resamples", type=int, metavar="N", help="Of the bootstrap. Default: 10000.")
 @options.option(
     "Verdict",
     "--config",
@@ -71,7 +57,7 @@ _FAIL_ON = ("regression", "inconclusive", "at-risk")
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
-@options.option("Output", "--worst", type=int, metavar="N", help="Name the examples that lost most. Default: 10.")
+@options.flags("comparison.records:VerdictOptions", only=("worst",))
 @options.option("Output", "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write JUnit XML.")
 @options.option(
     "Output",
@@ -94,7 +80,7 @@ def compare(context: click.Context, /, **flags: Any) -> None:
       PASS          worse by less than the first number, or better
       AT_RISK       worse by less than the second
       REGRESSION    worse by more than that
-      INCONCLUSIVE  the examples do not settle which; about how many would is told
+      INCONCLUSIVE  the examples do not settle which; about how many would is reported
       INVALID       the candidate's output is dead: NaN, constant, zero
 
     Exit codes: 0 PASS or AT_RISK, 1 REGRESSION or INVALID (or --fail-on), 5 INCONCLUSIVE; 2, 3, 4 as in `eval`.
@@ -109,10 +95,11 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     """
     for path in (flags["output"], flags["junit"]):
         options.check_output(path, flags["force"])
-    wishes = _wishes(flags)
-    verdicts = _judge(flags, wishes)
-    _show(verdicts, flags, wishes["fail_on"])
-    context.exit(exit_code([verdict.label for verdict in verdicts], wishes["fail_on"]))
+    settings = _settings(context, flags)
+    fail_on = settings.pop("fail_on")
+    verdicts = _judge(flags, settings)
+    _show(verdicts, flags, fail_on)
+    context.exit(exit_code([verdict.label for verdict in verdicts], fail_on))
 
 
 def exit_code(labels: Sequence[str], fail_on: str) -> int:
@@ -132,28 +119,30 @@ def failing_labels(fail_on: str) -> set[str]:
     return {"REGRESSION", "INVALID"} | {"at-risk": {"AT_RISK"}, "inconclusive": {"INCONCLUSIVE"}}.get(fail_on, set())
 
 
-def _wishes(flags: dict[str, Any]) -> dict[str, Any]:
-    """What the verdict hangs on: from the flags, else from the config, else by default."""
+def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
+    """What the verdict depends on: from the flags, else from the config, else by default."""
     config = thresholds.read_config(flags["config"])
-    default = {"metrics": (), "confidence": 0.95, "fail_on": "regression", "worst": 10, "resamples": 10_000}
-    said = {key: flags[key] for key in default if flags[key] not in (None, ())}
-    found = {**default, **{k: v for k, v in config.items() if k in default}, **said}
-    if found["fail_on"] not in _FAIL_ON:
-        raise click.UsageError(f"fail_on must be one of {', '.join(_FAIL_ON)}, found {found['fail_on']!r}")
-    for key, kind in (("confidence", float), ("worst", int), ("resamples", int)):
-        if not isinstance(found[key], (int, kind)) or isinstance(found[key], bool):
-            raise click.UsageError(f"{key} must be a number, found {found[key]!r}")
-    names = found["metrics"]
-    found["metrics"] = (names,) if isinstance(names, str) else tuple(str(name) for name in names)
-    found["thresholds"] = {**config.get("thresholds", {}), **thresholds.from_flags(flags["limits"])}
-    return found
+    settings: dict[str, Any] = {}
+    for name in ("metrics", "confidence", "fail_on", "worst", "resamples"):
+        flag = name if name in flags else "metric"
+        chosen = context.get_parameter_source(flag) is ParameterSource.COMMANDLINE
+        settings[name] = flags[flag] if chosen else config.get(name, flags[flag])
+    if settings["fail_on"] not in FAIL_ON:
+        raise click.UsageError(f"fail_on must be one of {', '.join(FAIL_ON)}, found {settings['fail_on']!r}")
+    for name, kind in (("confidence", float), ("worst", int), ("resamples", int)):
+        if not isinstance(settings[name], (int, kind)) or isinstance(settings[name], bool):
+            raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")
+    names = settings["metrics"]
+    settings["metrics"] = (names,) if isinstance(names, str) else tuple(str(name) for name in names)
+    settings["thresholds"] = {**config.get("thresholds", {}), **thresholds.from_flags(flags["limits"])}
+    return settings
 
 
-def _judge(flags: dict[str, Any], wishes: dict[str, Any]) -> list[Verdict]:
-    from calipers.comparison import api as comparing
+def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
+    from calipers.comparison.api import Protocol, compare
     from calipers.rendering import text
 
-    protocol = comparing.Protocol(
+    protocol = Protocol(
         task=flags["task"],
         task_options=options.task_options(flags),
         dataset=flags["dataset"],
@@ -161,15 +150,19 @@ def _judge(flags: dict[str, Any], wishes: dict[str, Any]) -> list[Verdict]:
         model_options=options.model_options(flags),
         data_options=options.data_options(flags),
     )
-    terms = {key: wishes[key] for key in ("thresholds", "metrics", "confidence", "resamples", "worst")}
-    sides = flags["baseline"], flags["candidates"]
+    unlabelled = flags["unlabelled"]
+    store = None if unlabelled else options.open_store(flags["store"], flags["no_store"])
     _, err = options.consoles()
     with text.bar(err) as progress:
-        if flags["unlabelled"]:
-            return comparing.agree(*sides, protocol=protocol, **terms, progress=progress)
-        store = options.open_store(flags["store"], flags["no_store"])
-        return comparing.compare(
-            *sides, protocol=protocol, **terms, store=store, fresh=flags["fresh"], progress=progress
+        return compare(
+            flags["baseline"],
+            flags["candidates"],
+            protocol=protocol,
+            **settings,
+            unlabelled=unlabelled,
+            store=store,
+            fresh=flags["fresh"],
+            progress=progress,
         )
 
 
@@ -186,9 +179,10 @@ def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], fail_on: str) -> N
 
         options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing_labels(fail_on)))
     if summary := flags["markdown"] or os.environ.get("GITHUB_STEP_SUMMARY"):
-        from calipers.comparison import markdown
+        from calipers.comparison.markdown import verdicts_markdown
+        from calipers.rendering import markdown
 
-        markdown.append(Path(summary), markdown.verdicts_markdown(verdicts))
+        markdown.append(Path(summary), verdicts_markdown(verdicts))
     if flags["as_json"]:
         click.echo(content)
     else:

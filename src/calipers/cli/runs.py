@@ -47,7 +47,7 @@ def list_(store: Path | None, as_json: bool, limit: int) -> None:
 @click.option("--examples", type=click.IntRange(min=0), default=0, metavar="N", help="Also the first N outcomes.")
 def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
     """One run, as it was printed when it was made."""
-    from calipers.rendering import document, text
+    from calipers.rendering import document, tables, text
     from calipers.runs import catalogue
     from calipers.runs.store import Store
 
@@ -61,7 +61,7 @@ def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
     out, _ = options.consoles()
     text.show_result(out, result, catalogue.find(result.task))
     if examples:
-        text.show_examples(out, document.examples(result, examples))
+        tables.show_records(out, document.examples(result, examples))
 
 
 @runs.command()
@@ -102,16 +102,16 @@ def import_(
     from calipers.runs.store import Store
 
     place = Store(store)
-    found = import_results(path, tasks=names, model_id=model_id, common=common)
+    results = import_results(path, tasks=names, model_id=model_id, common=common)
     place.check_writable()
-    for result in found:
+    for result in results:
         place.save(result)
     if as_json:
-        click.echo(document.to_json([result.to_dict() for result in found]))
+        click.echo(document.to_json([result.to_dict() for result in results]))
         return
     out, err = options.consoles()
-    kept = {result.run_id for result in found}
-    text.show_runs(out, [line for line in place.list() if line.run_id in kept])
-    for result in found:
+    imported = {result.run_id for result in results}
+    text.show_runs(out, [line for line in place.list() if line.run_id in imported])
+    for result in results:
         for warning in result.warnings:
             err.print(f"{result.run_id}: {printable(warning)}", markup=False, highlight=False, soft_wrap=True)

@@ -27,23 +27,23 @@ def parse(text: str, where: str) -> Thresholds:
     """
     from calipers.core import Thresholds
 
-    found = _PAIR.fullmatch(text)
-    if not found or found[2] != found[4]:
+    match = _PAIR.fullmatch(text)
+    if not match or match[2] != match[4]:
         raise click.UsageError(f"{where}: expected two numbers such as 5%,10% or 2.0,4.0, found {text!r}")
-    passes, at_risk = float(found[1]), float(found[3])
+    passes, at_risk = float(match[1]), float(match[3])
     if passes > at_risk:
         raise click.UsageError(f"{where}: the first number passes and must not be above the second, found {text!r}")
-    return Thresholds(passes / 100, at_risk / 100) if found[2] else Thresholds(passes, at_risk, relative=False)
+    return Thresholds(passes / 100, at_risk / 100) if match[2] else Thresholds(passes, at_risk, relative=False)
 
 
 def from_flags(pairs: Sequence[str]) -> dict[str, Thresholds]:
-    found: dict[str, Thresholds] = {}
+    limits: dict[str, Thresholds] = {}
     for pair in pairs:
         name, equals, numbers = pair.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"--threshold wants METRIC=PASS,RISK, found {pair!r}")
-        found[name] = parse(numbers, f"--threshold {name}")
-    return found
+            raise click.UsageError(f"--threshold must be METRIC=PASS,RISK, found {pair!r}")
+        limits[name] = parse(numbers, f"--threshold {name}")
+    return limits
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
     if not isinstance(section, Mapping):
         raise click.UsageError(f"--config {path}: expected a section `compare:` with {', '.join(_KEYS)}")
     if unknown := [str(key) for key in section if key not in _KEYS]:
-        raise click.UsageError(f"--config {path}: `compare` has no {', '.join(unknown)}; it knows {', '.join(_KEYS)}")
+        raise click.UsageError(f"--config {path}: `compare` has no {', '.join(unknown)}; expected {', '.join(_KEYS)}")
     thresholds = section.get("thresholds") or {}
     if not isinstance(thresholds, Mapping):
-        raise click.UsageError(f"--config {path}: `thresholds` wants lines METRIC: PASS,RISK")
+        raise click.UsageError(f"--config {path}: `thresholds` must hold lines METRIC: PASS,RISK")
     parsed = {str(name): parse(_as_text(value), f"--config {path}, {name}") for name, value in thresholds.items()}
     return {**section, "thresholds": parsed}
 

@@ -2,7 +2,7 @@
 
 The file is red exactly when the exit code of `calipers compare` is not 0:
 
-- REGRESSION and INVALID are failures; AT_RISK is one only if the caller says so (`--fail-on at-risk`).
+- REGRESSION and INVALID are failures; AT_RISK is one only if the caller says so (`failing`).
 - INCONCLUSIVE is an error, JUnit's word for a test that came to no result, or a failure if the caller says so.
 - A metric that does not decide cannot fail: with a bad label it is skipped, and the message says which label.
 """
@@ -17,6 +17,7 @@ from xml.etree import ElementTree as xml
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison, Verdict
 from calipers.core import printable
+from calipers.rendering import numbers
 
 FAILING = ("REGRESSION", "INVALID")
 # What XML 1.0 cannot hold, even escaped.
@@ -71,8 +72,8 @@ def _properties(verdict: Verdict) -> xml.Element:
 
 def _case(verdict: Verdict, comparison: Comparison, classname: str, failing: Collection[str]) -> xml.Element:
     case = xml.Element("testcase", name=_legal(comparison.metric), classname=_legal(classname), time="0")
-    told = wording.note(comparison, wording.unit(verdict))
-    message = f"{comparison.label}: {wording.change(comparison)}" + (f"; {told}" if told else "")
+    note = wording.note(comparison, wording.unit(verdict))
+    message = f"{comparison.label}: {wording.change(comparison)}" + (f"; {note}" if note else "")
     _add_outcome(case, comparison.label, message, failing, decides=comparison.decides)
     xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, comparison))
     return case
@@ -89,27 +90,26 @@ def _add_outcome(case: xml.Element, label: str, message: str, failing: Collectio
     if label not in failing and label != "INCONCLUSIVE":
         return
     if not decides:
-        xml.SubElement(case, "skipped", message=_legal(f"{message} (the verdict does not hang on it)"))
+        xml.SubElement(case, "skipped", message=_legal(f"{message} (the verdict does not depend on it)"))
         return
     tag = "failure" if label in failing else "error"
     xml.SubElement(case, tag, message=_legal(message), type=label).text = _legal(message)
 
 
 def _numbers(verdict: Verdict, comparison: Comparison) -> str:
-    thresholds = comparison.thresholds
-    limits = (wording.limit(thresholds, thresholds.passes), wording.limit(thresholds, thresholds.at_risk))
+    passes, at_risk = wording.limits(comparison.thresholds)
     lines = {
         "label": comparison.label,
-        "confidence": wording.certainty(comparison.confidence),
-        "baseline": wording.number(comparison.baseline, comparison.digits),
-        "candidate": wording.number(comparison.candidate, comparison.digits),
-        "delta": f"{wording.signed(comparison.delta, comparison.digits)} ({wording.percent(comparison.relative)})",
-        wording.interval_name(verdict): wording.interval(comparison.interval, comparison.digits),
-        "p": wording.p_value(comparison.p_value),
-        "p by Holm": wording.p_value(comparison.adjusted_p),
+        "confidence": numbers.certainty(comparison.confidence),
+        "baseline": numbers.number(comparison.baseline, comparison.digits),
+        "candidate": numbers.number(comparison.candidate, comparison.digits),
+        "delta": f"{numbers.signed(comparison.delta, comparison.digits)} ({numbers.percent(comparison.relative)})",
+        wording.interval_name(verdict): numbers.signed_interval(comparison.interval, comparison.digits),
+        "p": numbers.p_value(comparison.p_value),
+        "p by Holm": numbers.p_value(comparison.adjusted_p),
         "examples": str(comparison.examples),
-        "passes below": limits[0],
-        "a regression from": limits[1],
+        "passes below": passes,
+        "a regression from": at_risk,
     }
     return "\n".join(f"{name}: {value}" for name, value in lines.items())
 

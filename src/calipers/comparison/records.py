@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds
+from calipers.rendering.numbers import certainty, number, signed, signed_interval
 
 Label = Literal["PASS", "AT_RISK", "REGRESSION", "INCONCLUSIVE", "INVALID"]
+# From good to bad: of several labels, the worst one stands for the whole.
+SEVERITY: tuple[Label, ...] = ("PASS", "AT_RISK", "INCONCLUSIVE", "REGRESSION", "INVALID")
+
+
+def worst_label(labels: Iterable[Label]) -> Label:
+    """INVALID, then REGRESSION, INCONCLUSIVE, AT_RISK, PASS; PASS where there is none."""
+    return max(labels, key=SEVERITY.index, default="PASS")
+
+
+@dataclass(frozen=True)
+class VerdictOptions(Options):
+    """How a verdict is found: everything in it can change without running a model again.
+
+    >>> VerdictOptions(resamples=1)
+    Traceback (most recent call last):
+    calipers.core.errors.RequestError: `resamples` must be at least 100, found 1
+    """
+
+    metrics: tuple[str, ...] = option(
+        (),
+        "Compare this metric, and let the verdict depend on it. `all` shows all. Default: the primary one decides.",
+        group="Verdict",
+        flag="--metric",
+        metavar="NAME",
+    )
+    confidence: float = option(
+        0.95,
+        "A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals.",
+        group="Verdict",
+        metavar="SHARE",
+        above=0,
+        below=1,
+    )
+    # With fewer resamples, an interval is a few numbers.
+    resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100)
+    worst: int = option(10, "Name the examples that lost most.", group="Output", metavar="N", at_least=0)
+    thresholds: Mapping[str, Thresholds] = field(default_factory=dict)  # by metric, instead of the metric's own
 
 
 @dataclass(frozen=True)
@@ -35,20 +75,38 @@ class Comparison:
     examples: int
     settled_by: int | None  # about how many examples would settle it, where it is INCONCLUSIVE
     thresholds: Thresholds
-    decides: bool  # whether the verdict hangs on it
+    decides: bool  # whether the verdict depends on it
     digits: int = 2
     reason: str | None = None  # why a number is missing
+
+    def __repr__(self) -> str:
+        values = f"{number(self.baseline, self.digits)} → {number(self.candidate, self.digits)}"
+        return f"<Comparison {self.metric}: {self.label}, {values} ({signed_interval(self.interval, self.digits)})>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field but `digits`, as JSON can hold it."""
+        fields = {name: value for name, value in vars(self).items() if name != "digits"}
+        limits = self.thresholds
+        return {
+            **fields,
+            "interval": list(self.interval) if self.interval else None,
+            "thresholds": {"pass": limits.passes, "at_risk": limits.at_risk, "relative": limits.relative},
+        }
 
 
 @dataclass(frozen=True)
 class Example:
-    """An example that lost: how much of the delta of the primary metric it is answerable for."""
+    """An example that lost: how much of the delta of the primary metric it accounts for."""
 
     id: str
     texts: Mapping[str, str]
     baseline: Mapping[str, Any]  # its outcome columns
     candidate: Mapping[str, Any]
     share: float  # in the metric's own unit; negative is a loss
+
+    def to_dict(self) -> dict[str, Any]:
+        outcomes = {"baseline": plain(self.baseline), "candidate": plain(self.candidate)}
+        return {"id": self.id, "share": self.share, "texts": dict(self.texts), **outcomes}
 
 
 @dataclass(frozen=True)
@@ -64,3 +122,59 @@ class Verdict:
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # of the models' settings
     reason: str | None = None
     bootstrap: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        metrics = ", ".join(f"{c.metric} {signed(c.delta, c.digits)}" for c in self.comparisons if c.decides)
+        against = f"{self.candidate_name} against {self.baseline.model.model_id}"
+        return f"<Verdict {self.label}: {against}{f', {metrics}' if metrics else ''}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the label and a table of the metrics."""
+        rows = [("metric", "baseline", "candidate", "delta", "interval", "label", "confidence")]
+        for c in self.comparisons:
+            values = (number(c.baseline, c.digits), number(c.candidate, c.digits), signed(c.delta, c.digits))
+            rows.append((c.metric, *values, signed_interval(c.interval, c.digits), c.label, certainty(c.confidence)))
+        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+        title = f"{self.label}: {self.candidate_name} against {self.baseline.model.model_id}"
+        reason = f"<p>{html.escape(self.reason)}</p>" if self.reason else ""
+        table = "".join(f"<tr>{row}</tr>" for row in cells).replace("td>", "th>", 2 * len(rows[0]))
+        return f"<p><b>{html.escape(title)}</b></p>{reason}<table>{table}</table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts of the candidate's run (null where its output was dead), the label, and what explains it."""
+        changed = self.differences.items()
+        return {
+            "name": self.candidate_name,
+            **run_facts(self.candidate),
+            "label": self.label,
+            "reason": self.reason,
+            "differences": {name: {"baseline": plain(old), "candidate": plain(new)} for name, (old, new) in changed},
+            "comparisons": [c.to_dict() for c in self.comparisons],
+            "worst": [example.to_dict() for example in self.worst],
+        }
+
+
+def run_facts(result: Result | None) -> dict[str, Any]:
+    """Which run this is; every value is None for a candidate whose output was dead, for it has none."""
+    model = result.model if result else None
+    return {
+        "model_id": model.model_id if model else None,
+        "model_path": model.path if model else None,
+        "run": result.run_id if result else None,
+        "created": result.created if result else None,
+        "device": model.device if model else None,
+        "backend": model.backend if model else None,
+        "fingerprint": model.fingerprint if model else None,
+        "settings": plain(model.settings) if model else None,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Numbers of numpy as those of Python, which JSON can hold; what it cannot hold at all, as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)

@@ -15,13 +15,12 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.comparison.records import Comparison, Example, Label, Verdict
+from calipers.comparison.records import Comparison, Example, Label, Verdict, worst_label
 from calipers.core import Metric, Outcomes, RequestError, Result, Thresholds, name_some
 from calipers.metrics import bootstrap, paired
 
 Floats = NDArray[np.float64]
 
-SEVERITY: tuple[Label, ...] = ("PASS", "AT_RISK", "INCONCLUSIVE", "REGRESSION", "INVALID")
 PERMUTATIONS = 9_999
 MOST_TO_LEAVE_OUT = 20_000  # beyond, leaving out one example at a time takes minutes
 _MOST_USEFUL = 1_000_000  # examples; who needs more is too close to a threshold to be settled in practice
@@ -32,7 +31,7 @@ class Terms:
     """How a verdict is found: everything in it can change without running a model again."""
 
     thresholds: Mapping[str, Thresholds]  # by metric, instead of the metric's own
-    deciding: tuple[str, ...]  # metrics that the verdict hangs on
+    deciding: tuple[str, ...]  # metrics that the verdict depends on
     confidence: float = 0.95
     resamples: int = 10_000
     seed: int = 42
@@ -52,19 +51,19 @@ def refuse_unlike(baseline: Result, candidate: Result) -> None:
         raise _unlike(f"the task's options differ: {_name_changes(changed)}")
     if set(a) != set(b):
         lost, added = [id for id in a if id not in set(b)], [id for id in b if id not in set(a)]
-        told = [f"{name_some(ids, 3)} only in the {who}" for ids, who in ((lost, "first"), (added, "second")) if ids]
-        raise _unlike(f"the examples differ ({len(a)} and {len(b)}): {', '.join(told)}")
+        parts = [f"{name_some(ids, 3)} only in the {who}" for ids, who in ((lost, "first"), (added, "second")) if ids]
+        raise _unlike(f"the examples differ ({len(a)} and {len(b)}): {', '.join(parts)}")
     if a != b:
-        raise _unlike("the examples are the same but in another order; run both with the same data and --seed")
+        raise _unlike("the examples are the same but in another order; run both with the same data and `seed`")
     if baseline.fingerprint != candidate.fingerprint:
         raise _unlike(f"the data of {baseline.dataset.path} and {candidate.dataset.path} differ under the same ids")
 
 
 def differences(baseline: Result, candidate: Result) -> dict[str, tuple[Any, Any]]:
     """What differs and may, being part of the model: backend, number type, pooling, batching, …"""
-    own = [{"backend": m.backend, "device": m.device, **m.settings} for m in (baseline.model, candidate.model)]
+    settings = [{"backend": m.backend, "device": m.device, **m.settings} for m in (baseline.model, candidate.model)]
     versions = [result.environment.get("versions", {}) for result in (baseline, candidate)]
-    return _changed(*own) | {f"version of {name}": pair for name, pair in _changed(*versions).items()}
+    return _changed(*settings) | {f"version of {name}": pair for name, pair in _changed(*versions).items()}
 
 
 def _changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -108,17 +107,13 @@ def label(baseline: float, candidate: float, thresholds: Thresholds, *, higher_i
     >>> label(3.6435, 3.9015, Thresholds(0.05, 0.10), higher_is_better=False)
     'AT_RISK'
     """
-    found = loss(
+    losses = loss(
         np.array([baseline]), np.array([candidate]), higher_is_better=higher_is_better, relative=thresholds.relative
     )
-    return _BY_LOSS[int(labels(found, thresholds)[0])]
+    return _BY_LOSS[int(labels(losses, thresholds)[0])]
 
 
 _BY_LOSS: tuple[Label, ...] = get_args(Label)[:3]
-
-
-def worst_label(found: Sequence[Label]) -> Label:
-    return max(found, key=SEVERITY.index, default="PASS")
 
 
 # --- the verdict -----------------------------------------------------------------------------------------------
@@ -128,24 +123,24 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     """Every metric of both on the same resamples; the label is the worst one among the metrics that decide."""
     refuse_unlike(baseline, candidate)
     a, b = baseline.outcomes, candidate.outcomes
-    known = [metric for metric in metrics if all(c in a.columns and c in b.columns for c in metric.needs)]
-    _refuse_unlike_units(known, a, b, terms)
-    statistics = [metric.statistic(outcomes.columns) for metric in known for outcomes in (a, b)]
+    shared = [metric for metric in metrics if all(c in a.columns and c in b.columns for c in metric.needs)]
+    _refuse_unlike_units(shared, a, b, terms)
+    statistics = [metric.statistic(outcomes.columns) for metric in shared for outcomes in (a, b)]
     drawn = bootstrap.distribution(
         statistics, len(a), resamples=terms.resamples, seed=terms.seed, threads=terms.threads
     )
     added = [_influence(s, len(a), terms.threads) for s in statistics]
     comparisons = tuple(
         _compare_metric(metric, (a, b), drawn[2 * i : 2 * i + 2], added[2 * i : 2 * i + 2], terms)
-        for i, metric in enumerate(known)
+        for i, metric in enumerate(shared)
     )
     return Verdict(
         baseline=baseline,
         candidate=candidate,
         candidate_name=candidate.model.model_id,
-        label=worst_label([c.label for c in comparisons if c.decides]),
+        label=worst_label(c.label for c in comparisons if c.decides),
         comparisons=comparisons,
-        worst=_worst(known[0], a, b, added[:2], terms.worst) if known else (),
+        worst=_worst(shared[0], a, b, added[:2], terms.worst) if shared else (),
         differences=differences(baseline, candidate),
         bootstrap=_record(baseline, terms),
     )
@@ -163,8 +158,8 @@ def invalid(baseline: Result, name: str, reason: str, metrics: Sequence[Metric],
 
 def correct(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Holm's correction over all metrics of all candidates."""
-    asked = [c.p_value for verdict in verdicts for c in verdict.comparisons if c.p_value is not None]
-    adjusted = iter(paired.holm(asked))
+    p_values = [c.p_value for verdict in verdicts for c in verdict.comparisons if c.p_value is not None]
+    adjusted = iter(paired.holm(p_values))
     return [
         replace(
             verdict,
@@ -177,8 +172,13 @@ def correct(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _record(baseline: Result, terms: Terms) -> dict[str, Any]:
-    told = {"confidence": terms.confidence, "resamples": terms.resamples, "seed": terms.seed}
-    return {"unit": baseline.bootstrap.get("unit", "example"), **told, "permutations": PERMUTATIONS}
+    return {
+        "unit": baseline.bootstrap.get("unit", "example"),
+        "confidence": terms.confidence,
+        "resamples": terms.resamples,
+        "seed": terms.seed,
+        "permutations": PERMUTATIONS,
+    }
 
 
 def _refuse_unlike_units(metrics: Sequence[Metric], a: Outcomes, b: Outcomes, terms: Terms) -> None:
@@ -188,9 +188,9 @@ def _refuse_unlike_units(metrics: Sequence[Metric], a: Outcomes, b: Outcomes, te
             if not np.array_equal(a.columns[column], b.columns[column]):
                 sizes = [int(np.sum(o.columns[column])) for o in (a, b)]
                 raise _unlike(
-                    f"{metric.name} is a mean over {column}, of which the first has {sizes[0]} and the second "
-                    f"{sizes[1]} (other tokenizers, or another maximum length); "
-                    "fill-mask has --word-level and --metric word_pseudo_perplexity for that"
+                    f"{metric.name} is a mean over {column}; the first has {sizes[0]} and the second {sizes[1]} (other "
+                    "tokenizers, or another maximum length); use `word_level` of fill-mask, and the metric "
+                    "word_pseudo_perplexity"
                 )
 
 
@@ -217,24 +217,16 @@ def _compare_metric(
     confidence = None if interval is None else float((labels(losses, thresholds) == estimate).mean())
     sure = confidence is not None and confidence >= terms.confidence
     unsettled = not sure and interval is not None
-    return Comparison(
-        metric=metric.name,
-        higher_is_better=metric.higher_is_better,
-        baseline=a,
+    return replace(
+        _unknown(metric, _BY_LOSS[estimate] if sure else "INCONCLUSIVE", None, a, examples, terms),
         candidate=b,
         delta=b - a,
         relative=(b - a) / abs(a) if a else None,
         interval=interval,
-        label=_BY_LOSS[estimate] if sure else "INCONCLUSIVE",
         estimate=_BY_LOSS[estimate],
         confidence=confidence,
         p_value=_p_value(added, b - a, terms),
-        adjusted_p=None,
-        examples=examples,
         settled_by=_settled_by(float(here[0]), losses, thresholds, examples, terms.confidence) if unsettled else None,
-        thresholds=thresholds,
-        decides=metric.name in terms.deciding,
-        digits=metric.digits,
         reason=None if interval else _no_interval(metric.name, examples),
     )
 
@@ -262,7 +254,10 @@ def _settled_by(here: float, losses: Floats, thresholds: Thresholds, examples: i
     return max(needed, examples + 1) if 0 < needed <= _MOST_USEFUL else None
 
 
-def _unknown(metric: Metric, label: Label, reason: str, baseline: float, examples: int, terms: Terms) -> Comparison:
+def _unknown(
+    metric: Metric, label: Label, reason: str | None, baseline: float, examples: int, terms: Terms
+) -> Comparison:
+    """The baseline's side alone."""
     return Comparison(
         metric=metric.name,
         higher_is_better=metric.higher_is_better,

@@ -1,102 +1,57 @@
-"""How a verdict is put into words and figures: shared by the terminal, Markdown and JUnit."""
+"""How a verdict is put into words: shared by the terminal, Markdown and JUnit."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calipers.comparison.records import Comparison, Example, Label, Verdict
+from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Verdict, worst_label
 from calipers.core import Thresholds, printable
+from calipers.rendering import numbers
+from calipers.rendering.numbers import NONE, certainty, number, percent, shorten, signed, signed_interval
 
-NONE = "–"  # a number that there is not
-MARK = "*"  # behind a metric that the verdict hangs on
-# From good to bad: of several candidates, the worst one names the whole.
-ORDER: tuple[Label, ...] = ("PASS", "AT_RISK", "INCONCLUSIVE", "REGRESSION", "INVALID")
+__all__ = ["NONE", "number", "shorten", "signed"]
+
+MARK = "*"  # behind a metric that the verdict depends on
+RIGHT = (1, 2, 3, 4, 5, 7, 8, 9)  # columns of the table whose cells are numbers
+_OPENINGS = {
+    "PASS": "passes",
+    "AT_RISK": "is at risk",
+    "REGRESSION": "is a regression",
+    "INCONCLUSIVE": "is undecided",
+}
 
 
 def overall(verdicts: Sequence[Verdict]) -> Label:
-    """The worst label: INVALID, then REGRESSION, INCONCLUSIVE, AT_RISK, PASS. At least one verdict."""
-    return max((verdict.label for verdict in verdicts), key=ORDER.index)
+    """The worst label of all candidates."""
+    return worst_label(verdict.label for verdict in verdicts)
 
 
-def number(value: float | None, digits: int) -> str:
-    """A value with the digits of its metric; a dash where it is unknown.
-
-    >>> number(82.0512, 2), number(None, 2), number(12345678.9, 2)
-    ('82.05', '–', '1.235e+07')
-    """
-    if value is None or not math.isfinite(value):
-        return NONE
-    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3e}"
+# --- the table of metrics -----------------------------------------------------------------------------------------
 
 
-def signed(value: float | None, digits: int) -> str:
-    """A difference. One that is too small for the digits keeps its first figure, so that it does not look like none.
-
-    >>> signed(-0.138, 2), signed(0.0, 2), signed(-0.0004, 2)
-    ('-0.14', '0.00', '-0.0004')
-    """
-    if value is None or not math.isfinite(value):
-        return NONE
-    if value == 0:
-        return number(0.0, digits)
-    if abs(value) >= 1e6:
-        return f"{value:+.3e}"
-    return f"{value:+.{digits}f}" if abs(value) >= 0.5 * 10.0**-digits else f"{value:+.1g}"
+def header(verdicts: Sequence[Verdict], verdict: Verdict) -> tuple[str, ...]:
+    """Of the cells of `row`. p-values are by Holm where several things were compared at once."""
+    adjusted = sum(c.adjusted_p is not None for v in verdicts for c in v.comparisons) > 1
+    p, units = "p (Holm)" if adjusted else "p", numbers.plural(unit(verdict))
+    named = interval_name(verdict)
+    return ("metric", "baseline", "candidate", "delta", "relative", named, "label", "confidence", p, units)
 
 
-def percent(share: float | None) -> str:
-    """A relative difference.
-
-    >>> percent(0.0711), percent(-0.0004), percent(499.1)
-    ('+7.1%', '-0.04%', '+49910%')
-    """
-    if share is None or not math.isfinite(share):
-        return NONE
-    return f"{share:+.0%}" if abs(share) >= 10 else f"{signed(100 * share, 1)}%"
-
-
-def certainty(share: float | None) -> str:
-    """The share of resamples that agree, rounded down: 94.96% must not read as the 95% that it falls short of.
-
-    >>> certainty(0.9496), certainty(1.0), certainty(None)
-    ('94.9%', '100%', '–')
-    """
-    if share is None or not math.isfinite(share):
-        return NONE
-    return f"{math.floor(1000 * share + 1e-9) / 10:g}%"
-
-
-def interval(ends: tuple[float, float] | None, digits: int) -> str:
-    return f"{signed(ends[0], digits)} to {signed(ends[1], digits)}" if ends else NONE
-
-
-def p_value(value: float | None) -> str:
-    """
-    >>> p_value(0.0314), p_value(0.00002), p_value(1.0)
-    ('0.031', '<0.0001', '1')
-    """
-    if value is None or not math.isfinite(value):
-        return NONE
-    return "<0.0001" if value < 0.0001 else f"{value:.2g}"
-
-
-def limit(thresholds: Thresholds, which: float) -> str:
-    """
-    >>> limit(Thresholds(0.025, 0.1), 0.025), limit(Thresholds(2.0, 4.0, relative=False), 4.0)
-    ('2.5%', '4 points')
-    """
-    return f"{100 * which:g}%" if thresholds.relative else f"{which:g} points"
-
-
-def plural(unit: str, count: int) -> str:
-    """
-    >>> plural("query", 300), plural("pair", 1)
-    ('300 queries', '1 pair')
-    """
-    many = f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
-    return f"{count:,} {unit if count == 1 else many}"
+def row(comparison: Comparison) -> tuple[str, ...]:
+    digits = comparison.digits
+    return (
+        comparison.metric,
+        number(comparison.baseline, digits),
+        number(comparison.candidate, digits),
+        signed(comparison.delta, digits),
+        percent(comparison.relative),
+        signed_interval(comparison.interval, digits),
+        comparison.label,
+        certainty(comparison.confidence),
+        numbers.p_value(comparison.p_value if comparison.adjusted_p is None else comparison.adjusted_p),
+        f"{comparison.examples:,}",
+    )
 
 
 def unit(verdict: Verdict) -> str:
@@ -104,77 +59,17 @@ def unit(verdict: Verdict) -> str:
     return str(verdict.bootstrap.get("unit") or verdict.baseline.bootstrap.get("unit") or "example")
 
 
-def asked(verdict: Verdict) -> float | None:
-    """The confidence that was asked for."""
-    found = verdict.bootstrap.get("confidence", verdict.baseline.bootstrap.get("confidence"))
-    return float(found) if found is not None else None
+def required_confidence(verdict: Verdict) -> float | None:
+    """The share of resamples that a label needs."""
+    share = verdict.bootstrap.get("confidence", verdict.baseline.bootstrap.get("confidence"))
+    return float(share) if share is not None else None
 
 
 def interval_name(verdict: Verdict) -> str:
-    wanted = asked(verdict)
-    return "interval" if wanted is None else f"{100 * wanted:g}% interval"
+    return numbers.interval_name(required_confidence(verdict))
 
 
-def is_adjusted(verdicts: Sequence[Verdict]) -> bool:
-    """Whether several things were compared at once, so that Holm's correction was needed."""
-    return sum(c.adjusted_p is not None for verdict in verdicts for c in verdict.comparisons) > 1
-
-
-def shown_p(comparison: Comparison) -> float | None:
-    return comparison.p_value if comparison.adjusted_p is None else comparison.adjusted_p
-
-
-def settings(differences: Mapping[str, tuple[Any, Any]]) -> str:
-    """The settings in which the models differ: those that both state, then those that one backend alone speaks of.
-
-    >>> settings({"dtype": ("float32", None), "pooling": ("cls", "mean"), "shape": (None, "[1, 512]")})
-    'pooling cls → mean; only in the baseline: dtype float32; only in the candidate: shape [1, 512]'
-    """
-
-    def said(value: Any) -> str:
-        return "none" if value == "" else shorten(str(value), 60)
-
-    both = [f"{n} {said(a)} → {said(b)}" for n, (a, b) in differences.items() if a is not None and b is not None]
-    first = [f"{name} {said(a)}" for name, (a, b) in differences.items() if b is None]
-    second = [f"{name} {said(b)}" for name, (a, b) in differences.items() if a is None]
-    parts = (("", both), ("only in the baseline: ", first), ("only in the candidate: ", second))
-    return "; ".join(f"{words}{', '.join(found)}" for words, found in parts if found)
-
-
-def reason(verdict: Verdict) -> str:
-    """Why a candidate is INVALID, without the label in front."""
-    told = verdict.reason or next((c.reason for c in verdict.comparisons if c.label == "INVALID" and c.reason), None)
-    return printable(told or "its output could not be measured")
-
-
-def note(comparison: Comparison, unit: str) -> str | None:
-    """What a row of numbers cannot say of a metric: what would settle it, or why a number is missing."""
-    if comparison.label == "INCONCLUSIVE":
-        return f"{comparison.estimate} by the point estimate; {settling(comparison, unit)}"
-    return printable(comparison.reason) if comparison.reason else None
-
-
-def settling(comparison: Comparison, unit: str) -> str:
-    if comparison.settled_by is None:
-        why = f" ({printable(comparison.reason)})" if comparison.reason else ""
-        return f"how many {plural(unit, 2)[2:]} would settle it cannot be told{why}"
-    return f"about {plural(unit, about(comparison.settled_by))} would settle it"
-
-
-def about(count: int) -> int:
-    """Two figures of an estimate, rounded up.
-
-    >>> about(412), about(1180703), about(37)
-    (420, 1200000, 37)
-    """
-    unit = int(10 ** max(len(str(count)) - 2, 0))
-    return -(-count // unit) * unit
-
-
-def deciding(verdict: Verdict) -> Comparison | None:
-    """The metric that made the label: of those that decide, the first with the verdict's own label."""
-    decide = [c for c in verdict.comparisons if c.decides] or list(verdict.comparisons)
-    return next((c for c in decide if c.label == verdict.label), None) or next(iter(decide), None)
+# --- sentences ----------------------------------------------------------------------------------------------------
 
 
 def sentence(verdict: Verdict) -> str:
@@ -188,6 +83,12 @@ def sentence(verdict: Verdict) -> str:
     return f"{name} {_OPENINGS[verdict.label]}: {change(chosen)}{_closing(verdict, chosen)}."
 
 
+def deciding(verdict: Verdict) -> Comparison | None:
+    """The metric that made the label: of those that decide, the first with the verdict's own label."""
+    decide = [c for c in verdict.comparisons if c.decides] or list(verdict.comparisons)
+    return next((c for c in decide if c.label == verdict.label), None) or next(iter(decide), None)
+
+
 def change(comparison: Comparison) -> str:
     """
     >>> change(Comparison("map", True, 0.5, 0.4, -0.1, -0.2, None, "PASS", "PASS", 1.0, None, None, 9, None,
@@ -196,8 +97,7 @@ def change(comparison: Comparison) -> str:
     """
     digits, name = comparison.digits, comparison.metric
     if comparison.baseline is None or comparison.candidate is None:
-        told = number(comparison.candidate, digits) if comparison.candidate is not None else "unknown"
-        return f"{name} is {told}"
+        return f"{name} is {'unknown' if comparison.candidate is None else number(comparison.candidate, digits)}"
     old, new = number(comparison.baseline, digits), number(comparison.candidate, digits)
     if comparison.delta == 0:
         return f"{name} stays at {new}"
@@ -205,24 +105,8 @@ def change(comparison: Comparison) -> str:
     return f"{name} goes from {old} to {new} ({signed(comparison.delta, digits)}{relative})"
 
 
-def tally(verdicts: Sequence[Verdict]) -> str:
-    """How several candidates fared, in one sentence."""
-    names = {label: [printable(v.candidate_name) for v in verdicts if v.label == label] for label in ORDER}
-    parts = [f"{len(found)} {label} ({', '.join(found)})" for label, found in names.items() if found]
-    return f"Of {len(verdicts)} candidates: {'; '.join(parts)}."
-
-
-_OPENINGS = {
-    "PASS": "passes",
-    "AT_RISK": "is at risk",
-    "REGRESSION": "is a regression",
-    "INCONCLUSIVE": "is undecided",
-}
-
-
 def _closing(verdict: Verdict, comparison: Comparison) -> str:
-    thresholds = comparison.thresholds
-    passes, at_risk = limit(thresholds, thresholds.passes), limit(thresholds, thresholds.at_risk)
+    passes, at_risk = limits(comparison.thresholds)
     if verdict.label == "INCONCLUSIVE":
         return f"{_agreement(verdict, comparison)}; {settling(comparison, unit(verdict))}"
     if verdict.label == "PASS" and is_better(comparison):
@@ -237,8 +121,21 @@ def _closing(verdict: Verdict, comparison: Comparison) -> str:
 def _agreement(verdict: Verdict, comparison: Comparison) -> str:
     if comparison.confidence is None:
         return f", which alone would be {comparison.estimate}"
-    wanted = f", where {certainty(asked(verdict))} were asked for" if asked(verdict) is not None else ""
-    return f", but only {certainty(comparison.confidence)} of resamples say {comparison.estimate} too{wanted}"
+    share = required_confidence(verdict)
+    required = "" if share is None else f", where {certainty(share)} are required"
+    return f", but only {certainty(comparison.confidence)} of resamples say {comparison.estimate} too{required}"
+
+
+def limits(thresholds: Thresholds) -> tuple[str, str]:
+    """Up to where a loss passes, and from where on it is a regression.
+
+    >>> limits(Thresholds(0.025, 0.1)), limits(Thresholds(2.0, 4.0, relative=False))
+    (('2.5%', '10%'), ('2 points', '4 points'))
+    """
+    first, second = thresholds.passes, thresholds.at_risk
+    if thresholds.relative:
+        return f"{100 * first:g}%", f"{100 * second:g}%"
+    return f"{first:g} points", f"{second:g} points"
 
 
 def is_better(comparison: Comparison) -> bool:
@@ -247,26 +144,87 @@ def is_better(comparison: Comparison) -> bool:
     return delta > 0 if comparison.higher_is_better else delta < 0
 
 
-def values(example: Example, verdict: Verdict) -> list[tuple[str, str]]:
-    """The outcomes of an example that tell what happened to it: (name, "old → new" or the one value).
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """How several candidates fared, in one sentence."""
+    names = {label: [printable(v.candidate_name) for v in verdicts if v.label == label] for label in SEVERITY}
+    parts = [f"{len(same)} {label} ({', '.join(same)})" for label, same in names.items() if same]
+    return f"Of {len(verdicts)} candidates: {'; '.join(parts)}."
 
-    Those that the primary metric reads, as far as names tell (`cosine` of cosine_spearman), else the first three that
+
+# --- notes --------------------------------------------------------------------------------------------------------
+
+
+def notes(verdict: Verdict) -> list[tuple[Comparison, str]]:
+    """What the numbers of a metric do not say, except what the closing sentence says already."""
+    closing = deciding(verdict)
+    others = [c for c in verdict.comparisons if c is not closing and (not c.reason or c.reason != verdict.reason)]
+    return [(c, words) for c in others if (words := note(c, unit(verdict)))]
+
+
+def note(comparison: Comparison, unit: str) -> str | None:
+    """What a row of numbers cannot say of a metric: what would settle it, or why a number is missing."""
+    if comparison.label == "INCONCLUSIVE":
+        return f"{comparison.estimate} by the point estimate; {settling(comparison, unit)}"
+    return printable(comparison.reason) if comparison.reason else None
+
+
+def settling(comparison: Comparison, unit: str) -> str:
+    if comparison.settled_by is None:
+        why = f" ({printable(comparison.reason)})" if comparison.reason else ""
+        return f"how many {numbers.plural(unit)} would settle it is unknown{why}"
+    return f"about {numbers.count(unit, numbers.round_up(comparison.settled_by))} would settle it"
+
+
+def reason(verdict: Verdict) -> str:
+    """Why a candidate is INVALID, without the label in front."""
+    reasons = (verdict.reason, *(c.reason for c in verdict.comparisons if c.label == "INVALID"))
+    return printable(next(filter(None, reasons), "its output could not be measured"))
+
+
+def settings(differences: Mapping[str, tuple[Any, Any]]) -> str:
+    """The settings in which the models differ: those that both state, then those that one backend alone has.
+
+    >>> settings({"dtype": ("float32", None), "pooling": ("cls", "mean"), "shape": (None, "[1, 512]")})
+    'pooling cls → mean; only in the baseline: dtype float32; only in the candidate: shape [1, 512]'
+    """
+
+    def show(value: Any) -> str:
+        return "none" if value == "" else shorten(str(value), 60)
+
+    both = [f"{n} {show(a)} → {show(b)}" for n, (a, b) in differences.items() if a is not None and b is not None]
+    first = [f"{name} {show(a)}" for name, (a, b) in differences.items() if b is None]
+    second = [f"{name} {show(b)}" for name, (a, b) in differences.items() if a is None]
+    parts = (("", both), ("only in the baseline: ", first), ("only in the candidate: ", second))
+    return "; ".join(f"{words}{', '.join(pairs)}" for words, pairs in parts if pairs)
+
+
+# --- the worst examples -------------------------------------------------------------------------------------------
+
+
+def worst_title(verdict: Verdict) -> str:
+    return f"The {numbers.count(unit(verdict), len(verdict.worst))} that cost most"
+
+
+def values(example: Example, verdict: Verdict) -> list[tuple[str, str]]:
+    """The outcomes of an example that show what happened to it: (name, "old → new" or the one value).
+
+    Those that the primary metric reads, by their names (`cosine` of cosine_spearman), else the first three that
     changed; then what is the same for both by nature, such as a gold score.
     """
     metric = primary(verdict)
     pairs = {name: (old, example.candidate.get(name)) for name, old in example.baseline.items()}
     fixed = [name for name in pairs if _is_fixed(name, verdict)]
     moving = [name for name in pairs if name not in fixed]
-    own = [name for name in moving if metric == name or metric.startswith(f"{name}_")]
-    told = [(name, f"{_value(pairs[name][0])} → {_value(pairs[name][1])}") for name in own or moving[:3]]
-    return [(name, _value(pairs[name][0])) for name in fixed] + told
+    read = [name for name in moving if metric == name or metric.startswith(f"{name}_")]
+    changes = [(name, f"{_value(pairs[name][0])} → {_value(pairs[name][1])}") for name in read or moving[:3]]
+    return [(name, _value(pairs[name][0])) for name in fixed] + changes
 
 
 def _is_fixed(name: str, verdict: Verdict) -> bool:
     """Equal in all examples shown, and no metric: a metric may stay the same by chance."""
-    known = {*verdict.baseline.metrics, *(c.metric for c in verdict.comparisons)}
+    metrics = {*verdict.baseline.metrics, *(c.metric for c in verdict.comparisons)}
     same = all(_value(e.baseline.get(name)) == _value(e.candidate.get(name)) for e in verdict.worst)
-    return same and name not in known
+    return same and name not in metrics
 
 
 def _value(value: Any) -> str:
@@ -284,15 +242,9 @@ def cost(example: Example) -> str:
 
 
 def primary(verdict: Verdict) -> str:
-    """The metric whose delta the worst examples are answerable for: the first one."""
+    """The metric whose delta the worst examples account for: the first one."""
     return verdict.comparisons[0].metric if verdict.comparisons else ""
 
 
-def shorten(text: str, most: int) -> str:
-    """One printable line of at most so many characters.
-
-    >>> shorten("one two three", 8)
-    'one two…'
-    """
-    line = printable(text[: 4 * most])
-    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
+# Until the other rooms use `rendering.numbers`:
+interval, plural = signed_interval, numbers.count

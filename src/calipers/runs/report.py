@@ -1,0 +1,74 @@
+"""report: stored runs in the formats that others read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from calipers.core import RequestError, Result
+from calipers.core.choices import REPORT_FORMATS
+from calipers.rendering import document, model_card, mteb_json
+from calipers.rendering.markdown import results_markdown
+from calipers.runs import catalogue
+from calipers.runs.store import Store
+
+
+def report(
+    runs: Sequence[str | Result], *, format: str = "markdown", mteb_task: str | None = None, store: Store | None = None
+) -> str:
+    """Runs as text: `json` is the document of `eval`, `mteb` a result file of mteb, `model-index` the top of a model
+    card.
+
+    A run is a Result, or the id of one in `store` (by default the user's store). `mteb_task` is the task of MTEB that
+    the data belong to, for `mteb` and `model-index`; by default the path of the data tells it.
+
+    >>> import calipers
+    >>> print(calipers.report(["latest"]))     # doctest: +SKIP
+    ## `potion-base-4m`: sentence-similarity
+    """
+    if format not in REPORT_FORMATS:
+        raise RequestError(f"`format` must be one of {', '.join(REPORT_FORMATS)}, found {format!r}")
+    if mteb_task and format not in ("mteb", "model-index"):
+        raise RequestError(f"`mteb_task` is for the formats mteb and model-index, not for {format}")
+    results = load_runs(runs, store)
+    if format == "markdown":
+        return results_markdown([(result, catalogue.find(result.task)) for result in results])
+    if format == "model-index":
+        return model_card.model_index(results, mteb_task=mteb_task)
+    if format == "mteb":
+        files = mteb_files(results, mteb_task=mteb_task)
+        if len(files) > 1:
+            raise RequestError(
+                f"these runs are of {len(files)} tasks ({', '.join(files)}), and mteb has a file for each: "
+                "report one task at a time, or write the files to a folder (`output`)"
+            )
+        return next(iter(files.values()))
+    documents = [result.to_dict() for result in results]
+    return document.to_json(documents[0] if len(documents) == 1 else documents)
+
+
+def load_runs(runs: Sequence[str | Result], store: Store | None = None) -> list[Result]:
+    """Each run once; ids, their beginnings and `latest` are looked up in the store."""
+    if not runs:
+        raise RequestError("there is nothing to report: name at least one run")
+    store, results = store or Store(), {}
+    for run in runs:
+        run_id = run.run_id if isinstance(run, Result) else store.resolve(run)
+        if run_id not in results:
+            results[run_id] = run if isinstance(run, Result) else store.load(run_id)
+    return list(results.values())
+
+
+def mteb_files(results: Sequence[Result], *, mteb_task: str | None = None) -> dict[str, str]:
+    """MTEB's task → its result file. The runs must be of one model, which the file does not name."""
+    models = list(dict.fromkeys(result.model.model_id for result in results))
+    if len(models) > 1:
+        raise RequestError(
+            f"these runs are of {len(models)} models ({', '.join(models)}), and mteb has a folder for each: "
+            "report one at a time"
+        )
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        task = mteb_json.find_task(result, mteb_task)
+        parts.setdefault(task.name, []).append(mteb_json.document(result, task))
+    return {name: document.to_json(mteb_json.merge(documents)) for name, documents in parts.items()}
