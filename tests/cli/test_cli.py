@@ -16,6 +16,7 @@ from calipers import data
 from calipers.cli import app, spread_columns
 from calipers.cli import demo_steps as demo
 from calipers.tasks import TASKS
+from tests.support.documents import strict
 from tests.support.samples import Run
 
 ROOT = Path(__file__).parents[2]
@@ -34,15 +35,6 @@ KEYS = {
 DATASET_KEYS = {
     "path", "name", "split", "samples", "requested", "shuffle", "seed", "columns_mapping", "fingerprint",
 }  # fmt: skip
-
-
-def strict(text: str) -> dict[str, object]:
-    """Parse JSON that may not hold NaN."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} in JSON")
-
-    return json.loads(text, parse_constant=refuse)  # type: ignore[no-any-return]
 
 
 def test_json_is_one_document_with_the_fixed_keys(calipers: Run, vectors: Path, pairs: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from calipers import cli
 from calipers.core import DataSource
 from calipers.runs.store import Store
-from tests.cli.test_cli import strict
 from tests.support import verdicts as made
+from tests.support.documents import strict
 from tests.support.samples import Run
 
 Report = Callable[..., tuple[int, str, str]]
@@ -77,7 +77,7 @@ def test_a_sampled_run_is_called_one(report: Report) -> None:
     [
         (("nonsense",), "there is no run 'nonsense'"),
         (("whole", "--format", "mteb"), "name it with --mteb-task"),
-        (("whole", "--mteb-task", "STSBenchmark"), "--mteb-task is for --format mteb and model-index"),
+        (("whole", "--mteb-task", "STSBenchmark"), "--mteb-task is for the formats mteb and model-index"),
         (("whole", "--format", "mteb", "--mteb-task", "SciFact"), "judged by ndcg_at_10"),
         (("whole", "some", "--format", "model-index"), "measure the same"),
         (("whole", "-o", "/dev/null/folder/x.md"), "there is no such folder"),

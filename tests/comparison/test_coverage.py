@@ -16,7 +16,7 @@ from calipers.core import Metric, Outcomes, Thresholds
 from calipers.metrics import classification, ranking
 from calipers.metrics.correlation import spearman_statistic
 from calipers.metrics.means import mean_statistic, perplexity_statistic
-from tests.comparison.test_verdict import result
+from tests.support.verdicts import scored as result
 
 EXPERIMENTS, EXAMPLES, RESAMPLES = 1000, 250, 1000
 POPULATION = 400_000

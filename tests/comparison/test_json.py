@@ -12,8 +12,8 @@ import numpy as np
 from calipers.comparison import json as verdict_json
 from calipers.comparison.records import Verdict
 from calipers.rendering import document
-from tests.cli.test_cli import strict
 from tests.support import verdicts as made
+from tests.support.documents import strict
 
 KEYS = {"metric", "baseline", "candidate", "delta", "interval", "label", "confidence", "examples"}  # DESIGN.md
 MORE = {"relative", "p_value", "adjusted_p", "settled_by", "thresholds", "decides", "reason", "candidate_name", "run"}

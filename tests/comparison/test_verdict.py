@@ -9,42 +9,16 @@ import numpy as np
 import pytest
 
 from calipers.comparison import verdict
-from calipers.core import DataSource, Metric, ModelInfo, Outcomes, RequestError, Result, Thresholds
+from calipers.core import Metric, ModelInfo, RequestError, Thresholds
 from calipers.metrics import paired
 from calipers.metrics.correlation import spearman_statistic
 from calipers.metrics.means import mean_statistic
+from tests.support.verdicts import scored as result
 
 ACCURACY = Metric("accuracy", "share right", lambda c: mean_statistic(c["right"]))
 PERPLEXITY = Metric(
     "pppl", "", lambda c: mean_statistic(c["right"]), higher_is_better=False, thresholds=Thresholds(0.05, 0.10)
 )
-
-
-def result(right: Any, **changes: Any) -> Result:
-    right = np.asarray(right, dtype=np.float64)
-    outcomes = Outcomes(
-        ids=tuple(f"r{i}" for i in range(len(right))),
-        columns={"right": right},
-        texts={"text": tuple(f"text {i}" for i in range(len(right)))},
-    )
-    made = Result(
-        run_id="run",
-        created="",
-        task="toy",
-        options={},
-        model=ModelInfo("torch", "m", None, "cpu", "f", settings={"dtype": "float32"}),
-        dataset=DataSource("data"),
-        fingerprint="same",
-        request={},
-        metrics={"accuracy": float(right.mean())},
-        intervals={},
-        bootstrap={"unit": "text"},
-        warnings=(),
-        timing={},
-        environment={},
-        outcomes=outcomes,
-    )
-    return replace(made, **changes)
 
 
 def terms(**changes: Any) -> verdict.Terms:
@@ -174,7 +148,7 @@ def test_what_may_differ_is_shown() -> None:
 
 def test_a_mean_per_token_of_two_tokenizers_is_refused() -> None:
     metric = replace(ACCURACY, same=("right",))
-    with pytest.raises(RequestError, match="is a mean over right, of which the first has 2 and the second 1"):
+    with pytest.raises(RequestError, match="is a mean over right; the first has 2 and the second 1"):
         verdict.compare(result([1, 1]), result([1, 0]), [metric], terms())
 
 

@@ -22,9 +22,9 @@ from calipers.models import ModelOptions
 from calipers.runs import api
 from calipers.runs import key as cache
 from calipers.runs.store import Store
-from tests.runs.test_store import bits
 from tests.support.masked_models import make_model
 from tests.support.samples import PAIRS, write_jsonl
+from tests.support.stores import Loaded, bits, edit, refuse
 
 FACTS: dict[str, Any] = {
     "model": {"weights": "w", "tokenizer": "t", "pooling": "mean"},
@@ -82,10 +82,6 @@ def test_the_digest_reads_every_part_that_it_names() -> None:
 # --- a tiny BERT in PyTorch, measured on five pairs --------------------------------------------------------------
 
 
-class Loaded(Exception):
-    """A model would have been loaded."""
-
-
 @dataclass(frozen=True)
 class Question:
     """What is asked; `ask` answers it by the store or by the model, `needs_a_model` whether the store cannot."""
@@ -114,10 +110,6 @@ class Question:
             except Loaded:
                 return True
             return False
-
-
-def refuse(*_: object) -> None:
-    raise Loaded
 
 
 @pytest.fixture(scope="session")
@@ -149,11 +141,6 @@ def nudge_weights(question: Question) -> None:
     tensors = load_file(file)
     name = sorted(tensors)[0]
     save_file({**tensors, name: tensors[name] * 1.0001}, file, metadata={"format": "pt"})
-
-
-def edit(path: Path, **entries: Any) -> None:
-    content = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**content, **entries}))
 
 
 def pool_by_file(question: Question) -> None:

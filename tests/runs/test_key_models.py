@@ -21,10 +21,9 @@ from calipers.models.identity import identity, names
 from calipers.models.onnx_files import external_names, weight_files
 from calipers.runs import api
 from calipers.runs.store import Store
-from tests.runs.test_key import Loaded, edit, refuse
-from tests.runs.test_store import bits
 from tests.support.masked_models import SMALL, make_model, make_tokenizer
 from tests.support.samples import write_jsonl
+from tests.support.stores import Loaded, bits, edit, refuse
 
 Named = Callable[[str], Path]
 

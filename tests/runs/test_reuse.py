@@ -15,8 +15,8 @@ import pytest
 
 from calipers.runs import store
 from calipers.runs.store import Store
-from tests.runs.test_store import make, same, sql
 from tests.support.samples import PAIRS, write_jsonl
+from tests.support.stores import make, same, sql
 
 
 @pytest.fixture

@@ -15,60 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result
+from calipers.core import DataSource, Outcomes, RequestError
 from calipers.runs import api, store
 from calipers.runs.store import Store
 from tests.support.samples import Run
-
-ODD = ("a\x00b", "line\nbreak\r\n", "é e\u0301 \u202e", "𝕏 🎉", "quote \" ' \\", "")
-
-
-def make(run_id: str, created: str = "2025-01-01T00:00:00.000+00:00", **more: Any) -> Result:
-    return replace(BASE, run_id=run_id, created=created, **more)
-
-
-BASE = Result(
-    run_id="",
-    created="",
-    task="sentence-similarity",
-    options={},
-    model=ModelInfo("vectors", "odd/ü\x00 name", None, "none", "sha256:1", {"pooling": None, "dimensions": 3}),
-    dataset=DataSource("pairs.csv", requested=6, streaming=True, columns_mapping={"id_column": ""}, rows_read=7),
-    fingerprint="sha256:2",
-    request={"given": {"model": "m"}, "defaulted": {"data_options": {"seed": 42, "split": None}}},
-    metrics={"cosine_spearman": 0.1 + 0.2, "cosine_pearson": -1e-300},
-    intervals={"cosine_spearman": (-0.0, 1 / 3), "cosine_pearson": None},
-    bootstrap={"unit": "pair", "confidence": 0.95},
-    warnings=("6 of 7 “rows”",),
-    timing={"total_seconds": 0.1, "load_seconds": 0.0, "inference_seconds": 0.0, "metrics_seconds": 0.1},
-    environment={"versions": {"numpy": "2"}, "cores": 2},
-    outcomes=Outcomes(
-        ids=(*ODD[:5], "last"),
-        columns={
-            "gold": np.array([0.0, -0.0, 5e-324, 1 / 3, np.nan, np.inf]),
-            "cosine": np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=np.float32),
-            "rank": np.array([2**62, -1, 0, 1, 2, 3]),
-            "right": np.array([True, False, True, True, False, False]),
-        },
-        texts={"text_1": ODD, "text_2": ODD[::-1]},
-    ),
-)
+from tests.support.stores import BASE, ODD, make, same, sql
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
-
-
-def same(first: Result, second: Result) -> bool:
-    """Field by field, outcomes bit by bit."""
-    facts = [replace(result, outcomes=Outcomes((), {})) for result in (first, second)]
-    return facts[0] == facts[1] and bits(first.outcomes) == bits(second.outcomes)
-
-
-def bits(outcomes: Outcomes) -> tuple[Any, ...]:
-    columns = [(name, str(values.dtype), values.tobytes()) for name, values in outcomes.columns.items()]
-    return outcomes.ids, outcomes.texts, columns
 
 
 def test_what_is_saved_is_loaded_exactly(place: Store) -> None:
@@ -158,11 +114,6 @@ def test_what_is_broken_is_refused_with_its_place(place: Store) -> None:
         Store(place.folder / "calipers.db").check_writable()
 
 
-def sql(place: Store, statement: str) -> Any:
-    with closing(sqlite3.connect(place.folder / "calipers.db")) as database, database:
-        return database.execute(statement).fetchone()
-
-
 def test_an_empty_database_is_brought_up_and_has_no_write_ahead_log(place: Store) -> None:
     place.folder.mkdir()
     sql(place, "PRAGMA user_version = 0")
@@ -205,7 +156,7 @@ def test_a_migration_that_fails_changes_nothing(place: Store, monkeypatch: pytes
 SAVER = """
 import os, random, signal, sys, time
 from pathlib import Path
-from tests.runs.test_store import Store, make
+from tests.support.stores import Store, make
 def save(name, runs):
     for i in range(runs):
         Store(Path(sys.argv[1])).save(make(f"{name}{i}"))

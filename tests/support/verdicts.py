@@ -38,6 +38,34 @@ def result(name: str = "all-MiniLM-L6-v2", **changes: Any) -> Result:
     return Result(**{**known, **changes})
 
 
+def scored(right: Any, **changes: Any) -> Result:
+    """A run of the task `toy`, whose examples are right (1) or not (0)."""
+    right = np.asarray(right, dtype=np.float64)
+    outcomes = Outcomes(
+        ids=tuple(f"r{i}" for i in range(len(right))),
+        columns={"right": right},
+        texts={"text": tuple(f"text {i}" for i in range(len(right)))},
+    )
+    made = Result(
+        run_id="run",
+        created="",
+        task="toy",
+        options={},
+        model=ModelInfo("torch", "m", None, "cpu", "f", settings={"dtype": "float32"}),
+        dataset=DataSource("data"),
+        fingerprint="same",
+        request={},
+        metrics={"accuracy": float(right.mean())},
+        intervals={},
+        bootstrap={"unit": "text"},
+        warnings=(),
+        timing={},
+        environment={},
+        outcomes=outcomes,
+    )
+    return replace(made, **changes)
+
+
 def comparison(metric: str = "cosine_spearman", label: Label = "PASS", **changes: Any) -> Comparison:
     known: dict[str, Any] = {
         "metric": metric,

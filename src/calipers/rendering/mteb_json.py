@@ -76,7 +76,7 @@ def find_task(result: Result, name: str | None = None) -> MtebTask:
     task = _named(name, result.dataset.name or "default") if name else known_task(result)
     if task is None:
         raise RequestError(
-            f"which task of MTEB {result.dataset.path} belongs to is not known: name it with --mteb-task"
+            f"which task of MTEB {result.dataset.path} belongs to is not known: name it with `mteb_task`"
         )
     if task.main_score not in scores(result):
         raise RequestError(
@@ -212,7 +212,5 @@ def _named(name: str, subset: str) -> MtebTask:
         raise RequestError(f"mteb has no task {name!r}: {str(error).strip(chr(34))}") from error
     languages = known.hf_subsets_to_langscripts
     if subset not in languages:
-        raise RequestError(
-            f"MTEB's task {name} has no subset {subset!r}: --dataset-name is one of {', '.join(languages)}"
-        )
+        raise RequestError(f"MTEB's task {name} has no subset {subset!r}: expected one of {', '.join(languages)}")
     return MtebTask(name, str(known.dataset["path"]), str(known.main_score), tuple(languages[subset]))
