@@ -11,9 +11,9 @@ from tests.support import verdicts as made
 
 
 def test_a_verdict_fits_in_a_line() -> None:
-    assert repr(made.passing()) == "<Verdict PASS: model_quint8 against all-MiniLM-L6-v2, cosine_spearman -0.14>"
-    assert repr(made.comparison()) == "<Comparison cosine_spearman: PASS, 82.05 → 81.91 (-0.35 to +0.07)>"
-    assert repr(made.invalid()).startswith("<Verdict INVALID: broken against all-MiniLM-L6-v2")
+    assert repr(made.passing()) == "Verdict(PASS: model_quint8 against all-MiniLM-L6-v2, cosine_spearman -0.14)"
+    assert repr(made.comparison()) == "Comparison(cosine_spearman: PASS, 82.05 → 81.91 [-0.35 to +0.07])"
+    assert repr(made.invalid()).startswith("Verdict(INVALID: broken against all-MiniLM-L6-v2")
 
 
 def test_a_notebook_shows_a_table_in_which_data_stay_text() -> None:

@@ -2,7 +2,7 @@
 
 >>> import calipers
 >>> calipers.compare("./float32", ["./quantised.onnx"], worst=3)     # doctest: +SKIP
-[<Verdict PASS: quantised.onnx against float32, cosine_spearman -0.14>]
+[Verdict(PASS: quantised.onnx against float32, cosine_spearman -0.14)]
 """
 
 from __future__ import annotations

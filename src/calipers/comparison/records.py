@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from calipers.core.display import html_table
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds
 from calipers.rendering.numbers import certainty, number, signed, signed_interval
@@ -81,7 +81,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         values = f"{number(self.baseline, self.digits)} → {number(self.candidate, self.digits)}"
-        return f"<Comparison {self.metric}: {self.label}, {values} ({signed_interval(self.interval, self.digits)})>"
+        return f"Comparison({self.metric}: {self.label}, {values} [{signed_interval(self.interval, self.digits)}])"
 
     def to_dict(self) -> dict[str, Any]:
         """Every field but `digits`, as JSON can hold it."""
@@ -125,20 +125,26 @@ class Verdict:
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{c.metric} {signed(c.delta, c.digits)}" for c in self.comparisons if c.decides)
-        against = f"{self.candidate_name} against {self.baseline.model.model_id}"
-        return f"<Verdict {self.label}: {against}{f', {metrics}' if metrics else ''}>"
+        return f"Verdict({self.label}: {self._title()}{f', {metrics}' if metrics else ''})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the label and a table of the metrics."""
-        rows = [("metric", "baseline", "candidate", "delta", "interval", "label", "confidence")]
-        for c in self.comparisons:
-            values = (number(c.baseline, c.digits), number(c.candidate, c.digits), signed(c.delta, c.digits))
-            rows.append((c.metric, *values, signed_interval(c.interval, c.digits), c.label, certainty(c.confidence)))
-        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-        title = f"{self.label}: {self.candidate_name} against {self.baseline.model.model_id}"
-        reason = f"<p>{html.escape(self.reason)}</p>" if self.reason else ""
-        table = "".join(f"<tr>{row}</tr>" for row in cells).replace("td>", "th>", 2 * len(rows[0]))
-        return f"<p><b>{html.escape(title)}</b></p>{reason}<table>{table}</table>"
+        header = ("metric", "baseline", "candidate", "delta", "interval", "label", "confidence")
+        rows = [
+            (
+                c.metric,
+                number(c.baseline, c.digits),
+                number(c.candidate, c.digits),
+                signed(c.delta, c.digits),
+                signed_interval(c.interval, c.digits),
+                c.label,
+                certainty(c.confidence),
+            )
+            for c in self.comparisons
+        ]
+        return html_table(f"{self.label}: {self._title()}", header, rows, [self.reason] if self.reason else [])
+
+    def _title(self) -> str:
+        return f"{self.candidate_name} against {self.baseline.model.model_id}"
 
     def to_dict(self) -> dict[str, Any]:
         """The facts of the candidate's run (null where its output was dead), the label, and what explains it."""
