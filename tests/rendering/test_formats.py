@@ -101,7 +101,7 @@ def test_the_task_is_known_by_the_data_and_the_kind_of_run() -> None:
     with pytest.raises(RequestError, match="which MTEB does not have"):
         mteb_json.find_task(scores)
     assert mteb_json.known_task(scores) is None
-    with pytest.raises(RequestError, match="--mteb-task"):
+    with pytest.raises(RequestError, match="`mteb_task`"):
         mteb_json.find_task(made.result(dataset=DataSource("pairs.csv")))
     with pytest.raises(RequestError, match="judged by ndcg_at_10"):
         mteb_json.find_task(made.result(), "SciFact")

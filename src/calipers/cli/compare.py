@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options, thresholds
-from calipers.core.choices import FAIL_ON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +31,7 @@ if TYPE_CHECKING:
     help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
 )
 @options.flags("comparison.records:VerdictOptions", only=("confidence", "resamples"))
-@options.option(
-    "Verdict",
-    "--fail-on",
-    type=click.Choice(FAIL_ON),
-    default="regression",
-    help="Besides REGRESSION and INVALID, let AT_RISK or INCONCLUSIVE be exit code 1. Default: neither.",
-)
+@options.flags("comparison.records:GateOptions")
 @options.option(
     "Verdict",
     "--config",
@@ -96,39 +89,23 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     for path in (flags["output"], flags["junit"]):
         options.check_output(path, flags["force"])
     settings = _settings(context, flags)
-    fail_on = settings.pop("fail_on")
+    gate = settings.pop("gate")
     verdicts = _judge(flags, settings)
-    _show(verdicts, flags, fail_on)
-    context.exit(exit_code([verdict.label for verdict in verdicts], fail_on))
-
-
-def exit_code(labels: Sequence[str], fail_on: str) -> int:
-    """1 if a label fails, else 5 if one is INCONCLUSIVE, else 0.
-
-    >>> exit_code(["PASS", "AT_RISK"], "regression"), exit_code(["AT_RISK"], "at-risk")
-    (0, 1)
-    >>> exit_code(["INCONCLUSIVE", "PASS"], "regression"), exit_code(["INCONCLUSIVE", "REGRESSION"], "regression")
-    (5, 1)
-    """
-    if failing_labels(fail_on) & set(labels):
-        return 1
-    return 5 if "INCONCLUSIVE" in labels else 0
-
-
-def failing_labels(fail_on: str) -> set[str]:
-    return {"REGRESSION", "INVALID"} | {"at-risk": {"AT_RISK"}, "inconclusive": {"INCONCLUSIVE"}}.get(fail_on, set())
+    _show(verdicts, flags, gate.failing)
+    context.exit(gate.exit_code([verdict.label for verdict in verdicts]))
 
 
 def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     """What the verdict depends on: from the flags, else from the config, else by default."""
+    from calipers.comparison.records import GateOptions
+
     config = thresholds.read_config(flags["config"])
     settings: dict[str, Any] = {}
     for name in ("metrics", "confidence", "fail_on", "worst", "resamples"):
         flag = name if name in flags else "metric"
         chosen = context.get_parameter_source(flag) is ParameterSource.COMMANDLINE
         settings[name] = flags[flag] if chosen else config.get(name, flags[flag])
-    if settings["fail_on"] not in FAIL_ON:
-        raise click.UsageError(f"fail_on must be one of {', '.join(FAIL_ON)}, found {settings['fail_on']!r}")
+    settings["gate"] = GateOptions(settings.pop("fail_on"))
     for name, kind in (("confidence", float), ("worst", int), ("resamples", int)):
         if not isinstance(settings[name], (int, kind)) or isinstance(settings[name], bool):
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")
@@ -166,7 +143,7 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
         )
 
 
-def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], fail_on: str) -> None:
+def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str]) -> None:
     from calipers.comparison import json as verdict_json
     from calipers.comparison import text as verdict_text
     from calipers.rendering import document
@@ -177,7 +154,7 @@ def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], fail_on: str) -> N
     if flags["junit"]:
         from calipers.comparison import junit
 
-        options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing_labels(fail_on)))
+        options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing))
     if summary := flags["markdown"] or os.environ.get("GITHUB_STEP_SUMMARY"):
         from calipers.comparison.markdown import verdicts_markdown
         from calipers.rendering import markdown

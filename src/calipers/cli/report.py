@@ -8,26 +8,11 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.core.choices import REPORT_FORMATS
 
 
 @click.command(cls=options.GroupedCommand, short_help="Stored runs as JSON, Markdown, MTEB results or a model card.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
-@options.option(
-    "Report",
-    "--format",
-    "form",
-    type=click.Choice(REPORT_FORMATS),
-    default="markdown",
-    show_default=True,
-    help="json: the document of `eval`; mteb: result files that mteb reads; model-index: the top of a model card.",
-)
-@options.option(
-    "Report",
-    "--mteb-task",
-    metavar="NAME",
-    help="The task of MTEB that the data belong to, e.g. STSBenchmark. Default: by the dataset's path.",
-)
+@options.flags("runs.report:ReportOptions")
 @options.option(
     "Output",
     "-o",
@@ -48,7 +33,7 @@ def report(**flags: Any) -> None:
       calipers report latest --format model-index
       calipers report latest --format mteb --mteb-task STSBenchmark -o STSBenchmark.json
     """
-    form, output, mteb_task = flags["form"], flags["output"], flags["mteb_task"]
+    form, output, mteb_task = flags["format"], flags["output"], flags["mteb_task"]
     is_folder = form == "mteb" and output is not None and output.is_dir()
     if not is_folder:
         options.check_output(output, flags["force"])

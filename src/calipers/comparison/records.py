@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from calipers.core.choices import FAIL_ON
 from calipers.core.display import html_table
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds
@@ -49,6 +50,33 @@ class VerdictOptions(Options):
     resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100)
     worst: int = option(10, "Name the examples that lost most.", group="Output", metavar="N", at_least=0)
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)  # by metric, instead of the metric's own
+
+
+@dataclass(frozen=True)
+class GateOptions(Options):
+    """Which labels fail a check."""
+
+    fail_on: str = option(
+        "regression",
+        "Besides REGRESSION and INVALID, let AT_RISK or INCONCLUSIVE be exit code 1. Default: neither.",
+        group="Verdict",
+        choices=FAIL_ON,
+    )
+
+    @property
+    def failing(self) -> set[str]:
+        more = {"at-risk": {"AT_RISK"}, "inconclusive": {"INCONCLUSIVE"}}
+        return {"REGRESSION", "INVALID"} | more.get(self.fail_on, set())
+
+    def exit_code(self, labels: Collection[str]) -> int:
+        """1 if a label fails, else 5 if one is INCONCLUSIVE, else 0.
+
+        >>> GateOptions().exit_code(["PASS", "AT_RISK"]), GateOptions("at-risk").exit_code(["AT_RISK"])
+        (0, 1)
+        >>> GateOptions().exit_code(["INCONCLUSIVE", "PASS"]), GateOptions().exit_code(["INCONCLUSIVE", "REGRESSION"])
+        (5, 1)
+        """
+        return 1 if self.failing & set(labels) else 5 if "INCONCLUSIVE" in labels else 0
 
 
 @dataclass(frozen=True)

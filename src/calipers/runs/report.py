@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from calipers.core import RequestError, Result
 from calipers.core.choices import REPORT_FORMATS
+from calipers.core.options import Options, option
 from calipers.rendering import document, model_card, mteb_json
 from calipers.rendering.markdown import results_markdown
 from calipers.runs import catalogue
 from calipers.runs.store import Store
+
+
+@dataclass(frozen=True)
+class ReportOptions(Options):
+    """The format of a report."""
+
+    format: str = option(
+        "markdown",
+        "json: the document of `eval`; mteb: result files that mteb reads; model-index: the top of a model card.",
+        group="Report",
+        choices=REPORT_FORMATS,
+    )
+    mteb_task: str | None = option(
+        None,
+        "The task of MTEB that the data belong to, e.g. STSBenchmark. Default: by the dataset's path.",
+        group="Report",
+        metavar="NAME",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mteb_task and self.format not in ("mteb", "model-index"):
+            raise RequestError(f"`mteb_task` is for the formats mteb and model-index, not for {self.format}")
 
 
 def report(
@@ -26,10 +51,7 @@ def report(
     >>> print(calipers.report(["latest"]))     # doctest: +SKIP
     ## `potion-base-4m`: sentence-similarity
     """
-    if format not in REPORT_FORMATS:
-        raise RequestError(f"`format` must be one of {', '.join(REPORT_FORMATS)}, found {format!r}")
-    if mteb_task and format not in ("mteb", "model-index"):
-        raise RequestError(f"`mteb_task` is for the formats mteb and model-index, not for {format}")
+    ReportOptions(format, mteb_task)  # refuses what does not go together
     results = load_runs(runs, store)
     if format == "markdown":
         return results_markdown([(result, catalogue.find(result.task)) for result in results])
