@@ -11,8 +11,8 @@ import yaml
 
 from calipers import cli
 from calipers.cli import thresholds
-from calipers.cli.compare import exit_code
 from calipers.comparison.junit import to_junit
+from calipers.comparison.records import GateOptions
 from calipers.core import Thresholds
 from tests.support import verdicts as made
 
@@ -61,7 +61,7 @@ def test_the_exit_codes_are_those_of_the_command() -> None:
     rows = dict(re.findall(r"^\| (\d) \| (.*?) \|", PAGE, re.MULTILINE))
     assert sorted(rows) == list("012345")
     for label, code in (("PASS", 0), ("AT_RISK", 0), ("REGRESSION", 1), ("INVALID", 1), ("INCONCLUSIVE", 5)):
-        assert exit_code([label], "regression") == code
+        assert GateOptions().exit_code([label]) == code
         assert label in rows[str(code)]
 
 

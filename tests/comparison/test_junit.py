@@ -8,9 +8,8 @@ from xml.etree import ElementTree as xml
 
 import pytest
 
-from calipers.cli.compare import exit_code, failing_labels
 from calipers.comparison.junit import to_junit
-from calipers.comparison.records import Verdict
+from calipers.comparison.records import GateOptions, Verdict
 from tests.support import verdicts as made
 
 # The common schema (Jenkins xunit plugin): element → attributes that it must have, and those that it may have.
@@ -62,7 +61,7 @@ def check(text: str) -> xml.Element:
 
 def outcomes(verdict: Verdict, fail_on: str = "regression") -> dict[str, str]:
     """Test case → what became of it."""
-    root = check(to_junit([verdict], failing=failing_labels(fail_on)))
+    root = check(to_junit([verdict], failing=GateOptions(fail_on).failing))
     return {
         case.get("name", ""): next((child.tag for child in case if child.tag != "system-out"), "passed")
         for case in root.iter("testcase")
@@ -115,7 +114,7 @@ def test_a_dead_candidate_fails_even_without_metrics() -> None:
 )
 def test_the_file_is_red_exactly_when_the_exit_code_is_not_0(verdict: Verdict, fail_on: str) -> None:
     red = bool({"failure", "error"} & set(outcomes(verdict, fail_on).values()))
-    assert red == (exit_code([verdict.label], fail_on) != 0)
+    assert red == (GateOptions(fail_on).exit_code([verdict.label]) != 0)
 
 
 @pytest.mark.parametrize("nasty", ["\x00\x0b\x1b[2J", "]]>", '<a b="c">&amp;', "\ud800", "\ufffe\uffff", "日本 🎉"])

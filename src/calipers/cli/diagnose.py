@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.compare import exit_code
 
 if TYPE_CHECKING:
     from calipers.diagnosis.records import Diagnosis
@@ -263,7 +262,9 @@ def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
     """By the verdicts of the layers that make one; without a baseline there is none."""
+    from calipers.comparison.records import GateOptions
+
     labels = [finding.verdict.label for finding in diagnosis.findings if finding.verdict and finding.decides]
     if diagnosis.scorecard:  # it reads the layers by what the training was for, and so speaks for them
         labels = [diagnosis.scorecard.label]
-    return 0 if fail_on == "never" else exit_code(labels, fail_on)
+    return 0 if fail_on == "never" else GateOptions(fail_on).exit_code(labels)
