@@ -37,8 +37,8 @@ def quiet(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
 
 
-def close(found: object, wanted: object) -> None:
-    np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-12, atol=1e-12)
+def close(result: object, wanted: object) -> None:
+    np.testing.assert_allclose(np.array(result), np.array(wanted), rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,8 @@ def test_a_midpoint_that_rounds_does_not_let_the_next_score_in(theirs: Any, labe
     steps = 1 + np.arange(len(labels)) * np.finfo(np.float32).eps
     scores, gold = steps.astype(np.float32), np.array(labels)
     assert c.best_accuracy(scores, gold) == theirs.find_best_acc_and_threshold(scores, gold, True)
-    found = c.best_accuracy(scores, gold)
-    assert found.accuracy == np.mean((scores >= found.threshold) == gold)
+    result = c.best_accuracy(scores, gold)
+    assert result.accuracy == np.mean((scores >= result.threshold) == gold)
 
 
 def test_a_midpoint_that_overflows_still_cuts_where_it_should() -> None:
@@ -95,11 +95,11 @@ def test_the_threshold_gives_the_figures_that_come_with_it(rows: Pairs) -> None:
     scores, labels = columns(rows)
     best = c.best_accuracy(scores, labels)
     assert best.accuracy == sk.accuracy_score(labels, scores >= best.threshold)
-    found = c.best_f1(scores, labels)
+    result = c.best_f1(scores, labels)
     if labels.any():
-        close(found.f1, sk.f1_score(labels, scores >= found.threshold))
-        wanted = quiet(sk.matthews_corrcoef, labels, scores >= found.threshold)
-        close(mcc_at(scores, labels, found.threshold), wanted)
+        close(result.f1, sk.f1_score(labels, scores >= result.threshold))
+        wanted = quiet(sk.matthews_corrcoef, labels, scores >= result.threshold)
+        close(mcc_at(scores, labels, result.threshold), wanted)
 
 
 def at_best_f1(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -246,10 +246,10 @@ def test_the_whole_cross_encoder_evaluator_agrees(outputs: int) -> None:
     wanted = evaluator(GivenScores(given_scores))
     if outputs == 1:
         best, f1 = c.best_accuracy(given_scores, labels), c.best_f1(given_scores, labels)
-        found = [*best, f1.f1, f1.threshold, f1.precision, f1.recall, c.average_precision(given_scores, labels)]
+        result = [*best, f1.f1, f1.threshold, f1.precision, f1.recall, c.average_precision(given_scores, labels)]
     else:
-        found = [figure(given_scores, labels) for figure in (c.f1_macro, c.f1_micro, c.f1_weighted)]
-    close(found, list(wanted.values()))
+        result = [figure(given_scores, labels) for figure in (c.f1_macro, c.f1_micro, c.f1_weighted)]
+    close(result, list(wanted.values()))
 
 
 # A wrong order of labels
@@ -258,12 +258,12 @@ def test_the_whole_cross_encoder_evaluator_agrees(outputs: int) -> None:
 @given(classes)
 def test_the_best_of_few_orders_is_the_best_assignment(rows: list[tuple[int, int]]) -> None:
     predictions, labels = np.array(rows).T + 1
-    found = c.permutation_gain(predictions, labels, 6)
+    result = c.permutation_gain(predictions, labels, 6)
     cells = np.zeros((6, 6))
     np.add.at(cells, (predictions, labels), 1)
-    close(found.accuracy, cells[linear_sum_assignment(cells, maximize=True)].sum() / len(rows))
-    assert sorted(found.permutation) == list(range(6))
-    close(c.accuracy(np.array(found.permutation)[predictions], labels), found.accuracy)
+    close(result.accuracy, cells[linear_sum_assignment(cells, maximize=True)].sum() / len(rows))
+    assert sorted(result.permutation) == list(range(6))
+    close(c.accuracy(np.array(result.permutation)[predictions], labels), result.accuracy)
 
 
 @given(st.permutations(range(12)), st.integers(0, 2**32))

@@ -52,8 +52,8 @@ def test_uniformity_of_one_point_is_zero_and_of_one_vector_unknown() -> None:
 def test_uniformity_of_the_uniform_sphere_has_its_closed_form() -> None:
     """On S² the inner product of two random points is uniform, so E exp(−4(1 − s)) = (1 − e⁻⁸) / 8."""
     sphere = np.random.default_rng(1).standard_normal((6000, 3))
-    found = geometry.uniformity(sphere)
-    assert abs(found.value - np.log((1 - np.exp(-8.0)) / 8)) < 4 * max(found.standard_error, 2e-4)
+    result = geometry.uniformity(sphere)
+    assert abs(result.value - np.log((1 - np.exp(-8.0)) / 8)) < 4 * max(result.standard_error, 2e-4)
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])
@@ -63,39 +63,39 @@ def test_orthogonal_clusters_have_closed_forms(k: int) -> None:
     vectors = np.repeat(np.eye(k), m, axis=0)
     same = (m - 1) / (k * m - 1)
     rows = np.arange(len(vectors))
-    found = geometry.moments(vectors)
+    result = geometry.moments(vectors)
     assert geometry.uniformity(vectors).value == pytest.approx(np.log(same + (1 - same) * np.exp(-4)), abs=1e-6)
-    assert geometry.anisotropy(vectors, found, rows).value == pytest.approx(same, abs=1e-12)
-    assert geometry.used_directions(found) == k - 1
-    assert geometry.principal_share(vectors, found, rows, top=1).value == pytest.approx(1 / (k - 1))
+    assert geometry.anisotropy(vectors, result, rows).value == pytest.approx(same, abs=1e-12)
+    assert geometry.used_directions(result) == k - 1
+    assert geometry.principal_share(vectors, result, rows, top=1).value == pytest.approx(1 / (k - 1))
 
 
 def test_anisotropy_is_that_of_a_plain_loop(cloud: NDArray[np.float32]) -> None:
     cosines = unit(cloud) @ unit(cloud).T
-    found = geometry.anisotropy(cloud, geometry.moments(cloud), np.arange(N))
-    assert found.value == pytest.approx(cosines[~np.eye(N, dtype=bool)].mean(), abs=1e-6)
+    result = geometry.anisotropy(cloud, geometry.moments(cloud), np.arange(N))
+    assert result.value == pytest.approx(cosines[~np.eye(N, dtype=bool)].mean(), abs=1e-6)
 
 
 def test_centred_anisotropy_is_that_of_a_plain_loop(cloud: NDArray[np.float32]) -> None:
     moved = unit(cloud) - unit(cloud).mean(axis=0)
     moved /= np.linalg.norm(moved, axis=1, keepdims=True)
-    found = geometry.centred_anisotropy(cloud, geometry.moments(cloud), np.arange(N))
-    assert found.value == pytest.approx((moved @ moved.T)[~np.eye(N, dtype=bool)].mean(), abs=1e-6)
+    result = geometry.centred_anisotropy(cloud, geometry.moments(cloud), np.arange(N))
+    assert result.value == pytest.approx((moved @ moved.T)[~np.eye(N, dtype=bool)].mean(), abs=1e-6)
 
 
 def test_one_point_has_anisotropy_one_and_no_variance() -> None:
     vectors, rows = np.ones((50, 8)), np.arange(50)
-    found = geometry.moments(vectors)
-    assert geometry.anisotropy(vectors, found, rows).value == pytest.approx(1.0, abs=1e-6)
-    assert np.isnan(geometry.centred_anisotropy(vectors, found, rows).value)
-    assert np.isnan(geometry.principal_share(vectors, found, rows, top=1).value)
+    result = geometry.moments(vectors)
+    assert geometry.anisotropy(vectors, result, rows).value == pytest.approx(1.0, abs=1e-6)
+    assert np.isnan(geometry.centred_anisotropy(vectors, result, rows).value)
+    assert np.isnan(geometry.principal_share(vectors, result, rows, top=1).value)
 
 
 @pytest.mark.parametrize("top", [1, 10])
 def test_principal_shares_are_those_of_the_covariance(cloud: NDArray[np.float32], top: int) -> None:
     variances = np.linalg.eigvalsh(np.cov(unit(cloud).T))[::-1]
-    found = geometry.principal_share(cloud, geometry.moments(cloud), np.arange(N), top=top)
-    assert found.value == pytest.approx(variances[:top].sum() / variances.sum(), abs=1e-9)
+    result = geometry.principal_share(cloud, geometry.moments(cloud), np.arange(N), top=top)
+    assert result.value == pytest.approx(variances[:top].sum() / variances.sum(), abs=1e-9)
 
 
 @pytest.mark.parametrize("d", [2, 10, 100])
@@ -123,11 +123,11 @@ def test_standard_errors_are_the_spread_over_new_samples() -> None:
     rows = np.arange(300)
     for _ in range(60):
         vectors = rng.standard_normal((300, 12)) * scales + 0.7
-        found = geometry.moments(vectors)
+        result = geometry.moments(vectors)
         for name, estimate in {
-            "anisotropy": geometry.anisotropy(vectors, found, rows),
+            "anisotropy": geometry.anisotropy(vectors, result, rows),
             "uniformity": geometry.uniformity(vectors),
-            "share": geometry.principal_share(vectors, found, rows, top=2),
+            "share": geometry.principal_share(vectors, result, rows, top=2),
         }.items():
             values.setdefault(name, []).append(estimate.value)
             errors.setdefault(name, []).append(estimate.standard_error)
@@ -146,8 +146,8 @@ def test_a_sample_of_rows_gives_the_same_error_and_contributions_of_the_same_mea
 def test_a_sampled_uniformity_is_within_its_error_of_the_exact_one(cloud: NDArray[np.float32]) -> None:
     exact = geometry.uniformity(cloud).value
     sampled = [geometry.uniformity(cloud, rows=geometry.sample(N, 150, seed=s)) for s in range(20)]
-    inside = [abs(found.value - exact) < 2 * found.standard_error for found in sampled]
-    assert not any(found.exact for found in sampled)
+    inside = [abs(result.value - exact) < 2 * result.standard_error for result in sampled]
+    assert not any(result.exact for result in sampled)
     assert np.mean(inside) >= 0.9
 
 

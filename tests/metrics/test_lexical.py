@@ -73,15 +73,15 @@ class TestJaccard:
 
     def test_containment_is_the_share_of_the_left_text(self) -> None:
         sets = bigrams(["mug", "a mug", "", "plate"])
-        found = containment(sets, np.array([0, 1, 2, 0]), np.array([1, 0, 0, 3]))
-        np.testing.assert_allclose(found, [1.0, 0.5, np.nan, 0.0])
+        result = containment(sets, np.array([0, 1, 2, 0]), np.array([1, 0, 0, 3]))
+        np.testing.assert_allclose(result, [1.0, 0.5, np.nan, 0.0])
 
 
-def by_residuals(x: np.ndarray, y: np.ndarray, *given: np.ndarray) -> float:
+def by_residuals(x: np.ndarray, y: np.ndarray, *others: np.ndarray) -> float:
     """scipy's ranks, least squares, and the correlation of what is left."""
     from scipy.stats import pearsonr, rankdata
 
-    design = np.column_stack([np.ones(len(x)), *map(rankdata, given)])
+    design = np.column_stack([np.ones(len(x)), *map(rankdata, others)])
 
     def left(values: np.ndarray) -> np.ndarray:
         ranks = rankdata(values)
@@ -95,9 +95,9 @@ class TestPartial:
     def test_it_is_the_correlation_of_residual_ranks(self, columns: int) -> None:
         rng = np.random.default_rng(columns)
         base = rng.normal(size=200)
-        given = [(base + rng.normal(size=200)).round(1) for _ in range(columns)]
+        others = [(base + rng.normal(size=200)).round(1) for _ in range(columns)]
         x, y = (base + rng.normal(size=200)).round(1), np.clip((base + rng.normal(size=200)).round(), -1, 1)
-        assert partial_spearman(x, y, *given) == pytest.approx(by_residuals(x, y, *given), abs=1e-9)
+        assert partial_spearman(x, y, *others) == pytest.approx(by_residuals(x, y, *others), abs=1e-9)
 
     def test_without_anything_given_it_is_spearman(self) -> None:
         rng = np.random.default_rng(0)
@@ -122,7 +122,7 @@ class TestPartial:
         group = np.sort(rng.integers(0, 7, 60))
         counts = rng.integers(1, 4, size=(7, 5))
         monkeypatch.setattr("calipers.metrics.bootstrap._CHUNK_CELLS", 100)
-        found = grouped(partial_spearman_statistic(x, y, g), group)(counts)
-        for column, value in enumerate(found):
+        result = grouped(partial_spearman_statistic(x, y, g), group)(counts)
+        for column, value in enumerate(result):
             rows = np.repeat(np.arange(60), counts[group, column])
             assert value == pytest.approx(by_residuals(x[rows], y[rows], g[rows]), abs=1e-9)

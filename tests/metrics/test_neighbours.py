@@ -39,9 +39,9 @@ def test_two_nn_is_that_of_scikit_dimension(cloud: NDArray[np.float32]) -> None:
     import skdim
 
     distances = neighbours.two_nearest(cloud, *everyone(cloud))
-    given = geometry.unit(cloud).astype(np.float64)
-    fit = skdim.id.TwoNN(discard_fraction=0.1).fit(given).dimension_
-    likelihood = skdim.id.TwoNN(discard_fraction=0, method="mle").fit(given).dimension_
+    vectors = geometry.unit(cloud).astype(np.float64)
+    fit = skdim.id.TwoNN(discard_fraction=0.1).fit(vectors).dimension_
+    likelihood = skdim.id.TwoNN(discard_fraction=0, method="mle").fit(vectors).dimension_
     assert neighbours.facco_fit(distances).value == pytest.approx(fit, abs=1e-6)
     # theirs is (n − 1) / Σ: unbiased
     assert neighbours.two_nn(distances).value * (N - 1) / N == pytest.approx(likelihood, abs=1e-6)
@@ -57,9 +57,9 @@ def test_the_dimension_of_a_plane_is_found(d: int, tolerance: float) -> None:
 
 
 def test_errors_of_the_dimension_are_the_spread_over_new_samples() -> None:
-    found = [neighbours.two_nearest(v, *everyone(v)) for v in (plane(400, 3, seed) for seed in range(25))]
+    result = [neighbours.two_nearest(v, *everyone(v)) for v in (plane(400, 3, seed) for seed in range(25))]
     for estimate in (neighbours.two_nn, neighbours.facco_fit):
-        values = [estimate(distances) for distances in found]
+        values = [estimate(distances) for distances in result]
         spread = np.std([e.value for e in values], ddof=1)
         # neighbours of each other share a distance, so single ratios are not quite independent
         assert 0.6 < np.mean([e.standard_error for e in values]) / spread < 1.4
@@ -68,10 +68,10 @@ def test_errors_of_the_dimension_are_the_spread_over_new_samples() -> None:
 def test_the_influence_on_the_fit_is_that_of_a_small_weight(cloud: NDArray[np.float32]) -> None:
     """A jackknife that leaves out one ratio at a time spreads the same."""
     distances = neighbours.two_nearest(cloud, *everyone(cloud))
-    found = neighbours.facco_fit(distances)
+    result = neighbours.facco_fit(distances)
     without = np.array([neighbours.facco_fit(np.delete(distances, i, axis=0)).value for i in range(N)])
     jackknife = np.sqrt((N - 1) / N * ((without - without.mean()) ** 2).sum())
-    assert found.standard_error == pytest.approx(jackknife, rel=0.05)
+    assert result.standard_error == pytest.approx(jackknife, rel=0.05)
 
 
 def test_copies_do_not_destroy_the_dimension() -> None:
@@ -89,8 +89,8 @@ def test_copies_up_to_rounding_are_left_out_as_well() -> None:
     vectors = plane(500, 3)
     noisy = np.concatenate([vectors, vectors * (1 + np.float32(1e-6))])
     alone = neighbours.two_nn(neighbours.two_nearest(vectors, *everyone(vectors)))
-    found = neighbours.two_nn(neighbours.two_nearest(noisy, *everyone(noisy)))
-    assert found.value == pytest.approx(alone.value, rel=1e-3)
+    result = neighbours.two_nn(neighbours.two_nearest(noisy, *everyone(noisy)))
+    assert result.value == pytest.approx(alone.value, rel=1e-3)
 
 
 def test_too_few_neighbours_have_no_dimension() -> None:
@@ -110,8 +110,8 @@ def test_the_scale_curve_of_a_plane_is_flat() -> None:
 
 def test_hubness_is_that_of_scipy_and_of_the_definition(cloud: NDArray[np.float32]) -> None:
     queries = np.random.default_rng(1).standard_normal((80, 48))
-    found = search.nearest(queries, cloud, 10)[1]
-    counts = neighbours.retrieval_counts(found, N)
+    result = search.nearest(queries, cloud, 10)[1]
+    counts = neighbours.retrieval_counts(result, N)
     assert counts.sum() == 800
     assert neighbours.skewness(counts) == pytest.approx(scipy.stats.skew(counts), abs=1e-12)
     assert neighbours.gini(counts) == pytest.approx(np.abs(counts[:, None] - counts).sum() / (2 * N * counts.sum()))
@@ -121,14 +121,14 @@ def test_hubness_is_that_of_scipy_and_of_the_definition(cloud: NDArray[np.float3
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_influence_of_a_query_is_what_is_lost_without_it(cloud: NDArray[np.float32], missing: bool) -> None:
     queries = np.random.default_rng(1).standard_normal((40, 48))
-    found = search.nearest(queries, cloud, 6)[1]
+    result = search.nearest(queries, cloud, 6)[1]
     if missing:
-        found[3, 2:] = -1
+        result[3, 2:] = -1
     figures = (neighbours.skewness, neighbours.gini, neighbours.never_retrieved)
-    for estimate, figure in zip(neighbours.hubness(found, N), figures, strict=True):
-        without = np.array([figure(neighbours.retrieval_counts(np.delete(found, q, axis=0), N)) for q in range(40)])
+    for estimate, figure in zip(neighbours.hubness(result, N), figures, strict=True):
+        without = np.array([figure(neighbours.retrieval_counts(np.delete(result, q, axis=0), N)) for q in range(40)])
         np.testing.assert_allclose(estimate.influence, 39 * (without.mean() - without), atol=1e-9)
-        assert estimate.value == figure(neighbours.retrieval_counts(found, N))
+        assert estimate.value == figure(neighbours.retrieval_counts(result, N))
 
 
 def test_equal_counts_have_no_skewness_and_none_no_gini() -> None:
@@ -139,6 +139,6 @@ def test_equal_counts_have_no_skewness_and_none_no_gini() -> None:
 
 def test_a_random_search_has_the_skewness_of_chance() -> None:
     rng = np.random.default_rng(0)
-    found = np.array([rng.choice(2000, 10, replace=False) for _ in range(400)])
-    counts = neighbours.retrieval_counts(found, 2000)
+    result = np.array([rng.choice(2000, 10, replace=False) for _ in range(400)])
+    counts = neighbours.retrieval_counts(result, 2000)
     assert neighbours.skewness(counts) == pytest.approx(neighbours.chance_skewness(400, 10, 2000), abs=0.15)

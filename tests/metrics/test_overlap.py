@@ -53,8 +53,8 @@ def test_tied_scores_count_half() -> None:
 def test_a_random_order_reverses_half() -> None:
     rng = np.random.default_rng(0)
     grades = rng.integers(0, 4, size=(4000, 10)).astype(float)
-    found = overlap.reversals(np.broadcast_to(-np.arange(10.0), grades.shape), grades)
-    assert np.nanmean(found) == pytest.approx(0.5, abs=0.01)
+    result = overlap.reversals(np.broadcast_to(-np.arange(10.0), grades.shape), grades)
+    assert np.nanmean(result) == pytest.approx(0.5, abs=0.01)
 
 
 def test_lists_of_thousands_fit_in_memory() -> None:
@@ -87,8 +87,8 @@ def test_stored_vectors_find_about_the_same(codec: str) -> None:
     rng = np.random.default_rng(0)
     vectors, queries = rng.normal(size=(600, 32)), rng.normal(size=(40, 32))
     exact = search.nearest(queries, vectors, 10)[1]
-    found = overlap.jaccard(exact, indexes.nearest_stored(queries, vectors, 10, codec=codec)).mean()
-    assert found > {"fp16": 0.99, "int8": 0.85, "binary": 0.15, "pq": 0.25}[codec]
+    result = overlap.jaccard(exact, indexes.nearest_stored(queries, vectors, 10, codec=codec)).mean()
+    assert result > {"fp16": 0.99, "int8": 0.85, "binary": 0.15, "pq": 0.25}[codec]
 
 
 @pytest.mark.parametrize("index", indexes.INDEXES)
@@ -98,14 +98,14 @@ def test_an_index_finds_most_and_the_same_every_time(index: str) -> None:
     vectors = centres[rng.integers(0, 20, 2000)] + 0.2 * rng.normal(size=(2000, 16))
     queries = vectors[:50] + 0.05 * rng.normal(size=(50, 16))
     exact = search.nearest(queries, vectors, 10)[1]
-    found = indexes.nearest_indexed(queries, vectors, 10, index=index)
-    assert overlap.jaccard(exact, found).mean() > 0.9
-    assert np.array_equal(found, indexes.nearest_indexed(queries, vectors, 10, index=index))
+    result = indexes.nearest_indexed(queries, vectors, 10, index=index)
+    assert overlap.jaccard(exact, result).mean() > 0.9
+    assert np.array_equal(result, indexes.nearest_indexed(queries, vectors, 10, index=index))
 
 
 def test_an_index_over_a_few_documents_works() -> None:
     vectors = np.random.default_rng(0).normal(size=(5, 4))
     for index in indexes.INDEXES:
-        found = indexes.nearest_indexed(vectors[:2], vectors, 10, index=index)
-        assert found.shape == (2, 10)
-        assert set(found[0][found[0] >= 0].tolist()) == set(range(5))
+        result = indexes.nearest_indexed(vectors[:2], vectors, 10, index=index)
+        assert result.shape == (2, 10)
+        assert set(result[0][result[0] >= 0].tolist()) == set(range(5))

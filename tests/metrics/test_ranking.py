@@ -47,8 +47,8 @@ GRADED = one([0.1, 0.9, 0.5, 0.7], [0, 0, 1, 2], 3)
 
 
 def test_graded_lists_by_hand() -> None:
-    found = 2 / math.log2(3) + 1 / 2
-    assert ndcg(GRADED)[0] == pytest.approx(found / (3 + 2 / math.log2(3) + 1 / 2))
+    result = 2 / math.log2(3) + 1 / 2
+    assert ndcg(GRADED)[0] == pytest.approx(result / (3 + 2 / math.log2(3) + 1 / 2))
     assert ndcg(GRADED, 2)[0] == pytest.approx((2 / math.log2(3)) / (3 + 2 / math.log2(3)))
     assert ndcg(GRADED, 2, gain="exponential")[0] == pytest.approx((3 / math.log2(3)) / (7 + 3 / math.log2(3)))
     assert mrr(GRADED) == 1 / 2

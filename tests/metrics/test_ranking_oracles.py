@@ -43,8 +43,8 @@ def random_run(seed: int, *, distinct_scores: int | None) -> tuple[Run, Qrels]:
     qrels: Qrels = {}
     for query in range(40):
         names = [f"d{i}" for i in rng.permutation(90)]
-        found = int(rng.integers(1, 61))
-        drawn = rng.permutation(found) / 64 if distinct_scores is None else rng.integers(0, distinct_scores, found)
+        result = int(rng.integers(1, 61))
+        drawn = rng.permutation(result) / 64 if distinct_scores is None else rng.integers(0, distinct_scores, result)
         run[f"q{query}"] = dict(zip(names, map(float, drawn), strict=False))
         qrels[f"q{query}"] = {name: int(rng.integers(0, 4)) for name in rng.choice(names, 20, replace=False)}
         qrels[f"q{query}"]["d0"] = 3
@@ -54,10 +54,10 @@ def random_run(seed: int, *, distinct_scores: int | None) -> tuple[Run, Qrels]:
 def pytrec(run: Run, qrels: Qrels, level: int) -> dict[str, dict[str, float]]:
     """pytrec_eval's measures, as measure → query → value."""
     cuts = ",".join(map(str, CUTS))
-    asked = {*NAMES, *(f"{name}.{cuts}" for name in CUT_NAMES)}
-    found = pytrec_eval.RelevanceEvaluator(qrels, asked, relevance_level=level).evaluate(run)
+    measures = {*NAMES, *(f"{name}.{cuts}" for name in CUT_NAMES)}
+    result = pytrec_eval.RelevanceEvaluator(qrels, measures, relevance_level=level).evaluate(run)
     by_measure: dict[str, dict[str, float]] = defaultdict(dict)
-    for query, values in found.items():
+    for query, values in result.items():
         for name, value in values.items():
             by_measure[name][query] = value
     return by_measure
@@ -73,8 +73,8 @@ def test_every_measure_agrees_with_pytrec_eval(distinct_scores: int | None, ties
     theirs = pytrec(run, qrels, level)
     assert len(theirs) == len(NAMES) + len(CUT_NAMES) * len(CUTS)
     for name, wanted in theirs.items():
-        found = dict(zip(rankings.queries or (), ours(name, rankings, ties=ties), strict=True))
-        assert found == pytest.approx(wanted, abs=1e-9), name
+        result = dict(zip(rankings.queries or (), ours(name, rankings, ties=ties), strict=True))
+        assert result == pytest.approx(wanted, abs=1e-9), name
 
 
 def test_trec_eval_reads_scores_in_single_precision_and_so_do_its_ties() -> None:
@@ -114,12 +114,12 @@ def trec_example(data: Callable[[str], Path]) -> tuple[Rankings, dict[str, dict[
 
 def test_trec_evals_own_test_is_met_to_the_digits_printed(trec_example) -> None:  # type: ignore[no-untyped-def]
     rankings, printed = trec_example
-    known = [name for name in printed if name in NAMES or name.rpartition("_")[0] in CUT_NAMES]
-    assert len(known) == 4 + 9 * 4 + 3  # nine cut-offs of four measures, and success at 1, 5, 10
-    for name in known:
+    compared = [name for name in printed if name in NAMES or name.rpartition("_")[0] in CUT_NAMES]
+    assert len(compared) == 4 + 9 * 4 + 3  # nine cut-offs of four measures, and success at 1, 5, 10
+    for name in compared:
         values = ours(name, rankings, ties="trec_eval")
-        found = dict(zip(rankings.queries, values, strict=True)) | {"all": ranking.mean_over_queries(values).value}
-        assert {topic: f"{value:.4f}" for topic, value in found.items()} == printed[name], name
+        result = dict(zip(rankings.queries, values, strict=True)) | {"all": ranking.mean_over_queries(values).value}
+        assert {topic: f"{value:.4f}" for topic, value in result.items()} == printed[name], name
 
 
 def test_unjudged_documents_of_trec_evals_test_are_met(trec_example) -> None:  # type: ignore[no-untyped-def]
@@ -191,18 +191,18 @@ def expected(name: str, query: Query, k: int, level: int) -> float:
     documents, missing = query
     ideal = [g for _, g in documents if g > 0] + missing
     values = [exact(name, grades, ideal, k, level) for grades in orders(documents)]
-    known = [value for value in values if value is not None]
-    return float(sum(known) / len(known)) if known else math.nan
+    defined = [value for value in values if value is not None]
+    return float(sum(defined) / len(defined)) if defined else math.nan
 
 
 @given(st.lists(small_query, min_size=1, max_size=3), st.integers(1, 7), st.sampled_from([None, 2]))
 def test_expected_values_are_the_exact_means_over_all_orders(queries: list[Query], k: int, level: int | None) -> None:
     rankings = small_rankings(queries, relevant_from=level)
-    found = {name: getattr(ranking, name)(rankings, k) for name in ("mrr", "hit", "average_precision", "recall")}
-    found |= {name: ranking.ndcg(rankings, k, gain=name) for name in ("linear", "exponential")}  # type: ignore[arg-type]
-    found |= {"precision": ranking.precision(rankings, k), "judged": ranking.judged(rankings, k)}
-    found |= {"r_precision": ranking.r_precision(rankings)}
-    for name, values in found.items():
+    result = {name: getattr(ranking, name)(rankings, k) for name in ("mrr", "hit", "average_precision", "recall")}
+    result |= {name: ranking.ndcg(rankings, k, gain=name) for name in ("linear", "exponential")}  # type: ignore[arg-type]
+    result |= {"precision": ranking.precision(rankings, k), "judged": ranking.judged(rankings, k)}
+    result |= {"r_precision": ranking.r_precision(rankings)}
+    for name, values in result.items():
         wanted = [expected(name, query, k, level or 1) for query in queries]
         np.testing.assert_allclose(values, wanted, atol=1e-12, err_msg=name)
 
@@ -242,12 +242,12 @@ def test_the_sentence_transformers_policy_is_their_three_conventions(k: int) -> 
     evaluator = CrossEncoderRerankingEvaluator([{"query": "", "positive": [""], "negative": [""]}], at_k=k)
     theirs = np.array([evaluator.compute_metrics(truth, scores) for truth, scores in lists])
     how = {"ties": "sentence-transformers"}
-    found = [
+    result = [
         ranking.mrr(rankings, k, **how),
         ranking.ndcg(rankings, k, **how),
         ranking.average_precision(rankings, **how),
     ]
-    np.testing.assert_allclose(np.array(found).T, theirs, atol=1e-12)
+    np.testing.assert_allclose(np.array(result).T, theirs, atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [None, 1, 5, 200])

@@ -35,8 +35,8 @@ def test_neighbours_are_those_of_brute_force(
     monkeypatch.setattr(search, "_QUERIES", 100)
     table = all_distances(cloud)
     order = np.argsort(table, axis=1)[:, :10]
-    distances, found = search.nearest_own(cloud, np.arange(N), 10)
-    np.testing.assert_array_equal(found, order)
+    distances, result = search.nearest_own(cloud, np.arange(N), 10)
+    np.testing.assert_array_equal(result, order)
     np.testing.assert_allclose(distances, np.take_along_axis(table, order, axis=1), atol=1e-12)
 
 
@@ -44,15 +44,15 @@ def test_neighbours_come_from_a_mapped_file_and_from_those_allowed(cloud: NDArra
     np.save(tmp_path / "v.npy", cloud)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
     allowed = np.arange(N) % 3 == 0
-    found = search.nearest(mapped[:20], mapped, 5, own=np.arange(20), allowed=allowed)[1]
+    result = search.nearest(mapped[:20], mapped, 5, exclude=np.arange(20), allowed=allowed)[1]
     table = all_distances(cloud)[:20]
     table[:, ~allowed] = np.inf
-    np.testing.assert_array_equal(found, np.argsort(table, axis=1)[:, :5])
+    np.testing.assert_array_equal(result, np.argsort(table, axis=1)[:, :5])
 
 
 def test_missing_neighbours_are_said_to_be_missing() -> None:
-    distances, found = search.nearest_own(np.eye(3), np.arange(3), 5)
-    assert (found[:, 2:] == -1).all()
+    distances, result = search.nearest_own(np.eye(3), np.arange(3), 5)
+    assert (result[:, 2:] == -1).all()
     assert np.isinf(distances[:, 2:]).all()
     assert search.nearest(np.eye(3)[:0], np.eye(3), 2)[1].shape == (0, 2)
 
@@ -67,13 +67,13 @@ def test_search_equals_a_stable_sort_and_ignores_windows(window: int, k: int) ->
     queries = rng.normal(size=(30, 12)).astype(np.float32)
     products = (queries.astype(np.float64)[:, None] * documents.astype(np.float64)[None]).sum(axis=2)
     wanted = np.argsort(-products, axis=1, kind="stable")[:, :k]
-    scores, found = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
-    np.testing.assert_array_equal(found, wanted)
+    scores, result = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
+    np.testing.assert_array_equal(result, wanted)
     np.testing.assert_array_equal(scores, np.take_along_axis(products, wanted, axis=1))
 
 
 def test_search_of_little_gives_what_there_is() -> None:
-    found = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)[1]
-    assert found.tolist() == [[0, 1], [0, 1]]
+    result = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)[1]
+    assert result.tolist() == [[0, 1], [0, 1]]
     assert exact_search(np.ones((2, 3), np.float32), [], 5)[1].shape == (2, 0)
     assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5)[1].shape == (0, 2)

@@ -104,7 +104,7 @@ def test_without_queries_documents_ask_for_others_than_themselves() -> None:
     trust = Trust.fit(CORPUS)
     assert "600 documents used as queries" in trust.thresholds.why
     own = np.arange(600)
-    rows = search.nearest(CORPUS, CORPUS, 10, own=own)[1]
+    rows = search.nearest(CORPUS, CORPUS, 10, exclude=own)[1]
     expected = np.quantile(metrics.parts_in(CORPUS, CORPUS, rows, trust.codec).reliability, 0.25)
     assert trust.thresholds.answer == pytest.approx(expected)
 
@@ -113,8 +113,8 @@ def test_without_queries_documents_ask_for_others_than_themselves() -> None:
 def test_queries_that_all_end_alike_calibrate_nothing(value: float) -> None:
     trust = Trust.fit(CORPUS, query_vectors=QUERIES, labels=np.full(120, value))
     assert not trust.calibrated
-    assert "nothing to tell apart" in trust.thresholds.why
-    assert "nothing to tell apart" in trust.report["calibration"]["reason"]
+    assert "nothing to distinguish" in trust.thresholds.why
+    assert "nothing to distinguish" in trust.report["calibration"]["reason"]
 
 
 def test_unjudged_queries_are_left_out(trust: Trust) -> None:

@@ -45,7 +45,7 @@ def cka(a: Embeddings, b: Embeddings) -> Floats:
     """Contributions of each text to the linear CKA of two spaces, float64[n]: their mean is the CKA, 1 where one space
     is a rotation of the other.
 
-    Each is the CKA and what the text's weight changes in it, so that their spread is that of the CKA itself.
+    Each is the CKA and what the text's weight changes in it, so that their spread is the spread of the CKA.
     NaN where a space is one point.
     """
     a, b = (np.asarray(v, np.float64) - np.mean(v, axis=0, dtype=np.float64) for v in (a, b))

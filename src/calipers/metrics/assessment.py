@@ -1,13 +1,13 @@
-"""What trust scores are worth on judged queries: R_q, the top cosine, and the maps fitted on them, side by side.
+"""How good trust scores are on judged queries: R_q, the top cosine, and the maps fitted on them, side by side.
 
 Maps are measured on queries that they were not fitted on (folds, seeded, with the same share of successes in each).
-Intervals resample queries and leave the fitted maps as they are; that of an ECE is moved to its value (see `_shifted`).
+Intervals resample queries and keep the fitted maps; the interval of an ECE is moved to its value (see `_shifted`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ class IntervalEstimate:
     interval: tuple[float, float] | None = None
 
 
+UNKNOWN = IntervalEstimate()
+
+
 @dataclass(frozen=True)
 class Quality:
     """Of one score. `brier` and `ece` take it for a probability; `honest` is the ECE that chance alone would leave."""
@@ -44,7 +47,7 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Over `count` judged queries with all parts, of which the share `base_rate` succeeds.
+    """Over `count` judged queries with all parts; the share `base_rate` of them succeeds.
 
     `probabilities` are out of fold, float64[q] by map ("logistic", "isotonic"), NaN where a query has no label or part.
     `reason` says why there are none; then only what needs no map is known.
@@ -52,12 +55,12 @@ class Assessment:
 
     count: int
     base_rate: float
-    qualities: tuple[Quality, ...]
-    gain: IntervalEstimate  # AUROC of R_q less that of the top cosine, on the same resamples
-    calibrated_gain: IntervalEstimate  # the same for the logistic map
-    probabilities: Mapping[str, Floats]
-    curves: Mapping[str, tuple[CurvePoint, ...]]
-    risks: Mapping[str, RiskCoverage]
+    qualities: tuple[Quality, ...] = ()
+    gain: IntervalEstimate = UNKNOWN  # AUROC of R_q less the AUROC of the top cosine, on the same resamples
+    calibrated_gain: IntervalEstimate = UNKNOWN  # the same for the logistic map
+    probabilities: Mapping[str, Floats] = field(default_factory=dict)
+    curves: Mapping[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
+    risks: Mapping[str, RiskCoverage] = field(default_factory=dict)
     reason: str | None = None
 
     @property
@@ -80,10 +83,9 @@ def assess(
     """`labels` float64[q]: 1 where a relevant result is among the K, 0 where not, NaN where nobody judged."""
     rows = np.flatnonzero(parts.complete & np.isfinite(labels))
     judged, right = parts.take(rows), labels[rows]
-    unknown = IntervalEstimate()
     base = float(right.mean()) if len(rows) else np.nan
     if reason := calibration.why_not(right, folds):
-        return Assessment(len(rows), base, (), unknown, unknown, {}, {}, {}, reason)
+        return Assessment(len(rows), base, reason=reason)
     fold = calibration.folds(right, folds, seed=seed)
     mapped = _mapped(judged, right, fold)
     columns = _columns(judged, right, fold, mapped)
@@ -179,7 +181,7 @@ def _shifted(drawn: Floats, values: Floats) -> Floats:
 
 
 def _gain(qualities: tuple[Quality, ...], drawn: Mapping[str, Floats], name: str, terms: _Terms) -> IntervalEstimate:
-    """How much higher the AUROC of a score is than that of the top cosine."""
+    """The AUROC of a score less the AUROC of the top cosine."""
     values = {quality.name: quality.auroc.value for quality in qualities}
     return terms.estimate(values[name] - values["top_score"], drawn[name] - drawn["top_score"])
 
@@ -198,19 +200,19 @@ def _against(who: str, gain: IntervalEstimate) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Detection:
-    """How well odd queries of one kind are told from real ones: AUROC by a map on all features (out of fold), and by a
-    low R_q and a low top cosine alone. `threshold`: from there on the map calls a query odd, wrongly for 5 % of the
+    """How well odd queries of one kind are distinguished from real ones: AUROC by a map on all features (out of fold),
+    and by a low R_q and a low top cosine alone. From `threshold` on the map calls a query odd, wrongly for 5 % of the
     real ones. `map` is None where `reason` says why there is none."""
 
     kind: str
     count: int
     real: int
-    auroc: IntervalEstimate
-    by_reliability: IntervalEstimate
-    by_top_score: IntervalEstimate
-    threshold: float
-    found: float  # share of the odd ones at or above the threshold
-    map: calibration.Logistic | None
+    auroc: IntervalEstimate = UNKNOWN
+    by_reliability: IntervalEstimate = UNKNOWN
+    by_top_score: IntervalEstimate = UNKNOWN
+    threshold: float = np.nan
+    found: float = np.nan  # share of the odd ones at or above the threshold
+    map: calibration.Logistic | None = None
     reason: str | None = None
 
 
@@ -227,11 +229,10 @@ def detect(
     """A detector of odd queries. Queries without all parts are left out."""
     odd, real = odd.take(np.flatnonzero(odd.complete)), real.take(np.flatnonzero(real.complete))
     labels = np.concatenate([np.ones(len(odd)), np.zeros(len(real))])
-    unknown = IntervalEstimate()
     if min(len(odd), len(real)) < folds:
         real_ones = f"{len(real)} real {'query' if len(real) == 1 else 'queries'}"
         reason = f"{len(odd)} {kind} and {real_ones}: {folds} folds need at least {folds} of either kind"
-        return Detection(kind, len(odd), len(real), unknown, unknown, unknown, np.nan, np.nan, None, reason)
+        return Detection(kind, len(odd), len(real), reason=reason)
     features = np.concatenate([odd.features, real.features])
     fold = calibration.folds(labels, folds, seed=seed)
     p = calibration.out_of_fold(calibration.fit_logistic, features, labels, fold)
@@ -265,8 +266,10 @@ def false_alarm_threshold(real: Floats, share: float = FALSE_ALARMS) -> float:
 
 def _auroc(scores: Floats, labels: Floats, terms: _Terms) -> IntervalEstimate:
     statistic = probabilities.auroc_statistic(scores, labels)
-    drawn = bootstrap.distribution([statistic], len(labels), resamples=terms.resamples, seed=terms.seed)
-    return terms.estimate(once(statistic, len(labels)), drawn[0])
+    interval = bootstrap.interval(
+        statistic, len(labels), resamples=terms.resamples, confidence=terms.confidence, seed=terms.seed
+    )
+    return IntervalEstimate(once(statistic, len(labels)), interval)
 
 
 def summary(assessment: Assessment) -> dict[str, Any]:

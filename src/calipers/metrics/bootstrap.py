@@ -68,6 +68,14 @@ def grouped(statistic: Statistic, group: Ints) -> Statistic:
     return of_groups
 
 
+def interval(
+    statistic: Statistic, examples: int, *, resamples: int, confidence: float, seed: int
+) -> tuple[float, float] | None:
+    """The percentile interval of one statistic."""
+    drawn = distribution([statistic], examples, resamples=resamples, seed=seed)
+    return percentile_interval(drawn[0], confidence=confidence)
+
+
 def percentile_interval(
     values: Floats, *, confidence: float, most_undefined: float = 0.01
 ) -> tuple[float, float] | None:

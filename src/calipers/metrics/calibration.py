@@ -1,4 +1,4 @@
-"""From a score to a probability: isotonic and logistic maps, and folds to see what they are worth.
+"""From a score to a probability: isotonic and logistic maps, and folds to measure them.
 
 An isotonic map takes one score and is the non-decreasing step function nearest to the labels (pool adjacent
 violators; Ayer et al. 1955), with lines between the steps. A logistic map takes several features (Platt 1999). A
@@ -176,7 +176,7 @@ def why_not(labels: Array, count: int = FOLDS) -> str | None:
     if right in (0, n):
         which = "succeeds" if n and right else "fails"
         who = "the only query" if n == 1 else f"every one of {n} queries"
-        return f"{who} {which}: there is nothing to tell apart" if n else "no query is judged"
+        return f"{who} {which}: there is nothing to distinguish" if n else "no query is judged"
     if min(right, n - right) < count:
         return f"{right} of {n} queries succeed: {count} folds need at least {count} of either kind"
     return None

@@ -112,8 +112,8 @@ def average_precision_statistic(scores: ArrayLike, labels: ArrayLike) -> Statist
 
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Share of rows whose class is right. Here and below `predictions` is int[n] or logits [n, classes], of which the
-    largest counts and the first of equal ones; `labels` int[n]. No rows: NaN.
+    """Share of rows whose class is right. Here and below `predictions` is int[n] or logits [n, classes]: the
+    largest counts, the first of equal ones; `labels` int[n]. No rows: NaN.
 
     >>> accuracy([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]], [0, 1])
     0.5

@@ -174,8 +174,8 @@ def uniformity(vectors: Array, *, t: float = 2.0, rows: Ints | None = None) -> E
     """log of the mean of exp(−t |x − y|²) over distinct pairs of unit vectors (Wang & Isola 2020).
 
     0 where all vectors are one, the less the more evenly they are spread; NaN for fewer than two. `rows` takes all
-    pairs of a sample. Work n²/2 products; memory 50 MB. The influence of a vector is twice that of its mean over
-    the others, since it stands in a pair on either side (Hájek's projection of a U-statistic).
+    pairs of a sample. Work n²/2 products; memory 50 MB. The influence of a vector is twice the influence of its
+    mean over the others, since it stands in a pair on either side (Hájek's projection of a U-statistic).
 
     >>> uniformity(np.eye(4)).value
     -4.0

@@ -1,4 +1,4 @@
-"""Search as an index in production does it: vectors in fewer bits, or not all of them looked at.
+"""Search as an index in production does it: vectors in fewer bits, or only a part of them searched.
 
 Documents are stored by the codec or in the index, queries stay as they are; cosine decides.
 """
@@ -18,10 +18,10 @@ from calipers.metrics.geometry import unit
 
 MOST_DOCUMENTS = 200_000  # an index over more takes minutes to build
 INDEXES = {
-    "ivf": "an inverted file: 4·√n cells, of which 8 are looked into",
+    "ivf": "an inverted file: 4·√n cells, 8 of them are searched",
     "hnsw": "a graph: 16 links a node, 40 nodes in hand while building and 64 while searching",
 }
-_CELLS_LOOKED_INTO, _LINKS, _BUILDING, _SEARCHING = 8, 16, 40, 64
+_CELLS_SEARCHED, _LINKS, _BUILDING, _SEARCHING = 8, 16, 40, 64
 
 
 class Decoded:
@@ -68,7 +68,7 @@ def _make(faiss: Any, index: str, rows: Vectors) -> Any:
     made.cp.min_points_per_centroid = 1  # or it complains on standard error about a small corpus
     made.train(rows)
     made.add(rows)
-    made.nprobe = min(_CELLS_LOOKED_INTO, cells)
+    made.nprobe = min(_CELLS_SEARCHED, cells)
     return made
 
 

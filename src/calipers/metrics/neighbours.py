@@ -103,7 +103,7 @@ def two_nn(distances: Floats, rows: Ints | None = None) -> Estimate:
 def facco_fit(distances: Floats, rows: Ints | None = None, *, discard: float = 0.1) -> Estimate:
     """The slope through the origin of −ln(1 − F) over ln(r₂/r₁), without the largest share `discard` of the ratios.
 
-    The largest ratios are where the assumption of even density fails first. The influence is that of a ratio of
+    The largest ratios are where the assumption of even density fails first. The influence follows from a ratio of
     L-statistics: through F it reaches every ratio between an example's own and the cut.
     """
     ratios, kept = _log_ratios(distances, rows)
@@ -143,7 +143,7 @@ def scale_curve(
     vectors: Array, rows: Ints, allowed: Bools, *, least: int = 500, seed: int = 42
 ) -> tuple[ScalePoint, ...]:
     """The dimension of ever smaller sub-samples, each half of the one before: what a dimension says depends on how far
-    apart neighbours are. A curve that does not level off means that the figure is one of this size only.
+    apart neighbours are. Where the curve does not level off, the dimension holds for this size only.
 
     `rows` look for their neighbours in every sub-sample. Work: as much as the search among all of `allowed`.
     """
@@ -218,7 +218,7 @@ def never_retrieved(counts: Array) -> float:
 
 
 def chance_skewness(queries: int, k: int, documents: int) -> float:
-    """The skewness of a search that retrieves k documents at random: that of a binomial count.
+    """The skewness of a search that retrieves k documents at random: the skewness of a binomial count.
 
     A large corpus and few queries are skewed without any hub: most documents have 0 and some have 1.
     """

@@ -81,7 +81,7 @@ def ece_statistic(probabilities: Array, labels: Array, bins: Ints | None = None)
 
 def equal_mass_bins(probabilities: Array, bins: int = BINS) -> Ints:
     """A bin for each example, int64[n]: at most `bins` of about equal size, with 10 examples or more; equal
-    probabilities share one, that of the middle of their ranks.
+    probabilities share the bin of the middle of their ranks.
 
     >>> equal_mass_bins(np.array([0.1, 0.9, 0.9, 0.5] * 5)).tolist()
     [0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0]

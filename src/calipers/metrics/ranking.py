@@ -114,7 +114,7 @@ class Rankings:
             return self.id_rank[documents]
         if self.documents is None:
             raise ValueError('ties="trec_eval" orders tied documents by their ids: pass `documents` or `id_rank`')
-        # Python orders strings by code points, which is the order of their UTF-8 bytes: that of trec_eval's strcmp.
+        # Python orders strings by code points, which is the order of their UTF-8 bytes, as in trec_eval's strcmp.
         return np.unique(self.documents[documents], return_inverse=True)[1].astype(np.int64)
 
 
@@ -240,7 +240,7 @@ def forget_missing(rankings: Rankings) -> Rankings:
 
 
 def ndcg(rankings: Rankings, k: int | None = None, *, gain: Gain = "linear", ties: Ties = "expected") -> Floats:
-    """Discounted gain of the first k documents, over that of the ideal's first k; 0 to 1, float64[q].
+    """Discounted gain of the first k documents, over the gain of the ideal's first k; 0 to 1, float64[q].
 
     The gain is the grade, or 2^grade - 1; the discount log2(place + 1). NaN only where no grade is positive.
 

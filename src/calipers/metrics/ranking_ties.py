@@ -101,7 +101,7 @@ def sort_with_ties(offsets: Ints, scores: Array) -> Order:
 def sort_by_id(offsets: Ints, scores: Array, rank_ids: Callable[[Ints], Ints]) -> Order:
     """As trec_eval: highest score first, in single precision, and among equals the highest document id first.
 
-    `rank_ids` gives places in the order of ids for the documents it is asked about: only tied ones.
+    `rank_ids` gives the places of documents in the order of their ids; it is called for tied ones only.
     """
     # trec_eval reads scores as C floats, so scores that differ after the seventh digit tie.
     with np.errstate(over="ignore"):

@@ -97,7 +97,7 @@ def exact_search(queries: Vectors, windows: Iterable[Array], k: int) -> tuple[Fl
 
 
 def _last_scores(best: Hits, k: int) -> Floats:
-    """The score that a further document must reach, float64[q]: that of the k-th result, if there are so many."""
+    """The score that a further document must reach, float64[q]: the score of the k-th result, or -inf."""
     full = np.diff(best.offsets) == k
     last = np.full(len(full), -np.inf)
     last[full] = best.scores[best.offsets[1:][full] - 1]
@@ -155,20 +155,20 @@ def _inner_products(queries: Vectors, window: Vectors, query: Ints, document: In
 
 
 def nearest(
-    queries: Array, vectors: Array, k: int, *, own: Ints | None = None, allowed: Bools | None = None
+    queries: Array, vectors: Array, k: int, *, exclude: Ints | None = None, allowed: Bools | None = None
 ) -> tuple[Floats, Ints]:
     """The k nearest rows of `vectors` for each query, by the distance of unit vectors: float64[m, k] and int64[m, k],
     nearest first, among equals the earlier row; inf and -1 where there are no more.
 
-    `own` int64[m] are the rows that the queries have in `vectors` themselves: no row is its own neighbour.
-    `allowed` bool[n] are the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
+    `exclude` int64[m] are rows that the queries must not find: their own, where they are among `vectors`.
+    `allowed` bool[n] marks the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
     Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, which of
     them is taken is FAISS's choice.
 
     >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), 1)[1].tolist()
     [[0], [1]]
     """
-    return _by_parts(queries.__getitem__, len(queries), vectors, k, own, allowed)
+    return _by_parts(queries.__getitem__, len(queries), vectors, k, exclude, allowed)
 
 
 def nearest_own(vectors: Array, rows: Ints, k: int, *, allowed: Bools | None = None) -> tuple[Floats, Ints]:
@@ -181,20 +181,20 @@ def _by_parts(
     size: int,
     vectors: Array,
     k: int,
-    own: Ints | None,
+    exclude: Ints | None,
     allowed: Bools | None,
 ) -> tuple[Floats, Ints]:
     distances, nearest_rows = np.empty((size, k)), np.empty((size, k), np.int64)
     for part in slices(size, _QUERIES):
         rows = unit(queries(part))
-        proposals = _propose(rows, vectors, k, None if own is None else own[part], allowed)
+        proposals = _propose(rows, vectors, k, None if exclude is None else exclude[part], allowed)
         distances[part], nearest_rows[part] = _settle(rows, vectors, proposals, k)
     return distances, nearest_rows
 
 
-def _propose(queries: Vectors, vectors: Array, k: int, own: Ints | None, allowed: Bools | None) -> Ints:
+def _propose(queries: Vectors, vectors: Array, k: int, exclude: Ints | None, allowed: Bools | None) -> Ints:
     """Rows that may be among the k nearest, for all that float32 can tell: int64[m, k and more], -1 for none."""
-    best_of = k + (own is not None)
+    best_of = k + (exclude is not None)
     wide = best_of + _NEAREST_PROPOSALS
     best = np.full((len(queries), wide), -np.inf, np.float32)
     proposals = np.full((len(queries), wide), -1, np.int64)
@@ -208,8 +208,8 @@ def _propose(queries: Vectors, vectors: Array, k: int, own: Ints | None, allowed
             _merge(queries, window, kept, best, proposals)
     last = np.partition(best, wide - best_of, axis=1)[:, wide - best_of]
     possible = best >= last[:, None] - np.float32(_rounding(queries.shape[1]))
-    if own is not None:
-        possible &= proposals != own[:, None]
+    if exclude is not None:
+        possible &= proposals != exclude[:, None]
     return np.where(possible, proposals, -1)
 
 

@@ -106,8 +106,8 @@ def success(
 ) -> Floats:
     """1 where a relevant document is among a query's rows int64[q, K], 0 where none is, NaN where nobody judged.
 
-    A document without a judgement counts as not relevant. A judged query of which the corpus holds no relevant document
-    fails: that is what its user sees.
+    A document without a judgement counts as not relevant. A judged query fails if the
+    corpus holds none of its relevant documents: that is what its user sees.
 
     >>> success(np.array([[0, 1], [0, 1], [0, 1]]), [{"b": 2}, {"c": 1}, {}], ["a", "b", "c"])
     array([ 1.,  0., nan])

@@ -52,7 +52,7 @@ def look_around(
     """Find the neighbours. Without queries, a sample of the documents stands in, each without itself."""
     own = None if queries is not None else np.sort(geometry.sample(len(corpus), _BACKGROUND, seed=seed))
     asking = corpus[own] if queries is None else queries
-    rows = search.nearest(asking, corpus, k, own=own)[1]
+    rows = search.nearest(asking, corpus, k, exclude=own)[1]
     return Neighbourhood(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
 
 
