@@ -51,10 +51,10 @@ format: $(VENV)/.dev  ## put the code in its usual form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA and CALIPERS_MODELS)
-	@$(BIN)/python -W ignore -m bench.similarity
-	@$(BIN)/python -W ignore -m bench.fill_mask
-	@$(BIN)/python -W ignore -m bench.ranking
+bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA and CALIPERS_MODELS; an hour)
+	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== bench.$$name"; \
+		arguments=; test $$name = trust_quality && arguments="--model potion=static:$$CALIPERS_MODELS/potion-base-4m-int8"; \
+		$(BIN)/python -W ignore -m bench.$$name $$arguments || exit 1; done
 
 docs: $(VENV)/.dev  ## write again what is generated: the CLI reference and the picture in the README
 	@$(BIN)/python docs/generate.py

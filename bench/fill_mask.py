@@ -31,7 +31,8 @@ from calipers.data import DataOptions, load_rows
 from calipers.models import ModelOptions
 
 # name: layers, width, vocabulary; all have 12 heads, as MiniLM and BERT do
-MODELS = {"6x384": (6, 384, 30522), "12x768": (12, 768, 30522), "6x384-xlmr": (6, 384, 250002)}
+MODELS = {"6x384": (6, 384, 30522), "12x768": (12, 768, 30522), "6x384-xlmr": (6, 384, 250002), "1x48": (1, 48, 30522)}
+MEASURED = ("6x384", "12x768", "6x384-xlmr")  # the others are for tests
 WAYS = {
     "loop-512": "one forward per token, padded to 512",
     "loop": "one forward per token, unpadded",
@@ -159,7 +160,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=6)
     parser.add_argument("--loop", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--models", nargs="*", default=list(MEASURED))
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()

@@ -55,7 +55,7 @@ def ours(reference: str, rows, task) -> Callable[[], float]:  # type: ignore[no-
     encoder.encode(["warm up"] * 8)
 
     def run() -> float:
-        outcomes = task.run(encoder, rows, SILENT)
+        outcomes = task.run(encoder, rows, task.options(), SILENT)
         return {metric.name: metric.value(outcomes.columns) for metric in task.metrics}["cosine_spearman"] / 100
 
     return run

@@ -1,0 +1,108 @@
+"""Every bench runs to its end on a tiny input, so that none can rot. What it prints here is no measurement."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calipers.shop import sample
+from tests.support.samples import PAIRS, write_jsonl
+
+ROOT = Path(__file__).parents[2]
+BENCHES = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem != "__init__")
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Run:
+    """bench("trust", "--queries", "9"): what it prints; CALIPERS_DATA is the test's own folder."""
+
+    def run(name: str, *arguments: str | Path) -> str:
+        env = {**os.environ, "CALIPERS_DATA": str(tmp_path), "CALIPERS_STORE": str(tmp_path / "store")}
+        command = [sys.executable, "-W", "ignore", "-m", f"bench.{name}", *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    return run
+
+
+def write_shop(folder: Path, documents: int, queries: int) -> Path:
+    """A part of the sample shop, as a BEIR folder whose products have the columns of icecat's."""
+    sample.write(folder)
+    products = [json.loads(line) for line in (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    write_jsonl(folder / "corpus.jsonl", [{**product, "attributes": {}} for product in products[:documents]])
+    asked = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:queries]
+    (folder / "queries.jsonl").write_text("\n".join(asked) + "\n", encoding="utf-8")
+    ids = {f"p{number:04}" for number in range(documents)} | {json.loads(line)["_id"] for line in asked}
+    lines = (folder / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines[1:] if {*line.split("\t")[:2]} <= ids]
+    (folder / "qrels" / "test.tsv").write_text("\n".join([lines[0], *kept]) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_every_bench_has_its_test_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in BENCHES if f'bench("{name}"' not in here] == []
+
+
+def test_attribute(bench: Run) -> None:
+    assert "evaluations" in bench("attribute", "--faults", "1", "--peer", "2")
+
+
+def test_attributes(bench: Run, tmp_path: Path) -> None:
+    write_shop(tmp_path / "icecat", documents=80, queries=20)
+    assert "derived queries" in bench("attributes", "--model", "bm25", "--pairs", "3")
+
+
+def test_compare(bench: Run) -> None:
+    assert "spearman" in bench("compare", "--examples", "100", "--resamples", "100", "--peer", "20").lower()
+
+
+def test_fill_mask(bench: Run, tmp_path: Path) -> None:
+    (tmp_path / "wiki.txt").write_text("The bakery opens at seven.\nTulips bloom.\n", encoding="utf-8")
+    tiny = ("--texts", "2", "--loop", "2", "--rounds", "1", "--models", "1x48")
+    assert "calipers, onnx" in bench("fill_mask", "--data", tmp_path / "wiki.txt", *tiny)
+
+
+def test_geometry(bench: Run) -> None:
+    tiny = ("--documents", "1200", "--dimensions", "16", "--queries", "20", "--no-others")
+    assert "anisotropy" in bench("geometry", *tiny)
+
+
+def test_ranking(bench: Run, tmp_path: Path, minilm: Path) -> None:
+    from tests.support.cross_encoders import tiny
+
+    documents = [{"id": str(i), "text": f"text number {i}", "relevance": i % 4} for i in range(4)]
+    rows = write_jsonl(tmp_path / "rows.jsonl", [{"query": f"query {i}", "documents": documents} for i in range(3)])
+    model = tiny(tmp_path / "model", minilm, labels=1)
+    metrics = ("--metric-queries", "30", "--documents", "5", "--metric-rounds", "1", "--sklearn-queries", "9")
+    assert "calipers, from arrays" in bench("ranking", "--data", rows, "--model", model, *metrics)
+
+
+def test_retrieval_memory(bench: Run) -> None:
+    printed = bench("retrieval_memory", "--documents", "3000", "--dimensions", "16", "--queries", "10", "--top-k", "10")
+    assert "sgemm" in printed
+
+
+def test_similarity(bench: Run, tmp_path: Path) -> None:
+    rows = write_jsonl(tmp_path / "pairs.jsonl", PAIRS)
+    assert "calipers, onnx" in bench("similarity", "--data", rows, "--rounds", "1")
+
+
+def test_trust(bench: Run) -> None:
+    assert "calibrated" in bench("trust", "--queries", "60", "--rounds", "1")
+
+
+def test_trust_quality(bench: Run, tmp_path: Path, minilm: Path) -> None:
+    write_shop(tmp_path / "one", documents=80, queries=60)
+    write_shop(tmp_path / "two", documents=60, queries=50)
+    printed = bench("trust_quality", "--model", f"minilm={minilm}", "--data", "one", "--data", "two")
+    assert "### minilm on two" in printed
