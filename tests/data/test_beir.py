@@ -96,9 +96,9 @@ def test_bad_judgements_are_named_by_line(tmp_path: Path, qrels: str, message: s
         (
             "corpus",
             {"_id": "d2", "text": "again"},
-            "corpus.jsonl, line 6: the id 'd2' stands already at corpus.jsonl, line 2",
+            "corpus.jsonl, line 6: the id 'd2' is already used at corpus.jsonl, line 2",
         ),
-        ("queries", {"_id": "q2", "text": "again"}, "queries.jsonl, line 4: the id 'q2' stands already at"),
+        ("queries", {"_id": "q2", "text": "again"}, "queries.jsonl, line 4: the id 'q2' is already used at"),
         ("corpus", {"text": "no id"}, "corpus.jsonl, line 6: there is no column '_id'"),
         ("corpus", {"_id": "d6", "body": "x"}, "corpus.jsonl, line 6: there is no 'text'; found _id, body"),
         ("corpus", {"_id": "d6", "text": 7}, "corpus.jsonl, line 6, column 'text': expected a text, found 7"),

@@ -117,7 +117,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"\(corpus\) has no split 'test': it has a, b"):
         beir.load(folder)
     folder = publish(tmp_path / "twice", {**TEXTS, "corpus": {"corpus": CORPUS + CORPUS[1:2]}, "default": JUDGED})
-    with pytest.raises(DataError, match=r"\(corpus, corpus\), row 3: the id '2' stands already at .*row 1"):
+    with pytest.raises(DataError, match=r"\(corpus, corpus\), row 3: the id '2' is already used at .*row 1"):
         beir.load(folder)
 
 

@@ -107,7 +107,7 @@ REFUSED = {
     "not finite": ("a.jsonl", ROW % ('"x"', "NaN"), "expected a finite number, found nan"),
     "huge integer": ("a.jsonl", ROW % ('"x"', "1" + 400 * "0"), "line 1, column 'score'"),
     "latin-1": ("a.csv", b"id,sentence1,sentence2,score\n1,caf\xe9,y,1\n", "expected UTF-8, found the byte 0xe9"),
-    "repeated id": ("a.jsonl", f"{GOOD}\n\n{GOOD}", "line 3, column 'id': the id '1' stands already at .*, line 1"),
+    "repeated id": ("a.jsonl", f"{GOOD}\n\n{GOOD}", "line 3, column 'id': the id '1' is already used at .*, line 1"),
     "blank only": ("a.jsonl", ROW % ('" "', "1"), "holds no row to measure: all 1 rows have a blank text"),
     "unknown ending": ("a.xml", "<rows/>", "unknown format: expected .jsonl"),
     "empty": ("a.jsonl", "", "holds no row"),

@@ -17,7 +17,7 @@ def test_texts_are_read_with_care(tmp_path: Path) -> None:
     write_jsonl(
         tmp_path / "title.jsonl", [{"_id": 7, "title": "T", "text": "x"}, {"_id": 8, "title": None, "text": ""}]
     )
-    with pytest.raises(DataError, match="the id 'a' stands already"):
+    with pytest.raises(DataError, match="the id 'a' is already used"):
         load_texts(str(tmp_path / "twice.jsonl"), "corpus")
     with pytest.raises(DataError, match="there is no 'text'; found _id, body"):
         load_texts(str(tmp_path / "none.jsonl"), "corpus")

@@ -28,7 +28,7 @@ def test_runs_and_judgements_survive_a_round_trip(tmp_path: Path) -> None:
         ("q1 Q0 d2 2 0.5", r"run.txt, line 2: expected 6 fields \(query Q0 document rank score tag\), found 5"),
         ("q1 Q0 d2 2 high me", "run.txt, line 2, column 'score': expected a number, found 'high'"),
         ("q1 Q0 d2 2 1_0 me", "found '1_0'"),
-        ("q1 Q0 d1 2 0.5 me", "run.txt, line 2: the document 'd1' stands already in the results of query 'q1'"),
+        ("q1 Q0 d1 2 0.5 me", "run.txt, line 2: the document 'd1' occurs already in the results of query 'q1'"),
     ],
 )
 def test_bad_runs_are_named_by_line(tmp_path: Path, line: str, message: str) -> None:

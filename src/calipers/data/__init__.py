@@ -135,7 +135,7 @@ def _refuse_repeated_ids(kept: Sequence[Record]) -> None:
     for record in kept:
         if first.setdefault(record.id, record) is not record:
             raise DataError(
-                f"{record.where}, column {record.id_column!r}: the id {record.id!r} stands already at "
+                f"{record.where}, column {record.id_column!r}: the id {record.id!r} is already used at "
                 f"{first[record.id].where}; name another column with `columns` id_column=NAME, "
                 "or number the rows with `columns` id_column="
             )

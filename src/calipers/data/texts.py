@@ -43,7 +43,7 @@ class TextRows:
             first = seen.setdefault(id, number)
             if first != number:
                 before = next(islice(self.rows(), first, None)).where
-                raise DataError(f"{row.where}: the id {id!r} stands already at {before}")
+                raise DataError(f"{row.where}: the id {id!r} is already used at {before}")
             yield id, row
 
     def columns(self) -> Iterator[tuple[str, Mapping[str, Any]]]:

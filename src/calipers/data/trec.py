@@ -96,7 +96,7 @@ def read_run(path: Path) -> Run:
         query, document = cells[0], cells[2]
         scores = run.setdefault(query, {})
         if document in scores:
-            raise DataError(f"{where}: the document {document!r} stands already in the results of query {query!r}")
+            raise DataError(f"{where}: the document {document!r} occurs already in the results of query {query!r}")
         scores[document] = _number(cells[4], "score", where)
     return run
 

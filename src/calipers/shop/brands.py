@@ -1,4 +1,4 @@
-"""Brands in texts: names in any script and spelling to one id each."""
+"""Brands in texts: a name in any script and spelling to the id of its brand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEPARATORS = re.compile(r"[()（）/／,、【】\[\]]+")
 
 @dataclass(frozen=True)
 class _Name:
-    brand: str | None  # None: a phrase that is no brand
+    brand: str | None  # None: a phrase that is not a brand
     how: How = "name"
     exact: str = ""  # the required spelling, where the case matters
     before_digit: bool = False  # "galaxy s" of "galaxy s21"
@@ -34,7 +34,7 @@ class BrandMention:
 
 @dataclass(frozen=True)
 class Brands:
-    _names: Mapping[str, tuple[_Name, ...]]  # folded spelling → who is called so
+    _names: Mapping[str, tuple[_Name, ...]]  # folded spelling → the brands of this name
     _ids: Mapping[str, str]  # squashed name → id, for columns
     _company_words: frozenset[str]
     _common_words: frozenset[str]
@@ -71,7 +71,7 @@ class Brands:
         return [Mention(m.start, m.end, BrandMention(n.brand, n.how == "line")) for m, n in best if n.brand is not None]
 
     def in_column(self, value: str) -> str | None:
-        """The id of the brand that a brand column names; an unknown name is an id of its own. None where it is blank.
+        """The id of the brand in a brand column; an unknown name is its own id. None for a blank value.
 
         A name with two spellings, A-one(エーワン), is recognised by either.
         """
@@ -86,14 +86,14 @@ class Brands:
         return self._without_company(next((p for p in parts[1:] if p.isascii()), parts[1])) if len(parts) > 1 else None
 
     def with_brands(self, values: Iterable[str], not_names: Iterable[str] = ()) -> Brands:
-        """The brands of a corpus besides: each value of its brand column gets an id, under all its spellings.
+        """These brands and those of a corpus: each value of its brand column gets an id, under all its spellings.
 
         Values that are colour words (`not_names`, squashed) or a single letter count in columns only; ordinary words
-        count where `common` names do; names of two letters or digits only in their own case.
+        count where `common` names do; names of two letters or digits count only in the case of the column.
         """
         names, ids = dict(self._names), dict(self._ids)
         refused = set(not_names)
-        # Values with two spellings come first: they say which of the single ones belong together.
+        # Values with two spellings come first: they show which single spellings belong together.
         for value in sorted(dict.fromkeys(values), key=lambda value: -len(_parts(value))):
             id = self._identify(value, ids)
             if id is None:
@@ -129,7 +129,7 @@ class Brands:
 
 
 def _is_proper(line: Line, start: int) -> bool:
-    """Whether a word is a name by its place: after "by" or "from", or with a capital behind a word in small letters."""
+    """Whether a word is a name by its place: after "by" or "from", or with a capital after a word in lower case."""
     if line.folded.endswith(("by ", "from "), 0, start):
         return True
     before = line.base[max(0, start - 24) : start].rstrip(" -").rpartition(" ")[2]
@@ -161,7 +161,7 @@ def _entries(id: str, brand: Words) -> Iterable[tuple[str, _Name]]:
 
 
 def _spellings(name: str) -> set[str]:
-    """As it stands, in one word, with hyphens; with spaces if it has them or is long; in hiragana if it is katakana.
+    """As written, in one word, with hyphens; with spaces if it has them or is long; in hiragana if it is katakana.
 
     >>> sorted(_spellings("TP-Link"))
     ['tp link', 'tp-link', 'tplink']

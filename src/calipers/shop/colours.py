@@ -1,4 +1,4 @@
-"""Colours in texts: words and kana and kanji to one bucket each, and which buckets agree."""
+"""Colours in texts: words, kana and kanji to their bucket, and which buckets agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, scri
 class Colours:
     families: Mapping[str, frozenset[str]]  # bucket → the families that it belongs to
     any_colour: str  # the bucket that stands for several colours
-    _anywhere: Phrases[str | None]  # None: a phrase that is no colour
+    _anywhere: Phrases[str | None]  # None: a phrase that is not a colour
     _column: Phrases[str | None]
     _before: tuple[str, ...]
     _after: tuple[str, ...]
@@ -56,7 +56,7 @@ class Colours:
         text = line.folded
 
         def fits(start: int, end: int, colour: str | None) -> bool:
-            if colour is None:  # a Japanese phrase that is no colour is none inside a longer word either
+            if colour is None:  # a Japanese phrase that is not a colour blocks inside a longer word too
                 return script(text[start]) != "a" or (opens(text, start) and closes(text, end))
             return opens(text, start, self._before) and closes(text, end, self._after)
 

@@ -19,7 +19,7 @@ Words = dict[str, Any]
 _DEEPEST = 20  # levels; the schema has five
 _LIST, _WORD, _NUMBER, _FLAG = "a list of words", "a word", "a number", "true or false"
 
-# What may stand where: a name of a schema, or a map of keys to it; "*" is any key.
+# What each key may hold: one of the four kinds above, or a map of keys; "*" is any key.
 _UNIT: dict[str, Any] = {
     "factor": _NUMBER,
     "binary": _NUMBER,
@@ -102,7 +102,7 @@ def _check(content: Any, schema: Any, path: str, place: tuple[str, ...]) -> None
 
 
 def _refuse_deep(events: Iterable[Any]) -> None:
-    """libyaml follows a nested value by recursion in C, and a deep enough one ends the process."""
+    """libyaml reads a nested value by recursion in C, and a deep one ends the process."""
     depth = 0
     for event in events:
         kind = type(event).__name__
@@ -113,7 +113,7 @@ def _refuse_deep(events: Iterable[Any]) -> None:
 
 
 def _fault(error: Exception) -> str:
-    """Where it is, and what, in one line."""
+    """The place of the error and its description, in one line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
         return "it is nested too deeply" if isinstance(error, RecursionError) else printable(str(error))[:200]
@@ -152,18 +152,18 @@ def _merge(words: Words, more: Mapping[str, Any]) -> None:
 
 
 def _check_whole(words: Words) -> None:
-    """What only the sum of the files can show: an entry without what it needs, a name for two units of two kinds."""
+    """Check the merged words: every entry is complete, and a name belongs to units of one kind."""
     for id, colour in words["colours"].items():
         if not colour.get("words") and not colour.get("column"):
-            raise DataError(f"the attributes files give the colour {printable(id)!r} no words")
+            raise DataError(f"attributes files: the colour {printable(id)!r} has no words")
     owner: dict[str, str] = {}
     for kind, entry in words["kinds"].items():
         for id, unit in entry.get("units", {}).items():
             if not unit.get("factor", 0) > 0:
-                raise DataError(f"the attributes files give the unit {printable(id)!r} of {kind} no factor above 0")
+                raise DataError(f"attributes files: the unit {printable(id)!r} of {kind} has no factor above 0")
             for name in (*map(str.lower, unit.get("names", ())), *unit.get("exact", ())):
                 if owner.setdefault(name, kind) != kind:
                     raise DataError(
-                        f"the attributes files give the name {printable(name)!r} to units of {owner[name]} and of "
-                        f"{kind}: a name may belong to one kind"
+                        f"attributes files: the name {printable(name)!r} belongs to units of {owner[name]} and of "
+                        f"{kind}; expected one kind"
                     )

@@ -82,8 +82,8 @@ def squash(text: str) -> str:
 
 
 def script(character: str) -> str:
-    """The class within which a word runs on: a Latin (or other alphabet, digits), k katakana, h hiragana, j kanji; a
-    space for everything else.
+    """The script of a character, within which a word continues: a Latin (or other alphabet, digits), k katakana,
+    h hiragana, j kanji; a space for everything else.
 
     >>> "".join(map(script, "red赤あかレッド!"))
     'aaajhhkkk '
@@ -117,7 +117,7 @@ def closes(text: str, end: int, affixes: Sequence[str] = ()) -> bool:
 class Phrases(Generic[T]):
     """Many phrases, looked up at once: from left to right, the longest that fits first, without overlaps.
 
-    A phrase costs only where a text has its first two characters, so the time is proportional to the text.
+    A phrase is compared only where a text has its first two characters, so the time is proportional to the text.
     """
 
     def __init__(self, phrases: Mapping[str, T]) -> None:
@@ -137,7 +137,7 @@ class Phrases(Generic[T]):
                 return
 
     def find(self, text: str, fits: Callable[[int, int, T], bool]) -> list[Mention[T]]:
-        """Where phrases stand; none begins inside a Latin word, and `fits(start, end, what)` decides on the rest."""
+        """The phrases of a text; none begins inside a Latin word, and `fits(start, end, what)` decides on the rest."""
         mentions: list[Mention[T]] = []
         free = 0
         for begin in _STARTS.finditer(text):

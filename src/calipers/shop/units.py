@@ -30,9 +30,9 @@ _DIMENSION_LETTERS = "wdhlφ"  # W60×D40×H180
 
 @dataclass(frozen=True)
 class Quantity:
-    """From `low` to `high` in the base unit of its kind; the two are the same for a plain value, infinite where open.
+    """From `low` to `high` in the base unit of its kind: equal for a plain value, infinite for an open end.
 
-    `binary` is what 1 becomes when units count in powers of 1024: 1 TB is 1000 or 1024 GB.
+    `binary` is the factor to units that count in powers of 1024: 1 TB is 1000 or 1024 GB.
     """
 
     kind: str
@@ -57,15 +57,20 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Unit:
+    """`factor` is to the base unit of the kind. A number outside `least` to `most` does not have this unit."""
+
     kind: str
     factor: float
     binary: float
-    least: float
-    most: float
-    not_before: tuple[str, ...]
-    not_before_number: bool
-    article: bool
-    exact: str = ""
+    least: float = 0.0
+    most: float = math.inf
+    not_before: tuple[str, ...] = ()
+    not_before_number: bool = False
+    article: bool = False
+    exact: str = ""  # the required spelling, where the case matters
+
+
+_PIECE = Unit("count", 1.0, 1.0, least=1.0)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,6 @@ class Units:
     fits: frozenset[str]  # kinds that a product may be made for: "for 15 inch"
     _sizes: frozenset[str]
     _names: Phrases[Unit]
-    _piece: Unit
     _number_words: Mapping[str, float]
     _words: Mapping[str, tuple[str, ...]]
 
@@ -105,7 +109,6 @@ class Units:
             frozenset(kind for kind, entry in kinds.items() if entry.get("fits")),
             frozenset(kind for kind, entry in kinds.items() if entry.get("sizes")),
             Phrases(names),
-            Unit("count", 1.0, 1.0, 1.0, math.inf, (), False, False),
             words["number_words"],
             {**lists, "number_not_after": tuple(words["number_not_after"])},
         )
@@ -154,7 +157,7 @@ class Units:
                 if next_.unit.kind in self._sizes:
                     shared[i] = replace(one, unit=next_.unit)
                 elif next_.unit.kind != "count" and one.number.value.is_integer():
-                    shared[i] = replace(one, unit=self._piece)
+                    shared[i] = replace(one, unit=_PIECE)
         return shared
 
     def _packs(self, line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
@@ -166,7 +169,7 @@ class Units:
             before = counted[i - 1] if i else None
             times = before and before.unit and before.unit.kind not in self._sizes and _gap(line, before, one, _TIMES)
             if times or _preceded(line.folded, one.start, self._words["count_before"]):
-                counted[i] = replace(one, unit=self._piece)
+                counted[i] = replace(one, unit=_PIECE)
         return counted
 
     def _joined(self, line: Line, parts: Sequence[_Measured]) -> Iterator[tuple[_Measured, _Measured]]:
