@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import Dataset
-from calipers.data import beir, odd_queries
+from calipers.data import DataOptions, beir, odd_queries
 from calipers.metrics import assessment, calibration, codecs, search
 from calipers.metrics import trust as metrics
 from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate
@@ -55,7 +55,7 @@ class Embedder:
 def main() -> None:
     asked = arguments()
     root = Path(os.environ["CALIPERS_DATA"])
-    data = {name: beir.load(str(root / name), shuffle=False) for name in asked.data}
+    data = {name: beir.load(str(root / name), DataOptions(shuffle=False)) for name in asked.data}
     for given in asked.model:
         name, _, reference = given.partition("=")
         embed = Embedder(name, reference, asked.vectors)

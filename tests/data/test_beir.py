@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calipers.core import DataError
-from calipers.data import beir
+from calipers.data import DataOptions, beir
 from tests.support.samples import write_jsonl
 
 CORPUS = [
@@ -118,7 +118,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     make_folder(tmp_path, name="dev.tsv")
     assert beir.load(str(tmp_path)).source.split == "dev"  # the only one there is
     with pytest.raises(DataError, match=r"no qrels of 'test': it has dev \(choose one with `split`\)"):
-        beir.load(str(tmp_path), split="test")
+        beir.load(str(tmp_path), DataOptions(split="test"))
     (tmp_path / "corpus.jsonl").unlink()
     with pytest.raises(DataError, match=r"has no corpus\.jsonl"):
         beir.load(str(tmp_path))
@@ -127,13 +127,13 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 def test_samples_choose_queries_and_never_documents(tmp_path: Path) -> None:
     write_jsonl(make_folder(tmp_path) / "queries.jsonl", [{"_id": f"q{i}", "text": f"query {i}"} for i in range(50)])
     (tmp_path / "qrels" / "test.tsv").write_text("".join(f"q{i} 0 d1 1\n" for i in range(50)))
-    some = beir.load(str(tmp_path), samples=7)
+    some = beir.load(str(tmp_path), DataOptions(samples=7))
     assert len(some) == 7
     assert list(some.ids) == sorted(some.ids, key=lambda id: int(id[1:]))
     assert len(some.tables["corpus"]) == 4
-    assert beir.load(str(tmp_path), samples=7).fingerprint == some.fingerprint
-    assert beir.load(str(tmp_path), samples=7, seed=1).ids != some.ids
-    assert beir.load(str(tmp_path), samples=7, shuffle=False).ids == tuple(f"q{i}" for i in range(7))
+    assert beir.load(str(tmp_path), DataOptions(samples=7)).fingerprint == some.fingerprint
+    assert beir.load(str(tmp_path), DataOptions(samples=7, seed=1)).ids != some.ids
+    assert beir.load(str(tmp_path), DataOptions(samples=7, shuffle=False)).ids == tuple(f"q{i}" for i in range(7))
 
 
 def test_the_fingerprint_covers_queries_judgements_and_corpus(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_judgements_in_a_configuration(tmp_path: Path, plain: Dataset, config: s
     found = beir.load(publish(tmp_path / "scifact", {**TEXTS, config: JUDGED}))
     assert (found.columns, found.counts, found.fingerprint) == (plain.columns, plain.counts, plain.fingerprint)
     assert found.source.split == "test"
-    assert beir.load(str(tmp_path / "scifact"), split="train").ids == ("13",)
+    assert beir.load(str(tmp_path / "scifact"), DataOptions(split="train")).ids == ("13",)
 
 
 def test_judgements_in_a_dataset_of_their_own(tmp_path: Path, plain: Dataset) -> None:
@@ -87,7 +87,7 @@ def test_several_of_them_in_one_dataset(tmp_path: Path, plain: Dataset) -> None:
     other = {"fr-corpus": {"test": CORPUS[:1]}, "fr-queries": {"test": QUERIES[:1]}, "fr-qrels": {"test": TEST[:1]}}
     english = {"en-corpus": {"test": CORPUS}, "en-queries": {"test": QUERIES}, "en-qrels": {"test": TEST}}
     folder = publish(tmp_path / "both", {**other, **english})
-    found = beir.load(folder, name="en")
+    found = beir.load(folder, DataOptions(name="en"))
     assert (found.fingerprint, found.source.name) == (plain.fingerprint, "en")
     with pytest.raises(DataError, match=r"no configuration 'corpus', .*: fr-corpus, fr-queries"):
         beir.load(folder)
@@ -112,7 +112,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         beir.load(folder)
     folder = publish(tmp_path / "split", {**TEXTS, "default": JUDGED})
     with pytest.raises(DataError, match=r"no qrels of 'dev': it has train, test \(choose one with `split`\)"):
-        beir.load(folder, split="dev")
+        beir.load(folder, DataOptions(split="dev"))
     folder = publish(tmp_path / "parts", {**TEXTS, "corpus": {"a": CORPUS, "b": CORPUS}, "default": JUDGED})
     with pytest.raises(DataError, match=r"\(corpus\) has no split 'test': it has a, b"):
         beir.load(folder)
@@ -127,7 +127,7 @@ def test_flags_for_the_hub_and_flags_that_do_not_apply(tmp_path: Path, plain: Da
         with pytest.raises(RequestError, match=r"are for the hub|do not apply"):
             calipers.evaluate("bm25", task="retrieval", dataset=folder, data_options=DataOptions(**wish))
     with pytest.raises(RequestError, match="are for the hub"):
-        beir.load(plain.source.path, name="en")
+        beir.load(plain.source.path, DataOptions(name="en"))
 
 
 def test_a_dataset_that_the_hub_does_not_give_is_an_error_of_the_data(calipers: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers import data, tasks
-from calipers.core import RequestError
+from calipers.core import DataSource, RequestError
 from calipers.data import DataOptions
-from calipers.data.choose import choose
+from calipers.data.choose import Chosen
+from calipers.data.choose import choose as choose_by
 from calipers.data.columns import Record
 from tests.support.samples import PAIRS, Run, write_jsonl
 
@@ -24,6 +25,10 @@ COLUMNS = tasks.find("sentence-similarity").columns
 
 def record(number: int, *, blank: bool = False) -> Record:
     return Record(id=str(number), id_column="id", where=f"row {number}", values={}, blank=blank)
+
+
+def choose(rows: Iterable[Record], samples: int | None, *, seed: int | None) -> Chosen:
+    return choose_by(rows, DataSource("", requested=samples, shuffle=seed is not None, seed=seed or 0))
 
 
 def chosen(rows: int, samples: int | None, *, seed: int | None) -> list[int]:

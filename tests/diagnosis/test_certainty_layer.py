@@ -23,7 +23,7 @@ from calipers.core import (
     read_figures,
     read_named,
 )
-from calipers.data import odd_queries
+from calipers.data import DataOptions, odd_queries
 from calipers.diagnosis import layers
 from calipers.diagnosis.layers import Space, Texts
 from calipers.diagnosis.layers.certainty import CertaintyOptions
@@ -134,7 +134,7 @@ def test_a_real_model_tells_odd_queries_from_real_ones(
     from calipers.data import beir
 
     encoder: Any = models.load(models.find(str(model("potion-base-4m-int8"))), ModelOptions())
-    rows = beir.load(str(data("scifact")), samples=120)
+    rows = beir.load(str(data("scifact")), DataOptions(samples=120))
     judged = {id for grades in rows.columns["qrels"] for id in grades}
     corpus = rows.tables["corpus"]
     kept = [i for i, id in enumerate(corpus.ids) if id in judged or i % 20 == 0]

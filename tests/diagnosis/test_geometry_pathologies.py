@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import SILENT, Encoder, Figure, read_figures, read_named
-from calipers.data import beir
+from calipers.data import DataOptions, beir
 from calipers.diagnosis.layers import Space, Texts, geometry
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.metrics.geometry import unit
@@ -32,7 +32,7 @@ def potion(model: Loader) -> Encoder:
 @pytest.fixture(scope="module")
 def healthy(potion: Encoder, data: Loader) -> Space:
     """All abstracts of scifact, cut to 300 characters, and its queries."""
-    dataset = beir.load(str(data("scifact")), split=None, samples=None, seed=42, shuffle=False)
+    dataset = beir.load(str(data("scifact")), DataOptions(split=None, samples=None, seed=42, shuffle=False))
     corpus = dataset.tables["corpus"]
     texts = [text[:300] for text in corpus.columns["text"]]
     queries = list(dataset.columns["query"])

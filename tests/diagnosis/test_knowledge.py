@@ -272,10 +272,10 @@ class TestEdges:
 
 
 def test_a_static_model_on_a_real_corpus(data: Callable[[str], Path], model: Callable[[str], Path]) -> None:
-    from calipers.data import beir
+    from calipers.data import DataOptions, beir
 
     potion = models.load(models.find(f"static:{model('potion-base-4m-int8')}"), ModelOptions(), "encode")
-    corpus = beir.load(str(data("icecat")), shuffle=False).tables["corpus"].take(range(2000))
+    corpus = beir.load(str(data("icecat")), DataOptions(shuffle=False)).tables["corpus"].take(range(2000))
     texts = Texts(corpus.ids, corpus.columns["text"], potion.encode(corpus.columns["text"]))  # type: ignore[attr-defined]
     outcomes = run(Space(texts), model=potion)
     assert len(outcomes.ids) == 50

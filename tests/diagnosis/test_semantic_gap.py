@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from calipers.core import SILENT, Figure, InvalidOutput, Outcomes, RequestError, read_figures, read_named
-from calipers.data import beir
+from calipers.data import DataOptions, beir
 from calipers.diagnosis.layers import LAYERS, Space, Texts, semantic_gap
 from calipers.diagnosis.layers.semantic_gap import SemanticGapOptions
 from calipers.shop import sample as shop
@@ -229,7 +229,7 @@ def test_potion_on_icecat_knows_more_than_letters(data: Callable[[str], Path], m
     from calipers import models
     from calipers.models import ModelOptions
 
-    dataset = beir.load(str(data("icecat")), shuffle=False)
+    dataset = beir.load(str(data("icecat")), DataOptions(shuffle=False))
     judged = {id for grades in dataset.columns["qrels"] for id in grades}
     corpus = dataset.tables["corpus"]
     corpus = corpus.take([i for i, id in enumerate(corpus.ids) if id in judged])

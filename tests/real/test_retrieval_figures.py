@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calipers import models
-from calipers.data import beir
+from calipers.data import DataOptions, beir
 from calipers.models import ModelOptions
 from calipers.tasks.retrieval import TwoStage
 from tests.support.retrieving import run
@@ -31,7 +31,7 @@ def test_a_real_reranker_improves_a_real_first_stage(model: Named, data: Named) 
     scorer: Any = models.load(
         models.find(str(model("ms-marco-MiniLM-L12-v2-dequant"))), ModelOptions(max_length=128), "score"
     )
-    found = run(TwoStage(encoder, scorer), beir.load(str(data("scifact")), samples=6), rerank_k=20)
+    found = run(TwoStage(encoder, scorer), beir.load(str(data("scifact")), DataOptions(samples=6)), rerank_k=20)
     assert found.columns["ndcg@10"].mean() > found.columns["base_ndcg@10"].mean()
     assert found.columns["recall@100"].tolist() == found.columns["base_recall@100"].tolist()
 
@@ -53,7 +53,7 @@ TWO_STAGES = {
 @pytest.mark.slow
 def test_two_real_stages_add_up(model: Named, weights: Named, data: Named) -> None:
     """100 queries of scifact, potion first, then the int8 cross-encoder on 20 documents of each."""
-    dataset = beir.load(str(data("scifact")), samples=100)
+    dataset = beir.load(str(data("scifact")), DataOptions(samples=100))
     first: Any = models.load(models.find(str(model("potion-base-4m-int8"))), ModelOptions())
     second: Any = models.load(models.find(str(weights("ms-marco-MiniLM-L12-v2-int8"))), ModelOptions(), "score")
     alone, found = run(first, dataset), run(TwoStage(first, second), dataset, rerank_k=20)

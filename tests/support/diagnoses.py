@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calipers import cli
 from calipers.core import SILENT, Dataset, ModelInfo
-from calipers.data import beir
+from calipers.data import DataOptions, beir
 from tests.support.samples import write_jsonl
 
 DOCUMENTS, QUERIES = 500, 120
@@ -47,7 +47,7 @@ class Letters:
 
 def cut(source: Path, folder: Path) -> Path:
     """The first judged queries of a dataset, the documents judged for them, and others to make up the number."""
-    whole = beir.load(str(source), samples=QUERIES, shuffle=False)
+    whole = beir.load(str(source), DataOptions(samples=QUERIES, shuffle=False))
     corpus = whole.tables["corpus"]
     wanted = {id for grades in whole.columns["qrels"] for id in grades}
     ids = [id for id in corpus.ids if id in wanted]

@@ -24,6 +24,7 @@ from calipers.core import DataError, Dataset, DataSource, RequestError
 from calipers.data import hub, readers, trec
 from calipers.data.choose import choose, make_dataset
 from calipers.data.columns import Record
+from calipers.data.options import DataOptions
 from calipers.data.texts import Notice, TextRows, file_rows, find_file, read_required_text
 
 _JUDGEMENTS = (".tsv", ".txt", ".qrels", ".tsv.gz", *trec.ROWS)  # the first that is there wins
@@ -40,23 +41,13 @@ class BeirFiles:
     split: str | None = None
 
 
-def load(
-    reference: str,
-    *,
-    name: str | None = None,
-    split: str | None = None,
-    revision: str | None = None,
-    samples: int | None = None,
-    seed: int = 42,
-    shuffle: bool = True,
-    notice: Notice | None = None,
-) -> Dataset:
+def load(reference: str, options: DataOptions | None = None, *, notice: Notice | None = None) -> Dataset:
     """Columns `query` (texts) and `qrels` ({document id: grade}), table `corpus` with the column `text`.
 
-    `samples` chooses queries, never documents: a search among fewer documents is another task. In memory are the
+    The options choose queries, never documents: a search among fewer documents is another task. In memory are the
     texts of the corpus and, while it is read, one number for each id.
     """
-    source = DataSource(reference, name, split, revision, samples, shuffle, seed)
+    source = (options or DataOptions()).source(reference)
     return gather(find(source), source, notice)
 
 
@@ -64,7 +55,7 @@ def gather(files: BeirFiles, source: DataSource, notice: Notice | None = None) -
     """The dataset of the three parts. `source` gives the place and how queries are chosen."""
     qrels = files.qrels()
     judged, unjudged = _judged_queries(files.queries, qrels)
-    chosen = choose(judged, source.requested, seed=source.seed if source.shuffle else None)
+    chosen = choose(judged, source)
     if not judged and not unjudged:
         raise DataError(f"{files.queries.name} holds no query")
     if not chosen.kept:

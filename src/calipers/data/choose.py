@@ -21,12 +21,13 @@ class Chosen:
     blank: int
 
 
-def choose(rows: Iterable[Record], samples: int | None, *, seed: int | None) -> Chosen:
-    """Up to `samples` rows that are not blank, in their order: the first ones, or random ones where there is a seed.
+def choose(rows: Iterable[Record], source: DataSource) -> Chosen:
+    """As many rows as `source` requests that are not blank, in their order: the first ones, or random ones by its seed.
 
     Every row that is not blank draws a number as it passes, and those with the smallest numbers stay. That is a
     uniform sample without replacement that needs neither the length of the source nor more memory than the sample.
     """
+    samples, seed = source.requested, source.seed if source.shuffle else None
     seen = blank = 0
     kept: list[Record] = []
     heap: list[tuple[float, int, Record]] = []

@@ -11,13 +11,14 @@ or .jsonl), and whatever else that package can read by the folder's README.md. A
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from calipers.core import DataError, Dataset, DataSource, Document, RequestError, name_some
+from calipers.core import DataError, Dataset, Document, RequestError, name_some
 from calipers.data import hub, readers
 from calipers.data.choose import choose, make_dataset
 from calipers.data.columns import Record, read_id
+from calipers.data.options import DataOptions
 from calipers.data.texts import read_required_text
 
 _COLUMNS = {
@@ -45,38 +46,25 @@ class RankedSet:
 
 
 def load(
-    reference: str,
-    splits: Mapping[str, str],
-    *,
-    rerank_k: int = 100,
-    revision: str | None = None,
-    samples: int | None = None,
-    seed: int = 42,
-    shuffle: bool = True,
+    reference: str, splits: Mapping[str, str], options: DataOptions | None = None, *, rerank_k: int = 100
 ) -> Dataset:
     """The sets under their names (name → split), one after the other: the columns of a reranking, and `set`, a name.
 
-    Ids are SET/QUERY. `samples` is how many queries of each set, so that no set is left without.
+    Ids are SET/QUERY. The options choose queries of each set, so that no set is left without.
     """
-    sets = {name: read_set(reference, split, rerank_k, revision=revision) for name, split in splits.items()}
-    chosen = {
-        name: choose(_records(name, ranked.rows), samples, seed=seed if shuffle else None)
-        for name, ranked in sets.items()
-    }
+    source = (options or DataOptions()).source(reference)
+    sets = {name: read_set(reference, split, rerank_k, revision=source.revision) for name, split in splits.items()}
+    chosen = {name: choose(_records(name, ranked.rows), source) for name, ranked in sets.items()}
     for name, rows in chosen.items():
         _check_set(reference, name, [record.id for record in rows.kept])
-    source = DataSource(
-        path=reference,
-        revision=revision,
-        requested=None if samples is None else samples * len(sets),
-        shuffle=shuffle,
-        seed=seed,
-        rows_read=sum(rows.seen for rows in chosen.values()),
-        rows_blank=sum(rows.blank for rows in chosen.values()),
-    )
     return make_dataset(
         [record for rows in chosen.values() for record in rows.kept],
-        source,
+        replace(
+            source,
+            requested=None if source.requested is None else source.requested * len(sets),
+            rows_read=sum(rows.seen for rows in chosen.values()),
+            rows_blank=sum(rows.blank for rows in chosen.values()),
+        ),
         counts={"sets": len(sets)},
         notes=tuple(note for ranked in sets.values() for note in ranked.notes),
     )

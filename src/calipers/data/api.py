@@ -1,0 +1,103 @@
+"""load_dataset: a file, a folder or a hub id to the Dataset that a task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from calipers.core import Column, DataError, Dataset, DataSource, RequestError, Task
+from calipers.data import beir, hub, nanobeir, readers, trec
+from calipers.data.choose import choose, make_dataset
+from calipers.data.columns import Record, map_columns, records
+from calipers.data.options import DataOptions
+
+
+def sample(name: str) -> Path:
+    """A file of the sample data that this package carries: "english" or "japanese"."""
+    return Path(__file__).parent / "sample" / f"{name}.jsonl"
+
+
+def load_dataset(
+    reference: str,
+    task: Task,
+    *,
+    columns: Mapping[str, str] | None = None,
+    options: DataOptions | None = None,
+    task_options: Any = None,
+) -> Dataset:
+    """The data that a task reads: a table of rows; a corpus, queries and judgements; or the sets of NanoBEIR.
+
+    `reference` is a file, a folder or a hub id, `columns` maps the task's columns to their names in the data, and
+    `task_options` is the task's options record, for the options that decide what is read (`qrels`, `sets`, `rerank_k`).
+
+    >>> from calipers import data, tasks
+    >>> pairs = data.load_dataset(str(data.sample("english")), tasks.find("sentence-similarity"))
+    >>> len(pairs), pairs.ids[0], pairs.columns["score_column"][0]
+    (120, 'en-001', 4.4)
+    """
+    options, task_options = options or DataOptions(), task_options or task.options()
+    if task.data == "rows":
+        rows = load_rows(reference, task.columns, mapping=columns, options=options)
+        qrels = getattr(task_options, "qrels", None)
+        return trec.add_qrels(rows, readers.to_path(qrels)) if qrels else rows
+    if columns or options.streaming:
+        raise RequestError(
+            f"{task.name} reads a corpus, queries and judgements: `columns` and `streaming` do not apply"
+        )
+    if task.data == "beir":
+        return beir.load(reference, options)
+    if options.name or options.split:
+        raise RequestError(f"{task.name} takes its data by `sets`: `DataOptions.name` and `split` do not apply")
+    return nanobeir.load(reference, task_options.splits, options, rerank_k=task_options.rerank_k)
+
+
+def load_rows(
+    reference: str,
+    columns: Sequence[Column],
+    *,
+    mapping: Mapping[str, str] | None = None,
+    options: DataOptions | None = None,
+) -> Dataset:
+    """The chosen rows of a table, in the order of the source. Rows with a blank text are left out before the choice.
+
+    Shuffling decides which rows are taken, not their order: the same rows have the same fingerprint, however they
+    were chosen. `mapping` gives the names of columns (key to name) that are not called as usual.
+    """
+    options = options or DataOptions()
+    names = map_columns(columns, mapping or {})
+    source = replace(options.source(reference), split=_split(reference, options.split), columns_mapping=names)
+    with closing(_rows(source)) as rows:
+        chosen = choose(records(rows, columns, names), source)
+    if not chosen.kept:
+        blank = f": all {chosen.seen} rows have a blank text" if chosen.seen else ""
+        raise DataError(f"{reference} holds no row to measure{blank}")
+    _refuse_repeated_ids(chosen.kept)
+    return make_dataset(chosen.kept, replace(source, rows_read=chosen.seen, rows_blank=chosen.blank))
+
+
+def _split(reference: str, split: str | None) -> str | None:
+    if hub.is_on_hub(reference):
+        return split or "test"
+    return readers.choose_split(readers.to_path(reference), split)
+
+
+def _rows(source: DataSource) -> Generator[readers.Row, None, None]:
+    if hub.is_on_hub(source.path):
+        path, split = source.path.removeprefix("hub:"), str(source.split)
+        return hub.read(path, name=source.name, split=split, revision=source.revision, streaming=source.streaming)
+    hub.refuse_options(source.path, source.name, source.revision)
+    return readers.read(readers.to_path(source.path), source.split)
+
+
+def _refuse_repeated_ids(kept: Sequence[Record]) -> None:
+    first: dict[str, Record] = {}
+    for record in kept:
+        if first.setdefault(record.id, record) is not record:
+            raise DataError(
+                f"{record.where}, column {record.id_column!r}: the id {record.id!r} is already used at "
+                f"{first[record.id].where}; name another column with `columns` id_column=NAME, "
+                "or number the rows with `columns` id_column="
+            )
