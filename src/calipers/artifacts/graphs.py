@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calipers.core import ModelError
 from calipers.models.onnx_session import open_session
 from calipers.models.tokenizer import first_line
 
 if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
     from onnxruntime import InferenceSession
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -40,7 +41,7 @@ class FloatGraph:
     """A graph to quantise, as often as needed. `proto` must not be changed: copy it."""
 
     path: Path
-    proto: Any  # onnx.ModelProto; its value_info has the type of every tensor
+    proto: ModelProto  # its value_info has the type of every tensor
     nodes: tuple[Node, ...]
     tensors: tuple[str, ...]  # float tensors that nodes compute: those that calibration observes
     opset: int
@@ -70,7 +71,7 @@ def load_graph(path: Path) -> FloatGraph:
     return FloatGraph(path, proto, nodes, floats, opset_of(proto))
 
 
-def read_proto(path: Path, *, weights: bool = True) -> Any:
+def read_proto(path: Path, *, weights: bool = True) -> ModelProto:
     """An onnx.ModelProto, with the weights that may lie beside the file."""
     try:
         import onnx
@@ -82,11 +83,11 @@ def read_proto(path: Path, *, weights: bool = True) -> Any:
         raise ModelError(f"{path} is not a readable ONNX graph: {first_line(error)}") from error
 
 
-def opset_of(proto: Any) -> int:
+def opset_of(proto: ModelProto) -> int:
     return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
 
 
-def save_proto(proto: Any, path: Path) -> Path:
+def save_proto(proto: ModelProto, path: Path) -> Path:
     """With the weights inside, or beside it where they are too large for one file."""
     import onnx
 
@@ -132,7 +133,7 @@ def content_size(path: Path) -> int:
     return sum(file.stat().st_size for file in (path, *external_files(path)))
 
 
-def copy_proto(proto: Any) -> Any:
+def copy_proto(proto: ModelProto) -> ModelProto:
     import onnx
 
     copy = onnx.ModelProto()
@@ -140,7 +141,7 @@ def copy_proto(proto: Any) -> Any:
     return copy
 
 
-def with_outputs(proto: Any, names: Sequence[str]) -> Any:
+def with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
     """A copy of the graph with these tensors as further outputs; onnxruntime infers their types."""
     import onnx
 
@@ -150,7 +151,7 @@ def with_outputs(proto: Any, names: Sequence[str]) -> Any:
     return copy
 
 
-def session_of(proto: Any, name: str) -> InferenceSession:
+def session_of(proto: ModelProto, name: str) -> InferenceSession:
     """A session that runs the graph without optimisation. `name` stands for the graph in errors."""
     if proto.ByteSize() < _INLINE:
         return open_session(proto.SerializeToString(), name=name, optimize=False)
@@ -158,14 +159,14 @@ def session_of(proto: Any, name: str) -> InferenceSession:
         return open_session(save_proto(proto, Path(folder) / "model.onnx"), name=name, optimize=False)
 
 
-def _tensor_types(proto: Any, path: Path) -> dict[str, str]:
+def _tensor_types(proto: ModelProto, path: Path) -> dict[str, str]:
     names = [name for node in proto.graph.node for name in node.output if name]
     session = session_of(with_outputs(proto, names), str(path))
     shapes = {output.name: str(output.type) for output in session.get_outputs()}
     return {name: shapes[name] for name in names if name in shapes}
 
 
-def _write_types(proto: Any, types: dict[str, str]) -> None:
+def _write_types(proto: ModelProto, types: dict[str, str]) -> None:
     import onnx
 
     # The exporter of torch writes the shapes of weights too, and onnxruntime's quantiser transposes some of them.
@@ -182,7 +183,7 @@ def _write_types(proto: Any, types: dict[str, str]) -> None:
     )
 
 
-def _scope(node: Any) -> str:
+def _scope(node: NodeProto) -> str:
     """From the metadata that torch's exporter adds to a node: the modules around it, outermost first, then its name."""
     scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
     try:
@@ -192,7 +193,7 @@ def _scope(node: Any) -> str:
     return modules[-1].removeprefix("model").removeprefix(".") if modules else ""
 
 
-def _name_nodes(proto: Any) -> None:
+def _name_nodes(proto: ModelProto) -> None:
     """Give every node a unique name: nodes are excluded by name."""
     seen: set[str] = set()
     for i, node in enumerate(proto.graph.node):

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.graphs import FloatGraph, copy_proto, quiet, save_proto
 from calipers.artifacts.recipe import Recipe, arguments
 from calipers.core import ModelError, RequestError, name_some
 from calipers.models.tokenizer import first_line
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Keywords = dict[str, Any]  # of a Call
 
 # Operators that a quantised graph has and its float graph lacks.
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits")
@@ -35,17 +40,19 @@ def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | N
     """
     if recipe.needs_ranges and ranges is None:
         raise RequestError(f"{recipe.precision} needs calibration ranges")
-    call = arguments(recipe, graph.kinds)
+    keywords = dict(arguments(recipe, graph.kinds).keywords)
+    if recipe.precision == "w8a16" and graph.opset < 21:
+        # ONNX has 16-bit quantisation from opset 21 on, onnxruntime its own operators for it before.
+        keywords["extra_options"]["UseQDQContribOps"] = True
     try:
         with quiet():
-            proto = _MAKERS[recipe.precision](copy_proto(graph.proto), dict(call.keywords), recipe, ranges, graph.opset)
-    except (RequestError, ModelError):
-        raise
+            proto = _MAKERS[recipe.precision](copy_proto(graph.proto), keywords, ranges)
     except Exception as error:  # the quantisers raise ValueError, RuntimeError, AssertionError, KeyError …
         raise ModelError(
             f"onnxruntime cannot quantise {graph.path} to {recipe.precision}: {first_line(error)}"
         ) from error
-    operators = _count(proto)
+    kinds = [node.op_type for node in proto.graph.node]
+    operators = {name: kinds.count(name) for name in _QUANTISED if name in kinds}
     if not operators and recipe.precision != "fp16":
         raise RequestError(
             f"nothing of {graph.path} was quantised to {recipe.precision}: "
@@ -67,7 +74,7 @@ def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
     return f"the tensors of {name_some(nodes)} have the range of a mask, ±1e30 and more: exclude these nodes"
 
 
-def _dynamic(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+def _dynamic(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
     from onnxruntime.quantization.quant_utils import QuantizationMode
@@ -88,16 +95,13 @@ def _dynamic(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Range
         {"MatMulConstBOnly": True},
     )
     quantizer.quantize_model()
-    return quantizer.model.model
+    return _proto(quantizer)
 
 
-def _static(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     assert ranges is not None
-    extra = dict(keywords["extra_options"])
-    if recipe.precision == "w8a16" and opset < 21:
-        extra["UseQDQContribOps"] = True  # ONNX has 16-bit quantisation from opset 21 on, onnxruntime's own before
     quantizer = QDQQuantizer(
         proto,
         keywords["per_channel"],
@@ -108,10 +112,10 @@ def _static(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges
         [],
         keywords["nodes_to_exclude"],
         keywords["op_types_to_quantize"] or quantizable_types(),
-        extra,
+        keywords["extra_options"],
     )
     quantizer.quantize_model()
-    return quantizer.model.model
+    return _proto(quantizer)
 
 
 def quantizable_types() -> list[str]:
@@ -133,23 +137,24 @@ def _tensors_data(ranges: Ranges) -> Any:
     return TensorsData(CalibrationMethod.MinMax, tensors)
 
 
-def _int4(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+def _int4(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     quantizer = MatMulNBitsQuantizer(proto, **keywords)
     quantizer.process()
-    return quantizer.model.model
+    return _proto(quantizer)
 
 
-def _fp16(proto: Any, keywords: dict[str, Any], recipe: Recipe, ranges: Ranges | None, opset: int) -> Any:
+def _fp16(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    return convert_float_to_float16(proto, **keywords)
+    half: ModelProto = convert_float_to_float16(proto, **keywords)
+    return half
 
 
-def _count(proto: Any) -> dict[str, int]:
-    kinds = [node.op_type for node in proto.graph.node]
-    return {name: kinds.count(name) for name in _QUANTISED if name in kinds}
+def _proto(quantizer: Any) -> ModelProto:
+    quantized: ModelProto = quantizer.model.model
+    return quantized
 
 
 _MAKERS = {"int8-dynamic": _dynamic, "w8a8": _static, "w8a16": _static, "int4": _int4, "fp16": _fp16}

@@ -126,20 +126,12 @@ def arguments(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> Call:
     """
     exclude = recipe.excluded(nodes)
     if recipe.precision == "fp16":
-        return Call(
-            "onnxruntime.transformers.float16.convert_float_to_float16",
-            {"keep_io_types": True, "node_block_list": exclude, "disable_shape_infer": True},
-        )
+        keywords = {"keep_io_types": True, "node_block_list": exclude, "disable_shape_infer": True}
+        return Call("onnxruntime.transformers.float16.convert_float_to_float16", keywords)
     if recipe.precision == "int4":
-        return Call(
-            "onnxruntime.quantization.matmul_nbits_quantizer.MatMulNBitsQuantizer",
-            {
-                "bits": 4,
-                "block_size": recipe.block_size,
-                "is_symmetric": recipe.symmetric,
-                "nodes_to_exclude": exclude,
-            },
-        )
+        block = {"bits": 4, "block_size": recipe.block_size, "is_symmetric": recipe.symmetric}
+        function = "onnxruntime.quantization.matmul_nbits_quantizer.MatMulNBitsQuantizer"
+        return Call(function, {**block, "nodes_to_exclude": exclude})
     shared = {
         "per_channel": recipe.per_channel,
         "reduce_range": recipe.reduce_range,
@@ -154,39 +146,24 @@ def arguments(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> Call:
 
 
 def _static_arguments(recipe: Recipe) -> dict[str, Any]:
+    import numpy as np
     from onnxruntime.quantization import CalibrationMethod, QuantType
 
-    methods = {
-        "minmax": CalibrationMethod.MinMax,
-        "entropy": CalibrationMethod.Entropy,
-        "percentile": CalibrationMethod.Percentile,
-    }
-    kinds = {
-        ("w8a8", False): QuantType.QInt8,
-        ("w8a8", True): QuantType.QUInt8,
-        ("w8a16", False): QuantType.QInt16,
-        ("w8a16", True): QuantType.QUInt16,
-    }
-    extra: dict[str, Any] = {
-        "ActivationSymmetric": recipe.symmetric,
-        "CalibTensorRangeSymmetric": recipe.symmetric,
-    }
+    methods = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+    integer = f"Q{'U' if recipe.unsigned else ''}Int{recipe.precision.removeprefix('w8a')}"
+    extra: dict[str, Any] = dict.fromkeys(("ActivationSymmetric", "CalibTensorRangeSymmetric"), recipe.symmetric)
     if recipe.calibration == "percentile":
         extra["CalibPercentile"] = recipe.percentile
     if recipe.ranges:
-        extra["TensorQuantOverrides"] = {name: [_range(ends)] for name, ends in recipe.ranges.items()}
+        extra["TensorQuantOverrides"] = {
+            name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in recipe.ranges.items()
+        }
     return {
-        "activation_type": kinds[recipe.precision, recipe.unsigned],
+        "activation_type": QuantType[integer],
         "weight_type": QuantType.QInt8,
-        "calibrate_method": methods[recipe.calibration],
+        "calibrate_method": CalibrationMethod[methods[recipe.calibration]],
         "extra_options": extra,
     }
-
-
-def _range(ends: Range) -> dict[str, Any]:
-    import numpy as np
-
-    return {"rmin": np.float32(ends[0]), "rmax": np.float32(ends[1])}
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -231,7 +208,7 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
     """The value in the type of the default; YAML has lists where the record has tuples."""
     try:
         if isinstance(default, tuple):
-            if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+            if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
                 return tuple(value)
         elif isinstance(default, dict):
             return {str(tensor): (float(low), float(high)) for tensor, (low, high) in value.items()}

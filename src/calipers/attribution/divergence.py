@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from calipers.attribution.graph_view import view
 from calipers.attribution.records import Culprit, Divergence
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.onnx_session import Graph
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 Arrays = dict[str, NDArray[Any]]  # tensors by name, in the order in which they are computed
 
@@ -48,7 +51,7 @@ def look_at(rows: Rows, shape: tuple[int, int] | None = None) -> Batch:
     return pad(tokens, rows, length=min(_LONGEST, max(len(row.ids) for row in tokens)))
 
 
-def tensors_of(proto: Any, names: Iterable[str], batch: Batch, what: str) -> Arrays:
+def tensors_of(proto: ModelProto, names: Iterable[str], batch: Batch, what: str) -> Arrays:
     """These tensors of a graph, run without optimisation; names that it does not have are left out."""
     made = [name for node in proto.graph.node for name in node.output if name]
     wanted = set(names)

@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calipers.artifacts.graphs import Node
 from calipers.artifacts.quantize import quantizable_types
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # Operators in which a quantised graph without Q/DQ pairs differs from its float graph.
@@ -70,7 +73,7 @@ class GraphView:
         return frozenset(node for r in self.rounded if r.name in chosen for node in r.owners)
 
 
-def view(proto: Any) -> GraphView:
+def view(proto: ModelProto) -> GraphView:
     """Look through the Q/DQ pairs of an onnx.ModelProto. A graph without pairs has no rounded tensors."""
     constants = {i.name for i in proto.graph.initializer}
     constants |= {n.output[0] for n in proto.graph.node if n.op_type == "Constant"}
@@ -89,7 +92,7 @@ def view(proto: Any) -> GraphView:
     return GraphView(nodes, inputs, outputs, weights, tuple(_owned(bare, pairs)))
 
 
-def kind_of(proto: Any) -> str:
+def kind_of(proto: ModelProto) -> str:
     """How a graph is quantised: "qdq", "integer" (operators on integers, or weights in blocks), "half" or "float"."""
     kinds = {n.op_type for n in proto.graph.node}
     if kinds & _INTEGER:  # first: a dynamically quantised graph has DequantizeLinear behind its embeddings
@@ -130,7 +133,7 @@ class _Pair:
     zero_point: str
 
 
-def _pairs(proto: Any, constants: set[str]) -> tuple[list[_Pair], dict[str, str]]:
+def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[_Pair], dict[str, str]]:
     """Every DequantizeLinear behind a QuantizeLinear or a weight, and the tensor that its output stands for."""
     quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == _QUANTIZE}
     pairs: list[_Pair] = []
@@ -153,7 +156,7 @@ def _pairs(proto: Any, constants: set[str]) -> tuple[list[_Pair], dict[str, str]
     return pairs, alias
 
 
-def _gone(proto: Any, alias: Mapping[str, str]) -> set[str]:
+def _gone(proto: ModelProto, alias: Mapping[str, str]) -> set[str]:
     """The outputs of the operators that quantise: of every DequantizeLinear in a pair, and what only these read."""
     read_elsewhere = {name for n in proto.graph.node if n.output[0] not in alias for name in n.input}
     halves = {n.output[0] for n in proto.graph.node if n.op_type == _QUANTIZE}

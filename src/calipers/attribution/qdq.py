@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from calipers.attribution.graph_view import GraphView, Rounded
 from calipers.models.batching import Batch
 from calipers.models.onnx_session import Graph
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
 _SWITCHES = "calipers_switches"  # an input, bool[rounded tensors]
 
 
@@ -22,12 +25,12 @@ _SWITCHES = "calipers_switches"  # an input, bool[rounded tensors]
 class Weights:
     """Initializers by name, of a quantised graph and of the float graph that it was made from, where there is one."""
 
-    quantized: Mapping[str, Any]
-    floats: Mapping[str, Any]
+    quantized: Mapping[str, TensorProto]
+    floats: Mapping[str, TensorProto]
     originals: Mapping[str, str]  # DequantizeLinear's output → the float weight that it stands for
 
 
-def weights_of(proto: Any, graph: GraphView, floats: FloatGraph | None) -> Weights:
+def weights_of(proto: ModelProto, graph: GraphView, floats: FloatGraph | None) -> Weights:
     """Where the float graph has a node of the same name, the original is its input in the same place."""
     held = {i.name: i for i in floats.proto.graph.initializer} if floats else {}
     nodes = {node.name: node for node in floats.nodes} if floats else {}
@@ -42,7 +45,7 @@ def weights_of(proto: Any, graph: GraphView, floats: FloatGraph | None) -> Weigh
     return Weights({i.name: i for i in proto.graph.initializer}, held, originals)
 
 
-def float_value(end: str, proto: Any, weights: Weights) -> Any:
+def float_value(end: str, proto: ModelProto, weights: Weights) -> TensorProto:
     """The weight behind a DequantizeLinear as a float tensor: the original, else the value of the integers.
 
     It gets a new name: onnxruntime gives a rounded bias the name of the float one.
@@ -59,7 +62,7 @@ def float_value(end: str, proto: Any, weights: Weights) -> Any:
     return value
 
 
-def dequantize(node: Any, initializers: Mapping[str, Any]) -> NDArray[np.float32]:
+def dequantize(node: NodeProto, initializers: Mapping[str, TensorProto]) -> NDArray[np.float32]:
     """(q − zero point) · scale, along the node's axis where there is one scale for each channel."""
     import onnx
 
@@ -73,7 +76,7 @@ def dequantize(node: Any, initializers: Mapping[str, Any]) -> NDArray[np.float32
     return np.asarray((q - zero) * scale, dtype=np.float32)
 
 
-def restore(proto: Any, graph: GraphView, tensors: Iterable[str], weights: Weights) -> Any:
+def restore(proto: ModelProto, graph: GraphView, tensors: Iterable[str], weights: Weights) -> ModelProto:
     """A copy in which these tensors are not rounded. Nodes and weights that nothing reads any more are removed."""
     chosen = set(tensors)
     copy = copy_proto(proto)
@@ -92,7 +95,7 @@ def restore(proto: Any, graph: GraphView, tensors: Iterable[str], weights: Weigh
     return copy
 
 
-def _original(rounded: Rounded, end: str, copy: Any, weights: Weights) -> str:
+def _original(rounded: Rounded, end: str, copy: ModelProto, weights: Weights) -> str:
     """The name of the float weight, which is added to the graph unless it is there already."""
     held = {i.name for i in copy.graph.initializer}
     if rounded.name in held and end not in weights.originals:
@@ -103,7 +106,7 @@ def _original(rounded: Rounded, end: str, copy: Any, weights: Weights) -> str:
     return str(value.name)
 
 
-def _rename_output(copy: Any, name: str, source: str) -> None:
+def _rename_output(copy: ModelProto, name: str, source: str) -> None:
     import onnx
 
     for node in copy.graph.node:
@@ -111,7 +114,7 @@ def _rename_output(copy: Any, name: str, source: str) -> None:
     copy.graph.node.append(onnx.helper.make_node("Identity", [source], [name], name=f"{name}_restored"))
 
 
-def _drop_unread(copy: Any) -> None:
+def _drop_unread(copy: ModelProto) -> None:
     """Remove nodes that no output depends on, then weights. Quantisers append nodes in any order."""
     made = {name: node for node in copy.graph.node for name in node.output}
     wanted: set[str] = set()
@@ -134,7 +137,7 @@ def _replace(field: Any, entries: Sequence[Any]) -> None:
     field.extend(copies)
 
 
-def _read_by(node: Any) -> list[str]:
+def _read_by(node: NodeProto) -> list[str]:
     """The inputs of a node, with those of the graphs inside it."""
     inner = [name for a in node.attribute for n in a.g.node for name in _read_by(n)]
     return [*node.input, *inner]
@@ -147,7 +150,7 @@ class Switchboard:
     saturation (u8·s8 products on x86 without VNNI), which only a measurement of the real graph shows.
     """
 
-    def __init__(self, proto: Any, graph: GraphView, weights: Weights, output: str | None) -> None:
+    def __init__(self, proto: ModelProto, graph: GraphView, weights: Weights, output: str | None) -> None:
         self.names = [rounded.name for rounded in graph.rounded]
         session = session_of(_with_switches(proto, graph, weights), "the quantised graph")
         self._graph = Graph(session, "the quantised graph", extra=(_SWITCHES,))
@@ -161,7 +164,7 @@ class Switchboard:
         return np.asarray(values[self.output], dtype=np.float64)
 
 
-def _with_switches(proto: Any, graph: GraphView, weights: Weights) -> Any:
+def _with_switches(proto: ModelProto, graph: GraphView, weights: Weights) -> ModelProto:
     """A copy with a Where behind every pair, which gives the rounded tensor or the one before rounding."""
     import onnx
 
@@ -170,8 +173,8 @@ def _with_switches(proto: Any, graph: GraphView, weights: Weights) -> Any:
     count = len(graph.rounded)
     copy.graph.input.append(helper.make_tensor_value_info(_SWITCHES, onnx.TensorProto.BOOL, [count]))
     chosen: dict[str, str] = {}
-    extra: dict[str, list[Any]] = {}
-    first: list[Any] = []
+    extra: dict[str, list[NodeProto]] = {}
+    first: list[NodeProto] = []
     for i, rounded in enumerate(graph.rounded):
         place = f"{_SWITCHES}_{i}"
         copy.graph.initializer.append(helper.make_tensor(place, onnx.TensorProto.INT64, [], [i]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.graphs import FloatGraph, load_graph, read_proto, save_proto
@@ -19,6 +19,9 @@ from calipers.attribution.records import Divergence
 from calipers.core import RequestError
 from calipers.models.batching import Batch
 from calipers.models.onnx_session import open_graph
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _WORST = 3  # tensors of a culprit whose reasons are reported
 
@@ -33,7 +36,7 @@ class QuantizedGraph:
     """
 
     path: Path
-    proto: Any
+    proto: ModelProto
     floats: FloatGraph
     kind: str  # see graph_view.kind_of
     view: GraphView
@@ -175,7 +178,7 @@ def open_quantized(
     return QuantizedGraph(path, proto, floats, kind, graph, where, members, batch, output, recipe, ranges)
 
 
-def _by_nodes(floats: FloatGraph, proto: Any, kind: str) -> GraphView:
+def _by_nodes(floats: FloatGraph, proto: ModelProto, kind: str) -> GraphView:
     """Nodes of the float graph that the quantised one lacks; of half precision, every node."""
     graph = view(floats.proto)
     there = {(n.name, n.op_type) for n in proto.graph.node}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from calipers.attribution.graph_view import Rounded
 from calipers.attribution.parts import ATTENTION
 from calipers.attribution.qdq import Weights, dequantize
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 _MASK = 1e30
 _OUTLIER = 20.0  # standard deviations
@@ -102,7 +105,7 @@ def _of_range(name: str, grid: Grid, seen: NDArray[np.float64], *, masked: bool)
         )
 
 
-def of_weight(rounded: Rounded, proto: Any, weights: Weights) -> list[str]:
+def of_weight(rounded: Rounded, proto: ModelProto, weights: Weights) -> list[str]:
     """What is wrong with the integers of a weight, compared with the original where there is one."""
     import onnx
 
@@ -182,7 +185,7 @@ def has_vnni() -> bool | None:
     return "vnni" in flags
 
 
-def of_float_graph(proto: Any) -> list[str]:
+def of_float_graph(proto: ModelProto) -> list[str]:
     """What is wrong with a graph that should be the same model in float."""
     reasons = []
     dropouts = [n for n in proto.graph.node if n.op_type == "Dropout" and _trains(n, proto)]
@@ -204,7 +207,7 @@ def of_float_graph(proto: Any) -> list[str]:
     return reasons
 
 
-def _reaches_attention(proto: Any, names: list[str]) -> bool:
+def _reaches_attention(proto: ModelProto, names: list[str]) -> bool:
     tensors = set(names)
     for node in proto.graph.node:
         if tensors.intersection(node.input):
@@ -215,7 +218,7 @@ def _reaches_attention(proto: Any, names: list[str]) -> bool:
     return False
 
 
-def _trains(node: Any, proto: Any) -> bool:
+def _trains(node: NodeProto, proto: ModelProto) -> bool:
     import onnx
 
     if len(node.input) < 3 or not node.input[2]:
