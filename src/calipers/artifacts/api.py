@@ -32,12 +32,7 @@ _MODEL_OPTIONS = (
 
 
 def build(
-    model: str,
-    output: Path | str,
-    *,
-    recipe: Recipe,
-    options: BuildOptions | None = None,
-    progress: Progress = SILENT,
+    model: str, output: Path | str, *, recipe: Recipe, options: BuildOptions | None = None, progress: Progress = SILENT
 ) -> Manifest:
     """Export, optimise and quantise a model into a folder. Each stage is checked against the one before it.
 

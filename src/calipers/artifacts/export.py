@@ -109,13 +109,7 @@ def reference(model: Any, source: ExportSource, *, pooled: bool) -> Forward:
     return forward
 
 
-def export(
-    model: Any,
-    target: Path,
-    source: ExportSource,
-    rows: Rows,
-    options: BuildOptions,
-) -> Path:
+def export(model: Any, target: Path, source: ExportSource, rows: Rows, options: BuildOptions) -> Path:
     """Write the graph to `target`. With a static shape its batch and length are fixed, else both are free."""
     import torch
 

@@ -51,10 +51,7 @@ class Recipe(Options):
     symmetric: bool = option(False, "Ranges of activations. Default: asymmetric.", group="Recipe", off="--asymmetric")
     unsigned: bool = option(False, "Activations as uint or int. Default: int.", group="Recipe", off="--signed")
     reduce_range: bool = option(
-        False,
-        "Weights in 7 bits: 8 can saturate on x86 without VNNI. Default: 8.",
-        group="Recipe",
-        off="--full-range",
+        False, "Weights in 7 bits: 8 can saturate on x86 without VNNI. Default: 8.", group="Recipe", off="--full-range"
     )
     exclude: tuple[str, ...] = option(
         (),

@@ -33,9 +33,7 @@ class BuildOptions(Options):
     opset: int = option(OPSET, f"Of the exported graph. Default: {OPSET}.", group="What")
     optimize: bool = option(True, "Fuse operators before quantising. Default: yes.", group="What", off="--no-optimize")
     accept_differences: bool = option(
-        False,
-        "Keep a float stage that differs from the one before it, and note it. Default: refuse it.",
-        group="What",
+        False, "Keep a float stage that differs from the one before it, and note it. Default: refuse it.", group="What"
     )
     calibration: str | None = option(
         None,

@@ -62,9 +62,7 @@ def samples_flag(group: str) -> options.Decorator:
 )
 @options.MODEL_FLAGS
 @options.flags(
-    "models:ModelOptions",
-    only=("provider",),
-    provider="ONNX Runtime execution provider that must run the stages.",
+    "models:ModelOptions", only=("provider",), provider="ONNX Runtime execution provider that must run the stages."
 )
 @options.option("Output", "--json", "as_json", is_flag=True, help="Print the manifest as JSON and nothing else.")
 @click.pass_context
