@@ -13,8 +13,10 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from calipers.artifacts import api
+from calipers.artifacts.inputs import Rows, single
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions, Manifest
+from calipers.models.onnx_session import open_graph
 from tests.support.masked_models import make_model
 
 TEXTS = (
@@ -97,3 +99,8 @@ def with_dropout(graph: Path, target: Path) -> Path:
     proto.graph.node.insert(place + 1, dropout)
     onnx.save(proto, target)
     return target
+
+
+def logits(path: Path, rows: Rows) -> np.ndarray:
+    """The flat logits of a graph, row by row."""
+    return np.concatenate([open_graph(path).run(batch)["logits"].ravel() for batch in single(rows)])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from calipers.comparison.records import Comparison, Label
-from calipers.core import Thresholds
+from calipers.core import Thresholds, html_table
 from calipers.core.options import Options, option
 from calipers.rendering import numbers
 
@@ -234,12 +233,8 @@ class Attribution:
 
     def _repr_html_(self) -> str:
         """The sentence and the table of stages, for notebooks."""
-        head, *lines = (
-            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
-            for tag, cells in (("th", self.rows()[0]), *(("td", row.values()) for row in self.rows()))
-        )
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{escape(self.sentence)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rows = self.rows()
+        return html_table(self.sentence, tuple(rows[0]), [tuple(row.values()) for row in rows], self.notes)
 
 
 def _difference(stage: StageFigure) -> str:

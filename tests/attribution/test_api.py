@@ -9,23 +9,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from calipers.artifacts.quantize import quantize
-from calipers.artifacts.recipe import Recipe, read_recipe
+from calipers.artifacts.recipe import read_recipe
 from calipers.artifacts.records import BuildOptions
 from calipers.attribution import api
-from calipers.attribution.divergence import look_at
-from calipers.attribution.quantized import open_quantized
 from calipers.attribution.records import Attribution, AttributionOptions
 from calipers.comparison.api import Protocol
 from calipers.core import RequestError
-from calipers.models.onnx_session import open_graph
 from tests.support.faults import FAULTS, Fault, Sound, attribute, make_sound
 from tests.support.samples import Run
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    return make_sound("bert", tmp_path_factory.mktemp("sound"))
 
 
 def fault(name: str) -> Fault:
@@ -126,24 +117,6 @@ def test_the_command_tells_it_to_programs(sound: Sound, tmp_path: Path, calipers
     assert found["stages"][3]["verdict"]["label"] == "REGRESSION"
     assert found["culprits"][0]["name"] == "layer 1 feed-forward"
     assert found["recipe"] is None
-
-
-@pytest.mark.parametrize("precision", ["w8a16", "int8-dynamic", "int4", "fp16"])
-def test_parts_of_every_precision_can_be_suspected_and_put_back(sound: Sound, tmp_path: Path, precision: str) -> None:
-    recipe = Recipe(precision)
-    ranges = sound.ranges if recipe.needs_ranges else None
-    quantize(sound.floats, tmp_path / "q.onnx", recipe, ranges)
-    graph = open_quantized(
-        tmp_path / "q.onnx", sound.optimized, look_at(sound.rows), output=None, recipe=recipe, ranges=ranges
-    )
-    assert {part.layer for part in graph.parts} >= {0, 1, 2}
-    hurts = graph.damages([part.tensors for part in graph.parts])
-    assert all(hurt == hurt for hurt in hurts)
-    assert max(hurts) > 0
-    assert graph.restorable
-    nodes = graph.put_back(frozenset(graph.parts[0].tensors), tmp_path / "restored.onnx")
-    assert nodes
-    assert open_graph(tmp_path / "restored.onnx").outputs
 
 
 @pytest.mark.slow

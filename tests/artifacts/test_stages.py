@@ -1,0 +1,95 @@
+"""The stages of a build on a small real model: checked, measured, kept and reused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calipers.artifacts import api as artifacts
+from calipers.artifacts import stages
+from calipers.artifacts.manifest import read_manifest
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import BuildOptions, Manifest
+from calipers.models import ModelOptions
+from calipers.runs import api
+from tests.support import build_models as small
+
+
+def stage_names(found: Manifest) -> list[str]:
+    return [stage.name for stage in found.stages]
+
+
+def perplexity(model: str, few_texts: Path) -> float:
+    options = ModelOptions(batch_size=1)
+    result = api.evaluate(model, task="fill-mask", dataset=str(few_texts), model_options=options, resamples=2)
+    return result.metrics["pseudo_perplexity"]
+
+
+def test_every_stage_is_there_checked_and_measured(built: Path) -> None:
+    found = read_manifest(built)
+    assert stage_names(found) == ["torch", "exported", "optimized", "quantized"]
+    for stage in found.stages[1:]:
+        assert Path(stage.path).is_file()
+        assert stage.difference is not None
+        assert stage.difference.cases == 19
+    exported, quantized = found.stage("exported"), found.stage("quantized")
+    assert exported.difference is not None
+    assert exported.difference.largest is not None
+    assert exported.difference.largest < 1e-4
+    assert quantized.size < exported.size
+    assert all(0 < stage.latency.p50 <= stage.latency.p95 for stage in found.stages)
+    assert found.calibration is not None
+    assert found.calibration["ids"] == ["0", "1", "2", "3", "4"]
+    assert found.calibration["fingerprint"].startswith("sha256:")
+    assert json.loads((built / "manifest.json").read_text())["versions"]["onnxruntime"]
+
+
+def test_the_stages_are_measured_like_the_model_that_they_are_made_of(
+    tiny_bert: Path, built: Path, few_texts: Path
+) -> None:
+    plain = perplexity(f"torch:{tiny_bert}", few_texts)
+    assert perplexity(f"onnx:{built}/exported/model.onnx", few_texts) == pytest.approx(plain, rel=1e-5)
+    assert perplexity(f"onnx:{built}/optimized/model.onnx", few_texts) == pytest.approx(plain, rel=1e-5)
+    assert perplexity(f"onnx:{built}", few_texts) == pytest.approx(plain, rel=0.2)
+
+
+def test_a_finished_build_is_found_again_without_loading_the_model(
+    tiny_bert: Path, built: Path, few_texts: Path
+) -> None:
+    plan = artifacts.plan(str(tiny_bert), built, Recipe("w8a8"), BuildOptions(calibration=str(few_texts)))
+
+    def fail() -> None:
+        raise AssertionError("the model was loaded")
+
+    again = stages.make(replace(plan, source=replace(plan.source, load=fail)))
+    assert all(stage.reused for stage in again.stages)
+
+
+def test_another_precision_makes_only_its_own_stage(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    folder = small.copy_build(built, tmp_path / "out")
+    for precision in ("int8-dynamic", "w8a16", "int4", "fp16"):
+        found = small.run(tiny_bert, folder, precision, few_texts)
+        assert [stage.reused for stage in found.stages] == [True, True, True, False], precision
+        assert (folder / f"quantized-{precision}" / "model.onnx").samefile(folder / "model.onnx")
+
+
+def test_a_graph_made_elsewhere_stands_for_a_stage(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    folder = small.copy_build(built, tmp_path / "out")
+    given = {"optimized": built / "exported" / "model.onnx"}
+    found = small.run(tiny_bert, folder, "int8-dynamic", few_texts, stages=given)
+    assert found.stage("optimized").notes == (f"given: {given['optimized']}",)
+    assert found.stage("optimized").sha256 == found.stage("exported").sha256
+
+
+def test_a_graph_alone_can_be_quantised(built: Path, few_texts: Path, tmp_path: Path) -> None:
+    graph = built / "exported" / "model.onnx"
+    found = small.run(Path(f"onnx:{graph}"), tmp_path / "out", "int8-dynamic", few_texts)
+    assert stage_names(found) == ["exported", "optimized", "quantized"]
+    assert found.stage("exported").difference is None

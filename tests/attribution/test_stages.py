@@ -1,0 +1,62 @@
+"""Which step lost the metric, and the sentence about it."""
+
+from __future__ import annotations
+
+from calipers.attribution import stages
+from calipers.attribution.records import StageFigure
+from calipers.comparison.records import Comparison, Label
+from tests.support.verdicts import comparison
+
+
+def compared(delta: float, label: Label) -> Comparison:
+    ends = (delta - 0.4, delta + 0.4)
+    return comparison(label=label, baseline=80.0, candidate=80.0 + delta, delta=delta, interval=ends)
+
+
+def figure(stage: str, delta: float, label: Label, *, difference: float = 1e-6) -> StageFigure:
+    found = None if stage == "torch" else compared(delta, label)
+    bound = None if stage == "quantized" else 1e-3
+    known = None if found is None else label
+    return StageFigure(stage, "", {}, 80.0, found, found, known, 1, 1.0, 1.0, difference, bound)
+
+
+FLOATS = [figure("torch", 0, "PASS"), figure("exported", -0.3, "PASS"), figure("optimized", 0.0, "PASS")]
+
+
+def test_the_sentence_names_the_step_and_what_is_clean() -> None:
+    all_stages = [*FLOATS, figure("quantized", -9.1, "REGRESSION")]
+    lost = stages.lost_steps(all_stages)
+    assert [s.stage for s in lost] == ["quantized"]
+    assert stages.sentence(all_stages, lost, "cosine_spearman") == (
+        "The loss comes from quantisation (−9.10 points ± 0.40 of cosine_spearman); "
+        "export and optimisation are clean (−0.30 points ± 0.40)."
+    )
+
+
+def test_a_float_stage_that_differs_is_guilty_though_the_metric_hardly_moves() -> None:
+    found = [FLOATS[0], figure("exported", -0.1, "PASS", difference=0.5)]
+    lost = stages.lost_steps(found)
+    assert [s.stage for s in lost] == ["exported"]
+    assert "its outputs differ by 0.5" in stages.sentence(found, lost, "cosine_spearman")
+
+
+def test_a_float_stage_that_is_another_model_is_guilty_before_what_was_made_from_it() -> None:
+    found = [*FLOATS[:1], figure("exported", -0.1, "PASS", difference=0.87), figure("quantized", -9.1, "REGRESSION")]
+    assert [s.stage for s in stages.lost_steps(found)] == ["exported", "quantized"]
+    near = [*FLOATS[:1], figure("exported", -0.1, "PASS", difference=0.002), figure("quantized", -9.1, "REGRESSION")]
+    assert [s.stage for s in stages.lost_steps(near)] == ["quantized", "exported"]
+
+
+def test_nothing_lost_is_said_so() -> None:
+    assert stages.sentence(FLOATS, [], "x").startswith("Nothing is lost: export and optimisation are clean")
+    undecided = [*FLOATS, figure("quantized", -1.9, "INCONCLUSIVE")]
+    assert "do not settle" in stages.sentence(undecided, [], "x")
+    assert "only one stage" in stages.sentence(FLOATS[:1], [], "x")
+
+
+def test_a_loss_that_passes_is_not_called_nothing() -> None:
+    found = [*FLOATS, figure("quantized", -1.2, "PASS")]
+    assert stages.sentence(found, [], "x") == (
+        "The small loss, within the thresholds, comes from quantisation (−1.20 points ± 0.40 of x); "
+        "export and optimisation are clean (−0.30 points ± 0.40)."
+    )
