@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.pooling import pool
 from calipers.models.tokenizer import Tokens, first_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from transformers import PreTrainedModel
 
 _INLINE = 1_500_000_000  # bytes of weights that go into the file itself
 
@@ -46,7 +51,7 @@ class ExportSource:
     fingerprint: str  # of weights and tokenizer
     model_id: str
     ability: str  # a key of HEADS
-    load: Callable[[], Any] | None = field(repr=False, compare=False)
+    load: Callable[[], PreTrainedModel] | None = field(repr=False, compare=False)
     pooling: str = "mean"  # for a pooled output
     normalize: bool = False
     size: int = 0  # bytes of weights
@@ -76,7 +81,7 @@ def head_of(architecture: str) -> str:
     )
 
 
-def input_names(model: Any) -> list[str]:
+def input_names(model: PreTrainedModel) -> list[str]:
     """The inputs of the model. Type ids are left out where it has only one type."""
     parameters = inspect.signature(model.forward).parameters
     names = ["input_ids", "attention_mask"]
@@ -88,7 +93,7 @@ def input_names(model: Any) -> list[str]:
     return names
 
 
-def reference(model: Any, source: ExportSource, *, pooled: bool) -> Forward:
+def reference(model: PreTrainedModel, source: ExportSource, *, pooled: bool) -> Forward:
     """The model without the wrapper that is exported: graphs are checked against it."""
     import torch
 
@@ -109,7 +114,7 @@ def reference(model: Any, source: ExportSource, *, pooled: bool) -> Forward:
     return forward
 
 
-def export(model: Any, target: Path, source: ExportSource, rows: Rows, options: BuildOptions) -> Path:
+def export(model: PreTrainedModel, target: Path, source: ExportSource, rows: Rows, options: BuildOptions) -> Path:
     """Write the graph to `target`. With a static shape its batch and length are fixed, else both are free."""
     import torch
 
@@ -139,7 +144,7 @@ def export(model: Any, target: Path, source: ExportSource, rows: Rows, options: 
     return target
 
 
-def _tensors(batch: Batch, names: list[str]) -> tuple[Any, ...]:
+def _tensors(batch: Batch, names: list[str]) -> tuple[Tensor, ...]:
     import torch
 
     arrays = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.type_ids}
@@ -158,7 +163,7 @@ def _example(rows: Rows, shape: tuple[int, int] | None, *, types: bool) -> Batch
     return pad(tokens, rows, length=width)
 
 
-def _wrap(model: Any, names: list[str], source: ExportSource, *, pooled: bool) -> Any:
+def _wrap(model: PreTrainedModel, names: list[str], source: ExportSource, *, pooled: bool) -> Module:
     import torch
 
     class First(torch.nn.Module):  # type: ignore[misc]
@@ -168,7 +173,7 @@ def _wrap(model: Any, names: list[str], source: ExportSource, *, pooled: bool) -
             super().__init__()
             self.model = model
 
-        def forward(self, *tensors: Any) -> Any:
+        def forward(self, *tensors: Tensor) -> Tensor:
             inputs = dict(zip(names, tensors, strict=True))
             output = self.model(**inputs)[0]
             return _pool_torch(output, inputs["attention_mask"], source) if pooled else output
@@ -176,7 +181,7 @@ def _wrap(model: Any, names: list[str], source: ExportSource, *, pooled: bool) -
     return First()
 
 
-def _pool_torch(tokens: Any, mask: Any, source: ExportSource) -> Any:
+def _pool_torch(tokens: Tensor, mask: Tensor, source: ExportSource) -> Tensor:
     import torch
 
     weights = mask.unsqueeze(-1).to(tokens.dtype)
@@ -192,7 +197,7 @@ def _pool_torch(tokens: Any, mask: Any, source: ExportSource) -> Any:
     return torch.nn.functional.normalize(vectors, dim=1) if source.normalize else vectors
 
 
-def _set_attention(model: Any, kind: str | None) -> None:
+def _set_attention(model: PreTrainedModel, kind: str | None) -> None:
     """Eager attention is exported to plain operators, which optimisers and quantisers recognise."""
     if kind and hasattr(model, "set_attn_implementation"):
         try:

@@ -100,10 +100,10 @@ def save_proto(proto: ModelProto, path: Path) -> Path:
 
 def external_files(path: Path) -> list[Path]:
     """The files beside a graph that hold its weights. A file outside its folder is an error."""
-    proto = read_proto(path, weights=False)
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-    places = {ExternalDataInfo(t).location for t in proto.graph.initializer if uses_external_data(t)}
+    tensors = read_proto(path, weights=False).graph.initializer
+    places = {ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)}
     for place in places:
         if Path(place).is_absolute() or ".." in Path(place).parts:
             raise ModelError(f"{path} keeps weights outside its folder, at {place!r}")

@@ -80,18 +80,11 @@ def read_stage(folder: Path, key: str) -> Stage | None:
     """A stage that was finished with this key, and whose file has not changed since; else None."""
     try:
         stage = _stage(json.loads((folder / "stage.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+        if stage.key != key:
+            return None
+        return stage if stage.name == "torch" or content_hash(folder / "model.onnx") == stage.sha256 else None
+    except (OSError, ValueError, KeyError, TypeError, ModelError):
         return None
-    if stage.key != key:
-        return None
-    return stage if stage.name == "torch" or _is_whole(folder / "model.onnx", stage.sha256) else None
-
-
-def _is_whole(graph: Path, sha256: str) -> bool:
-    try:
-        return content_hash(graph) == sha256
-    except (OSError, ModelError):
-        return False
 
 
 def write_whole(path: Path, content: str) -> None:
@@ -106,14 +99,12 @@ def write_whole(path: Path, content: str) -> None:
 
 def move_in(part: Path, place: Path) -> None:
     """Move a finished stage to its place. An older one is moved away first: a kill never leaves half of a stage."""
+    old = place.with_name(f".{place.name}.old.part")
+    shutil.rmtree(old, ignore_errors=True)
     if place.exists():
-        old = place.with_name(f".{place.name}.old.part")
-        shutil.rmtree(old, ignore_errors=True)
         place.rename(old)
-        part.rename(place)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        part.rename(place)
+    part.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager

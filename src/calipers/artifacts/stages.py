@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calipers.artifacts import calibrate, check, export, graphs, manifest, optimize, quantize
 from calipers.artifacts.check import StageRefused
@@ -21,6 +21,9 @@ from calipers.artifacts.records import BuildOptions, Difference, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
 from calipers.models.batching import Forward
 from calipers.models.onnx_session import CPU, open_graph
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _CODE = 1  # raised when this code would make another artifact of the same settings
 _TIMED_ROWS = 16
@@ -124,7 +127,7 @@ class _Work:
         self.batches = check.cases(plan.rows, self.shape)
         self.timed = single(plan.rows.take(_TIMED_ROWS), self.shape)
         self.calibrated_on: dict[str, Any] | None = None
-        self._model: Any = None
+        self._model: PreTrainedModel | None = None
         self._outputs: dict[str, list[Floats]] = {}
 
     def run(self) -> list[Stage]:
@@ -325,7 +328,7 @@ class _Work:
         return export.reference(self.model, self.plan.source, pooled=self.plan.options.pooled)
 
     @property
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         if self._model is None:
             assert self.plan.source.load is not None
             self.progress.start("Loading the model", 0)

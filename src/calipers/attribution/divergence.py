@@ -22,6 +22,7 @@ from calipers.models.onnx_session import Graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from transformers import PreTrainedModel
 
 Arrays = dict[str, NDArray[Any]]  # tensors by name, in the order in which they are computed
 
@@ -61,7 +62,7 @@ def tensors_of(proto: ModelProto, names: Iterable[str], batch: Batch, what: str)
     return Graph(session_of(with_outputs(proto, held), what), what).run(batch, held)
 
 
-def torch_outputs(model: Any, forward: Forward, batch: Batch) -> Arrays:
+def torch_outputs(model: PreTrainedModel, forward: Forward, batch: Batch) -> Arrays:
     """The output of every module of a PyTorch model, in the order of the calls; NAME#2 is a module's second call."""
     import torch
 
@@ -196,7 +197,9 @@ def between_graphs(before: Path, after: Path, batch: Batch, *, padded_only: bool
     return _diverge(tensors, after, batch, locate, padded_only)
 
 
-def from_torch(model: Any, forward: Forward, after: Path, batch: Batch, *, padded_only: bool) -> Divergences:
+def from_torch(
+    model: PreTrainedModel, forward: Forward, after: Path, batch: Batch, *, padded_only: bool
+) -> Divergences:
     """The first module of the PyTorch model whose output the graph lacks."""
     tensors = torch_outputs(model, forward, batch)
     return _diverge(tensors, after, batch, lambda lost: (module_place(lost), ()), padded_only)

@@ -5,7 +5,6 @@ Other settings come first, which cost nothing; then the nodes of the culprits in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -179,8 +178,8 @@ def rebuild(case: Case) -> Fix | None:
     plan, guilty = case.plan, case.guilty.stage
     if guilty == "exported" and "exported" not in plan.stages:
         return None
-    given = _before(plan.stages, guilty)
-    if plan.source.load is None and "exported" not in given:
+    earlier = {name: path for name, path in plan.stages.items() if STAGES.index(name) < STAGES.index(guilty)}
+    if plan.source.load is None and "exported" not in earlier:
         return None
     replaced = guilty in plan.stages
     how = f"the {guilty} stage made by calipers build" if replaced else "no optimisation"
@@ -188,14 +187,8 @@ def rebuild(case: Case) -> Fix | None:
         case.ledger.count(f"Building {how}", lambda: Evaluation(None, "PASS", passes=True))
     except OutOfBudget:
         return None
-    options = replace(plan.options, stages=given, optimize=plan.options.optimize and replaced)
+    options = replace(plan.options, stages=earlier, optimize=plan.options.optimize and replaced)
     manifest = stages.make(replace(plan, folder=plan.folder / "rebuilt", options=options), case.progress)
     target = Path(manifest.stages[-1].path)
     sound = case.before.path if case.before.stage != "torch" else manifest.stage("exported").path
     return _bill(case, how, target, Path(sound), ())
-
-
-def _before(given: Mapping[str, Path], stage: str) -> dict[str, Path]:
-    """The given graphs of earlier stages."""
-    earlier = STAGES[: STAGES.index(stage)]
-    return {name: path for name, path in given.items() if name in earlier}

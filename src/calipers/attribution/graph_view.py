@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ def view(proto: ModelProto) -> GraphView:
     outputs = tuple(alias.get(o.name, o.name) for o in proto.graph.output)
     weights = frozenset(constants | {pair.name for pair in pairs if pair.weight})
     bare = GraphView(nodes, inputs, outputs, weights, ())
-    return GraphView(nodes, inputs, outputs, weights, tuple(_owned(bare, pairs)))
+    return replace(bare, rounded=tuple(_owned(bare, pairs)))
 
 
 def kind_of(proto: ModelProto) -> str:
@@ -124,19 +124,11 @@ def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(done.values())
 
 
-@dataclass(frozen=True)
-class _Pair:
-    name: str
-    weight: bool
-    end: str
-    scale: str
-    zero_point: str
-
-
-def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[_Pair], dict[str, str]]:
-    """Every DequantizeLinear behind a QuantizeLinear or a weight, and the tensor that its output stands for."""
+def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[str, str]]:
+    """One entry without owners for every DequantizeLinear behind a QuantizeLinear or a weight, and the tensor that its
+    output stands for."""
     quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == _QUANTIZE}
-    pairs: list[_Pair] = []
+    pairs: list[Rounded] = []
     alias: dict[str, str] = {}
     for node in proto.graph.node:
         if node.op_type != _DEQUANTIZE:
@@ -146,10 +138,10 @@ def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[_Pair], dict[st
         if source in quantized:
             # a pair behind a pair (x → Q/DQ → Q/DQ) rounds the same tensor twice
             name = alias.get(quantized[source].input[0], quantized[source].input[0])
-            pairs.append(_Pair(name, name in constants, end, node.input[1], zero))
+            pairs.append(Rounded(name, name in constants, (), (end,), node.input[1], zero))
         elif source in constants:
             name = _plain(source)
-            pairs.append(_Pair(name, True, end, node.input[1], zero))
+            pairs.append(Rounded(name, True, (), (end,), node.input[1], zero))
         else:
             continue
         alias[end] = name
@@ -173,14 +165,14 @@ def _plain(name: str) -> str:
     return name
 
 
-def _owned(bare: GraphView, pairs: Sequence[_Pair]) -> Iterator[Rounded]:
+def _owned(bare: GraphView, pairs: Sequence[Rounded]) -> Iterator[Rounded]:
     """One entry for each tensor. Owners are operators that onnxruntime quantises; without any, all that touch it."""
     kinds = set(quantizable_types())
-    by_name: dict[str, list[_Pair]] = defaultdict(list)
+    by_name: dict[str, list[Rounded]] = defaultdict(list)
     for pair in pairs:
         by_name[pair.name].append(pair)
     for name, same in by_name.items():
         touching = [*([bare.maker[name]] if name in bare.maker else []), *bare.readers.get(name, ())]
         owners = [node.name for node in touching if node.op_type in kinds] or [node.name for node in touching]
-        ends = tuple(pair.end for pair in same)
-        yield Rounded(name, same[0].weight, tuple(dict.fromkeys(owners)), ends, same[0].scale, same[0].zero_point)
+        ends = tuple(end for pair in same for end in pair.ends)
+        yield replace(same[0], owners=tuple(dict.fromkeys(owners)), ends=ends)
