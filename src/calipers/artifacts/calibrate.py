@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
 from calipers.artifacts.inputs import Rows, single
 from calipers.artifacts.manifest import write_whole
 from calipers.artifacts.recipe import Range, Recipe
 from calipers.core import SILENT, DataError, ModelError, Progress
+from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Batch
 from calipers.models.onnx_session import Graph
 
@@ -103,8 +103,7 @@ def calibration_settings(recipe: Recipe) -> dict[str, Any]:
     return {"method": recipe.calibration, "symmetric": recipe.symmetric, **share}
 
 
-Values = NDArray[np.float32]
-Observe = Callable[[], Iterator[tuple[str, Values]]]
+Observe = Callable[[], Iterator[tuple[str, Vectors]]]
 
 
 def _observer(graph: FloatGraph, batches: Sequence[Batch], progress: Progress) -> Observe:
@@ -112,7 +111,7 @@ def _observer(graph: FloatGraph, batches: Sequence[Batch], progress: Progress) -
     runner = Graph(session_of(with_outputs(graph.proto, graph.tensors), str(graph.path)), str(graph.path))
     groups = [graph.tensors[i : i + _AT_ONCE] for i in range(0, len(graph.tensors), _AT_ONCE)]
 
-    def observe() -> Iterator[tuple[str, Values]]:
+    def observe() -> Iterator[tuple[str, Vectors]]:
         for batch in batches:
             for names in groups:
                 for name, value in runner.run(batch, names).items():
@@ -157,8 +156,8 @@ def _percentile(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> d
     """Over the rows, the outermost values of each side are kept: as many as may be cut off and one more."""
     cut = (1 - recipe.percentile / 100) * (1 if recipe.symmetric else 0.5)
     keep = {name: int(cut * s.count) + 1 for name, s in seen.items()}
-    low: dict[str, Values] = {}
-    high: dict[str, Values] = {}
+    low: dict[str, Vectors] = {}
+    high: dict[str, Vectors] = {}
     for name, values in observe():
         values = np.abs(values) if recipe.symmetric else values
         low[name] = _smallest(np.concatenate([low.get(name, values[:0]), values]), keep[name])
@@ -171,7 +170,7 @@ def _percentile(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> d
     }
 
 
-def _smallest(values: Values, count: int) -> Values:
+def _smallest(values: Vectors, count: int) -> Vectors:
     return values if len(values) <= count else np.partition(values, count - 1)[:count]
 
 
@@ -189,7 +188,7 @@ def _entropy(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> dict
     return ranges
 
 
-def information_limit(counts: NDArray[np.int64], levels: int = _LEVELS) -> float:
+def information_limit(counts: Ints, levels: int = _LEVELS) -> float:
     """The share of a symmetric histogram's half-width that `levels` levels describe with least loss.
 
     Candidates keep the middle 2k of the bins; values outside count at their edges, as in TensorRT. 1 is all of it.
@@ -206,7 +205,7 @@ def information_limit(counts: NDArray[np.int64], levels: int = _LEVELS) -> float
     return -best[1] / half
 
 
-def _information_loss(counts: NDArray[np.int64], half: int, kept: int, levels: int) -> float:
+def _information_loss(counts: Ints, half: int, kept: int, levels: int) -> float:
     """Kullback-Leibler divergence of the clipped histogram from its version with `levels` levels."""
     inside = counts[half - kept : half + kept].astype(np.float64)
     clipped = inside.copy()

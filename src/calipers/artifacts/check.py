@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calipers.artifacts.inputs import Floats, Rows, at_tokens
+from calipers.artifacts.inputs import Rows, at_tokens
 from calipers.artifacts.records import Difference
 from calipers.core import InferenceError, ModelError
+from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
@@ -88,11 +89,11 @@ def _cut(rows: Rows, start: int, count: int) -> Tokens:
     return Tokens(ids, types)
 
 
-def outputs(forward: Forward, batches: Sequence[Batch]) -> list[Floats]:
+def outputs(forward: Forward, batches: Sequence[Batch]) -> list[Vectors]:
     return [forward(batch) for batch in batches]
 
 
-def find_output(graph: Graph, name: str, like: Floats, batch: Batch) -> str:
+def find_output(graph: Graph, name: str, like: Vectors, batch: Batch) -> str:
     """The graph's output of this name, or else of the same shape."""
     if name in graph.outputs:
         return name
@@ -105,7 +106,7 @@ def find_output(graph: Graph, name: str, like: Floats, batch: Batch) -> str:
 
 
 def compare(
-    before: Sequence[Floats], after: Sequence[Floats], batches: Sequence[Batch], *, against: str, bound: float | None
+    before: Sequence[Vectors], after: Sequence[Vectors], batches: Sequence[Batch], *, against: str, bound: float | None
 ) -> Difference:
     """Over all batches, without padding."""
     gaps = [_compare_one(a, b, batch) for a, b, batch in zip(before, after, batches, strict=True)]
@@ -133,7 +134,7 @@ def worse(one: Difference, other: Difference) -> Difference:
     return other if sizes[1] > sizes[0] else one
 
 
-def _compare_one(before: Floats, after: Floats, batch: Batch) -> tuple[float, float, float]:
+def _compare_one(before: Vectors, after: Vectors, batch: Batch) -> tuple[float, float, float]:
     """Largest difference, sum of its squares, sum of the reference's squares; infinite where not finite."""
     if before.shape != after.shape:
         raise InferenceError(
@@ -151,6 +152,6 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def half_bound(before: Sequence[Floats], batches: Sequence[Batch]) -> float:
+def half_bound(before: Sequence[Vectors], batches: Sequence[Batch]) -> float:
     """The bound of float16: a share of the largest output at a real token."""
     return _HALF_BOUND * float(max(np.abs(at_tokens(a, b)).max() for a, b in zip(before, batches, strict=True)))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calipers.artifacts.graphs import quiet
-from calipers.artifacts.inputs import Floats, Rows
+from calipers.artifacts.inputs import Rows
 from calipers.artifacts.records import BuildOptions
 from calipers.core import InferenceError, ModelError, RequestError
+from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.pooling import pool
@@ -99,7 +100,7 @@ def reference(model: PreTrainedModel, source: ExportSource, *, pooled: bool) -> 
 
     names = input_names(model)
 
-    def forward(batch: Batch) -> Floats:
+    def forward(batch: Batch) -> Vectors:
         try:
             with torch.inference_mode():
                 output = model(**dict(zip(names, _tensors(batch, names), strict=True)))[0]

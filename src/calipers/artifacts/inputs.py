@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.artifacts.records import Latency
+from calipers.metrics.arrays import Array
 from calipers.models.batching import Batch, pad, torch_threads
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ def single(rows: Rows, shape: tuple[int, int] | None = None) -> list[Batch]:
     return [pad([tokens] * count, rows, length=length) for tokens in rows.tokens]
 
 
-def at_tokens(values: NDArray[Any], batch: Batch) -> NDArray[Any]:
+def at_tokens(values: Array, batch: Batch) -> Array:
     """The values at real tokens, where there are values for each token: [rows, length, d]; else all of them."""
     if values.ndim == 3 and values.shape[:2] == batch.mask.shape:
         return np.asarray(values[batch.mask.astype(bool)])

@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calipers.artifacts import calibrate, check, export, graphs, manifest, optimize, quantize
+from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.check import StageRefused
 from calipers.artifacts.export import ExportSource
-from calipers.artifacts.inputs import Floats, Rows, latencies, output_name, single
+from calipers.artifacts.graphs import FloatGraph
+from calipers.artifacts.inputs import Rows, latencies, output_name, single
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions, Difference, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
+from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Forward
 from calipers.models.onnx_session import CPU, open_graph
 
@@ -69,6 +72,28 @@ class BuildPlan:
     def output(self) -> str:
         """The name of the output that every stage has."""
         return self.source.output(self.options.pooled)
+
+    @cached_property
+    def shape(self) -> tuple[int, int] | None:
+        """The fixed shape of every stage: the requested one, or the one of a graph made elsewhere."""
+        files = [path for path in self.stages.values() if path.is_file()] if not self.options.static_shape else []
+        shapes = (open_graph(path, provider=self.provider).shape for path in files)
+        return self.options.static_shape or next((shape for shape in shapes if shape), None)
+
+    def ranges(self, graph: FloatGraph, recipe: Recipe, progress: Progress) -> Ranges | None:
+        """Read where they were taken before, of the same graph, rows and method; else taken now. None: not needed."""
+        rows = self.calibration
+        if not recipe.needs_ranges or rows is None:
+            return None
+        settings, content = calibrate.calibration_settings(recipe), graphs.content_hash(graph.path)
+        key = manifest.key_of(_CODE, content, settings, rows.fingerprint, list(rows.ids), self.shape)
+        file = self.folder / "calibration" / f"{key[:24]}.json"
+        if file.exists():
+            return calibrate.read_ranges(file)
+        ranges = calibrate.collect_ranges(graph, rows, recipe, shape=self.shape, progress=progress)
+        file.parent.mkdir(exist_ok=True)
+        ranges.save(file)
+        return ranges
 
 
 def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
@@ -123,12 +148,11 @@ class _Work:
     def __init__(self, plan: BuildPlan, progress: Progress) -> None:
         self.plan = plan
         self.progress = progress
-        self.shape = plan.options.static_shape or _given_shape(plan)
-        self.batches = check.cases(plan.rows, self.shape)
-        self.timed = single(plan.rows.take(_TIMED_ROWS), self.shape)
+        self.batches = check.cases(plan.rows, plan.shape)
+        self.timed = single(plan.rows.take(_TIMED_ROWS), plan.shape)
         self.calibrated_on: dict[str, Any] | None = None
         self._model: PreTrainedModel | None = None
-        self._outputs: dict[str, list[Floats]] = {}
+        self._outputs: dict[str, list[Vectors]] = {}
 
     def run(self) -> list[Stage]:
         plan = self.plan
@@ -142,7 +166,7 @@ class _Work:
 
     def _torch(self) -> Stage:
         source, folder = self.plan.source, self.plan.folder
-        key = manifest.key_of("torch", _CODE, source.fingerprint, self.shape, manifest.versions("torch"))
+        key = manifest.key_of("torch", _CODE, source.fingerprint, self.plan.shape, manifest.versions("torch"))
         earlier = manifest.read_stage(folder / "torch", key)
         if earlier:
             return replace(earlier, reused=True)
@@ -196,7 +220,7 @@ class _Work:
 
         def make(target: Path) -> list[str]:
             graph = graphs.load_graph(Path(before.path))
-            ranges = self._ranges(graph, before, rows) if rows else None
+            ranges = self.plan.ranges(graph, recipe, self.progress)
             quantized = quantize.quantize(graph, target, recipe, ranges)
             counts = ", ".join(f"{count} {name}" for name, count in quantized.operators.items())
             kept = f"{len(quantized.excluded)} nodes kept in float" if quantized.excluded else ""
@@ -206,19 +230,6 @@ class _Work:
         packages = manifest.versions("onnxruntime", "onnx")
         settings = {"recipe": recipe.to_dict(), "calibration": data, "made_with": packages}
         return self._stage("quantized", before, settings, [make], f"Quantising to {recipe.precision}")
-
-    def _ranges(self, graph: graphs.FloatGraph, before: Stage, rows: Rows) -> calibrate.Ranges:
-        """Read from the folder where they were taken before, of the same graph, rows and method; else taken now."""
-        recipe = self.plan.recipe
-        settings = calibrate.calibration_settings(recipe)
-        key = manifest.key_of(_CODE, before.sha256, settings, rows.fingerprint, list(rows.ids), self.shape)
-        file = self.plan.folder / "calibration" / f"{key[:24]}.json"
-        if file.exists():
-            return calibrate.read_ranges(file)
-        ranges = calibrate.collect_ranges(graph, rows, recipe, shape=self.shape, progress=self.progress)
-        file.parent.mkdir(exist_ok=True)
-        ranges.save(file)
-        return ranges
 
     def _given(self, name: str, before: Stage | None) -> Stage:
         """A graph made elsewhere in the place of a stage, checked like one made here."""
@@ -304,7 +315,7 @@ class _Work:
         self._outputs = {name: outputs}
         return difference
 
-    def _bound(self, name: str, reference: list[Floats]) -> float | None:
+    def _bound(self, name: str, reference: list[Vectors]) -> float | None:
         if name != "quantized":
             return check.FLOAT_BOUND
         return check.half_bound(reference, self.batches) if self.plan.recipe.precision == "fp16" else None
@@ -317,7 +328,7 @@ class _Work:
         like = self._outputs_of(before)[0]
         return opened.forward(check.find_output(opened, output, like, self.batches[0]))
 
-    def _outputs_of(self, stage: Stage) -> list[Floats]:
+    def _outputs_of(self, stage: Stage) -> list[Vectors]:
         if stage.name not in self._outputs:
             torch = stage.name == "torch"
             forward = self._torch_forward() if torch else self._forward(Path(stage.path), stage.name, None)
@@ -347,11 +358,3 @@ def _unfinished(home: Path) -> Iterator[Path]:
         manifest.move_in(part, home)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _given_shape(plan: BuildPlan) -> tuple[int, int] | None:
-    """The fixed shape of a given graph; every stage is then run in it."""
-    for path in plan.stages.values():
-        if path.is_file() and (shape := open_graph(path, provider=plan.provider).shape):
-            return shape
-    return None

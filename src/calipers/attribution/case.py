@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calipers import tasks
-from calipers.artifacts.calibrate import Ranges, calibration_settings, collect_ranges, read_ranges
+from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.graphs import FloatGraph
 from calipers.artifacts.inputs import latencies, single
 from calipers.artifacts.recipe import Recipe
@@ -143,21 +143,7 @@ class Case:
         return latencies([graph.run for graph in opened], batches, rounds=_TIMED_ROUNDS)
 
     def ranges(self, graph: FloatGraph, recipe: Recipe) -> Ranges | None:
-        """Those of the build, where graph, rows and method are the same; else taken now. None: the recipe has none."""
-        rows = self.plan.calibration
-        if not recipe.needs_ranges or rows is None:
-            return None
-        folder = self.plan.folder / "calibration"
-        for file in folder.glob("*.json"):
-            ranges = read_ranges(file)
-            same = ranges.settings == calibration_settings(recipe) and ranges.rows == rows.ids
-            if same and ranges.fingerprint == rows.fingerprint and set(graph.tensors) <= set(ranges.tensors):
-                return ranges
-        shape = self.plan.options.static_shape
-        ranges = collect_ranges(graph, rows, recipe, shape=shape, progress=self.progress)
-        folder.mkdir(exist_ok=True)
-        ranges.save(folder / f"{time.time_ns()}.json")
-        return ranges
+        return self.plan.ranges(graph, recipe, self.progress)
 
 
 def _for_torch(options: ModelOptions) -> ModelOptions:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.artifacts import export
 from calipers.artifacts.graphs import load_graph
@@ -20,6 +19,7 @@ from calipers.attribution.records import Culprit, Share
 from calipers.attribution.trials import Evaluation, Ledger, OutOfBudget, drop_needless, smallest_prefix
 from calipers.core import Metric, Result
 from calipers.metrics import bootstrap
+from calipers.metrics.arrays import Floats
 
 _ALONE = 4  # culprits that are evaluated by themselves
 _NAMED = 6  # suspects reported where nothing brings the metric back
@@ -168,7 +168,7 @@ def share_of_loss(
     return share, bootstrap.percentile_interval(shares, confidence=confidence)
 
 
-def _ratio(gained: NDArray[np.float64], lost: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ratio(gained: Floats, lost: Floats) -> Floats:
     """NaN where a resample has no loss, or a loss of another sign than most: a share of it has no meaning."""
     sign = np.sign(np.nanmedian(lost)) or 1.0
     safe = np.where(lost * sign > 0, lost, np.nan)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.artifacts.graphs import load_graph, session_of, with_outputs
 from calipers.artifacts.inputs import Rows
 from calipers.attribution import parts, reasons
 from calipers.attribution.graph_view import view
 from calipers.attribution.records import Culprit, Divergence
+from calipers.metrics.arrays import Array, Floats
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.onnx_session import Graph
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
     from transformers import PreTrainedModel
 
-Arrays = dict[str, NDArray[Any]]  # tensors by name, in the order in which they are computed
+Arrays = dict[str, Array]  # tensors by name, in the order in which they are computed
 
 _CLEAR = 20.0  # dB: an error of a tenth of the signal
 _SAME = 1e-3  # relative: rounding alone stays a hundred times below it
@@ -88,7 +88,7 @@ def torch_outputs(model: PreTrainedModel, forward: Forward, batch: Batch) -> Arr
     return outputs
 
 
-def real_part(values: NDArray[Any], batch: Batch) -> NDArray[np.float64]:
+def real_part(values: Array, batch: Batch) -> Floats:
     """The values at real tokens, flat, without padding. Mask constants become 0."""
     real = batch.mask.astype(bool)
     if values.ndim >= 2 and values.shape[:2] == real.shape:
@@ -99,7 +99,7 @@ def real_part(values: NDArray[Any], batch: Batch) -> NDArray[np.float64]:
     return np.where(np.abs(flat) < _LARGE, flat, 0.0)
 
 
-def sqnr(true: NDArray[Any], other: NDArray[Any], batch: Batch) -> float | None:
+def sqnr(true: Array, other: Array, batch: Batch) -> float | None:
     """Signal to quantisation noise in dB: infinite without noise, None where the other tensor is not finite.
 
     >>> batch = Batch(*(np.ones((1, 2), np.int64),) * 3, rows=1)
@@ -144,20 +144,20 @@ def first_lost(before: Arrays, after: Arrays, batch: Batch) -> str | None:
     return lost
 
 
-def _size(values: NDArray[Any], batch: Batch) -> int:
+def _size(values: Array, batch: Batch) -> int:
     return int(real_part(values, batch).size)
 
 
-def _index(tensors: Arrays, batch: Batch) -> dict[int, NDArray[np.float64]]:
+def _index(tensors: Arrays, batch: Batch) -> dict[int, Floats]:
     """Number of values at real tokens → the sketches of all tensors of that size."""
-    sketches: dict[int, list[NDArray[np.float64]]] = {}
+    sketches: dict[int, list[Floats]] = {}
     for values in tensors.values():
         if (sketch := _sketch(values, batch)) is not None:
             sketches.setdefault(_size(values, batch), []).append(sketch)
     return {size: np.stack(same) for size, same in sketches.items()}
 
 
-def _sketch(values: NDArray[Any], batch: Batch) -> NDArray[np.float64] | None:
+def _sketch(values: Array, batch: Batch) -> Floats | None:
     """A few random sums: two tensors of the same size are as far apart as their sums.
 
     Only hidden states have one, [batch, length, …] that are finite and not constant; else None.
@@ -171,7 +171,7 @@ def _sketch(values: NDArray[Any], batch: Batch) -> NDArray[np.float64] | None:
     return np.append(flat @ signs / math.sqrt(flat.size), np.sqrt(np.square(flat).mean()))
 
 
-def _is_among(sketch: NDArray[np.float64], others: NDArray[np.float64] | None) -> bool:
+def _is_among(sketch: Floats, others: Floats | None) -> bool:
     if others is None:
         return False
     gaps = np.sqrt(np.square(others[:, :-1] - sketch[:-1]).mean(axis=1))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.artifacts.graphs import FloatGraph, copy_proto, session_of
 from calipers.artifacts.inputs import at_tokens, output_name
 from calipers.attribution.graph_view import GraphView, Rounded
+from calipers.metrics.arrays import Floats, Vectors
 from calipers.models.batching import Batch
 from calipers.models.onnx_session import Graph
 
@@ -62,7 +62,7 @@ def float_value(end: str, proto: ModelProto, weights: Weights) -> TensorProto:
     return value
 
 
-def dequantize(node: NodeProto, initializers: Mapping[str, TensorProto]) -> NDArray[np.float32]:
+def dequantize(node: NodeProto, initializers: Mapping[str, TensorProto]) -> Vectors:
     """(q − zero point) · scale, along the node's axis where there is one scale for each channel."""
     import onnx
 
@@ -156,7 +156,7 @@ class Switchboard:
         self._graph = Graph(session, "the quantised graph", extra=(_SWITCHES,))
         self.output = output_name(self._graph, output)
 
-    def run(self, batch: Batch, restored: Iterable[str]) -> NDArray[np.float64]:
+    def run(self, batch: Batch, restored: Iterable[str]) -> Floats:
         """The output with these tensors in float."""
         chosen = set(restored)
         switches = np.array([name in chosen for name in self.names], dtype=bool)
@@ -195,7 +195,7 @@ def _with_switches(proto: ModelProto, graph: GraphView, weights: Weights) -> Mod
     return copy
 
 
-def damage(output: NDArray[np.float64], true: NDArray[np.float64], batch: Batch) -> float:
+def damage(output: Floats, true: Floats, batch: Batch) -> float:
     """RMS of the difference at real tokens divided by the RMS of the true output; infinite where not finite."""
     a, b = at_tokens(output, batch), at_tokens(true, batch)
     if not np.isfinite(a).all():

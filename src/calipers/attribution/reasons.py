@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.attribution.graph_view import Rounded
 from calipers.attribution.parts import ATTENTION
 from calipers.attribution.qdq import Weights, dequantize
+from calipers.metrics.arrays import Array, Floats
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -25,15 +25,13 @@ _FEW = 16  # levels: 4 bits
 _NARROW = 8  # channels: fewer show no pattern
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 
-Floats = NDArray[Any]
-
 
 @dataclass(frozen=True)
 class Grid:
     """The levels that a tensor is rounded to: float = (integer − zero) · scale, integers from `low` to `high`."""
 
-    scale: Floats
-    zero: Floats
+    scale: Array
+    zero: Array
     low: int
     high: int
 
@@ -60,7 +58,7 @@ def grid_of(rounded: Rounded, weights: Weights) -> Grid | None:
     return Grid(scale.astype(np.float64), zero, int(limits.min), int(limits.max))
 
 
-def of_activation(rounded: Rounded, values: Floats, weights: Weights) -> list[str]:
+def of_activation(rounded: Rounded, values: Array, weights: Weights) -> list[str]:
     """What is wrong with the rounding of an activation with these values on real rows."""
     grid = grid_of(rounded, weights)
     finite = values[np.isfinite(values)].astype(np.float64).ravel()
@@ -80,7 +78,7 @@ def of_activation(rounded: Rounded, values: Floats, weights: Weights) -> list[st
     return list(_of_range(rounded.name, grid, inside, masked=bool(masked.any())))
 
 
-def _of_range(name: str, grid: Grid, seen: NDArray[np.float64], *, masked: bool) -> Iterator[str]:
+def _of_range(name: str, grid: Grid, seen: Floats, *, masked: bool) -> Iterator[str]:
     low, high = grid.ends
     step = float(grid.scale.max())
     outside = (seen < low - step) | (seen > high + step)
@@ -123,14 +121,14 @@ def of_weight(rounded: Rounded, proto: ModelProto, weights: Weights) -> list[str
     return reasons
 
 
-def _of_levels(name: str, integers: Floats) -> Iterator[str]:
+def _of_levels(name: str, integers: Array) -> Iterator[str]:
     levels = len(np.unique(integers)) if integers.size > 4 * _FEW else _FEW + 1
     if levels <= _FEW:
         bits = int(np.ceil(np.log2(max(levels, 2))))
         yield f"{name}: its {integers.size:,} weights use {levels} levels, which is {bits} bits"
 
 
-def _of_fit(name: str, original: NDArray[np.float64], now: NDArray[np.float64]) -> Iterator[str]:
+def _of_fit(name: str, original: Floats, now: Floats) -> Iterator[str]:
     """A wrong scale shows as one factor; scales in a wrong order or along a wrong axis as a factor for each channel."""
     size = float(np.square(original).sum())
     if size == 0:
@@ -151,7 +149,7 @@ def _of_fit(name: str, original: NDArray[np.float64], now: NDArray[np.float64]) 
         yield f"{name}: its rounded weights have {ratio:.0f} dB of signal to noise; they reach {sigmas:.0f} σ"
 
 
-def _fits_by_channels(original: NDArray[np.float64], now: NDArray[np.float64]) -> bool:
+def _fits_by_channels(original: Floats, now: Floats) -> bool:
     """Whether a factor for each row and each column explains most of a large error."""
     error = float(np.square(now - original).sum())
     if error < 0.01 * float(np.square(original).sum()):
