@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import CrossEncoder
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from calipers import models
 from calipers.core import ModelError, PairScorer, RequestError
 from calipers.models import ModelOptions
 from calipers.models.heads import ACTIVATIONS
+from tests.support.cross_encoders import NLI, copy_tokenizer, tiny
 from tests.support.exporting import export_cross_encoder, fix_shape
 
 Pair = tuple[str, str]
@@ -30,7 +31,6 @@ SHORT: list[Pair] = [
     ("when does the bakery open", "Tulips bloom in spring."),
     ("who sold the red bicycle", "He sold the red bicycle to a neighbour for very little."),
 ]
-NLI = ["contradiction", "entailment", "neutral"]
 
 
 def load(reference: str | Path, **options: Any) -> PairScorer:
@@ -52,24 +52,6 @@ def loop(folder: Path, pairs: Sequence[Pair], max_length: int = 512) -> np.ndarr
             tokens = tokenizer([a], [b], truncation="longest_first", max_length=max_length, return_tensors="pt")
             rows.append(model(**tokens).logits[0].numpy())
     return np.array(rows)
-
-
-def copy_tokenizer(source: Path, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        shutil.copy(source / name, folder)
-    return folder
-
-
-def tiny(folder: Path, tokenizer: Path, labels: int) -> Path:
-    """A classifier with random weights, wide enough that a mistake shows."""
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, initializer_range=0.3,
-        max_position_embeddings=128, id2label=dict(enumerate(NLI[:labels])), label2id={},
-    )  # fmt: skip
-    BertForSequenceClassification(config).save_pretrained(copy_tokenizer(tokenizer, folder))
-    return folder
 
 
 def change(folder: Path, name: str, **entries: Any) -> Path:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, Document, InferenceError, Outcomes, Progress, RequestError
 from calipers.metrics import classification
+from calipers.metrics.arrays import Array, Floats
 from calipers.metrics.correlation import pearson, spearman
 from calipers.metrics.ranking import mean_over_queries
 from calipers.tasks import outputs, reranking
@@ -120,7 +121,7 @@ class PairScores:
     outcomes: Outcomes
 
 
-def binary(scores: Scores, labels: NDArray[Any], *, compat: bool) -> PairScores:
+def binary(scores: Scores, labels: Array, *, compat: bool) -> PairScores:
     """`scores` [n] or [n, 1]; `labels` 0 or 1. Without positives NaN, in compat mode 0."""
     score = _one_score(scores, "classification by a threshold")
     ids = _ids(labels)
@@ -159,7 +160,7 @@ def _binary_lines(figures: Mapping[str, float]) -> list[str]:
     ]
 
 
-def several(scores: Scores, labels: NDArray[Any], *, compat: bool) -> PairScores:
+def several(scores: Scores, labels: Array, *, compat: bool) -> PairScores:
     """`scores` [n, classes]; `labels` are class numbers. No rows: NaN."""
     ids = _ids(labels)
     if not compat:
@@ -200,7 +201,7 @@ def correlation(scores: Scores, gold: Sequence[float], *, compat: bool) -> PairS
     )
 
 
-def _correlations(gold: NDArray[np.float64], score: NDArray[np.float64]) -> tuple[float, float]:
+def _correlations(gold: Floats, score: Floats) -> tuple[float, float]:
     """Pearson of infinite values is NaN; they do have ranks, which NaN has not."""
     both = np.concatenate([gold, score])
     if len(gold) < 2 or np.isnan(both).any():
@@ -208,7 +209,7 @@ def _correlations(gold: NDArray[np.float64], score: NDArray[np.float64]) -> tupl
     return pearson(gold, score) if np.isfinite(both).all() else np.nan, spearman(gold, score)
 
 
-def _ids(values: NDArray[Any]) -> tuple[str, ...]:
+def _ids(values: Array) -> tuple[str, ...]:
     return tuple(str(i) for i in range(len(values)))
 
 

@@ -21,10 +21,9 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core.datasets import DataSource
@@ -41,8 +40,9 @@ from calipers.interop.mteb_results import (
     read_scores,
     to_result,
 )
+from calipers.metrics.arrays import Array, Vectors
 from calipers.models import ModelOptions
-from calipers.models.tokenizer import read_json
+from calipers.models.tokenizer import first_line, read_json
 from calipers.runs.record import Resampling
 from calipers.tasks import outputs
 
@@ -61,6 +61,22 @@ __all__ = [
     "run",
     "to_result",
 ]
+
+_Batch = Mapping[str, Sequence[str]]  # mteb's loader: {"text": texts, …}
+
+
+class _TaskMetadata(Protocol):
+    name: str
+    type: str
+    modalities: Sequence[str]
+
+
+class MtebTask(Protocol):
+    """A task object of mteb."""
+
+    metadata: _TaskMetadata
+    _support_cross_encoder: bool
+
 
 _SIMILARITIES = {"cosine": "cos_sim", "dot": "dot_score"}  # ours → the function of mteb
 _FRAMEWORKS = {"torch": ["PyTorch"], "onnx": ["ONNX"], "static": ["NumPy"], "vectors": ["NumPy"], "http": ["API"]}
@@ -91,7 +107,7 @@ def as_mteb(
     prompts: Mapping[str, str] | None = None,
     similarity: str | None = None,
     progress: Progress = SILENT,
-) -> MtebEncoder | MtebCrossEncoder:
+) -> MtebModel:
     """One of our models as an mteb model, for `mteb.evaluate` and `mteb.mock_run`.
 
     `model` is a loaded Encoder or PairScorer, or a reference; `options` and `ability` ("encode" or "score") say how a
@@ -152,14 +168,14 @@ class MtebEncoder:
 
     def encode(
         self,
-        inputs: Iterable[Mapping[str, Any]],
+        inputs: Iterable[_Batch],
         *,
-        task_metadata: Any,
+        task_metadata: _TaskMetadata,
         hf_split: str,
         hf_subset: str,
         prompt_type: Any = None,
         **_: Any,
-    ) -> NDArray[np.float32]:
+    ) -> Vectors:
         """float32[n, d]. mteb's batches are put together again: ours follow the lengths of all texts."""
         texts = _texts(inputs)
         if not texts:
@@ -175,12 +191,12 @@ class MtebEncoder:
             self.zero_vectors[where] = self.zero_vectors.get(where, 0) + zero
         return vectors
 
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+    def similarity(self, embeddings1: Array, embeddings2: Array) -> Any:
         from mteb import similarity_functions
 
         return getattr(similarity_functions, self._function)(embeddings1, embeddings2)
 
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+    def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Any:
         from mteb import similarity_functions
 
         return getattr(similarity_functions, f"pairwise_{self._function}")(embeddings1, embeddings2)
@@ -196,14 +212,14 @@ class MtebCrossEncoder:
 
     def predict(
         self,
-        inputs1: Iterable[Mapping[str, Any]],
-        inputs2: Iterable[Mapping[str, Any]],
+        inputs1: Iterable[_Batch],
+        inputs2: Iterable[_Batch],
         *,
-        task_metadata: Any,
+        task_metadata: _TaskMetadata,
         hf_split: str,
         hf_subset: str,
         **_: Any,
-    ) -> NDArray[np.float32]:
+    ) -> Vectors:
         """float32[n]: how well the second text answers the first."""
         pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
         if not pairs:
@@ -213,11 +229,14 @@ class MtebCrossEncoder:
         return scores
 
 
-def _texts(batches: Iterable[Mapping[str, Any]]) -> list[str]:
+MtebModel = MtebEncoder | MtebCrossEncoder
+
+
+def _texts(batches: Iterable[_Batch]) -> list[str]:
     return [text for batch in batches for text in batch["text"]]
 
 
-def _refuse_dead(values: NDArray[np.float32], inputs: Sequence[Hashable], where: str) -> None:
+def _refuse_dead(values: Vectors, inputs: Sequence[Hashable], where: str) -> None:
     ids, unit = [f"{where}#{i}" for i in range(len(inputs))], f"inputs of {where}"
     outputs.refuse_rows(outputs.not_finite(values), ids, "NaN or infinite numbers", unit)
     if len(set(inputs)) >= _DEAD_FROM:
@@ -277,8 +296,8 @@ def revision(info: ModelInfo, prompts: Mapping[str, str], similarity: str | None
 
 
 def run(
-    model: str | Model | MtebEncoder | MtebCrossEncoder,
-    names: str | Sequence[Any],
+    model: str | Model | MtebModel,
+    names: str | Sequence[str | MtebTask],
     *,
     languages: Sequence[str] | None = None,
     cache: Path | str | None = "mteb",
@@ -304,8 +323,8 @@ def run(
 
 
 def measure(
-    model: str | Model | MtebEncoder | MtebCrossEncoder,
-    names: str | Sequence[Any],
+    model: str | Model | MtebModel,
+    names: str | Sequence[str | MtebTask],
     *,
     languages: Sequence[str] | None = None,
     cache: Path | str | None = "mteb",
@@ -334,14 +353,14 @@ def measure(
     )
 
 
-def _wrap(model: str | Model | MtebEncoder | MtebCrossEncoder, progress: Progress) -> MtebEncoder | MtebCrossEncoder:
+def _wrap(model: str | Model | MtebModel, progress: Progress) -> MtebModel:
     return model if isinstance(model, (MtebEncoder, MtebCrossEncoder)) else as_mteb(model, progress=progress)
 
 
-def find_tasks(names: str | Sequence[Any], languages: Sequence[str] | None = None) -> list[Any]:
+def find_tasks(names: str | Sequence[str | MtebTask], languages: Sequence[str] | None = None) -> list[MtebTask]:
     """mteb's task objects for names of benchmarks and tasks, each once, in the order named."""
     mteb = _need_mteb()
-    tasks: dict[str, Any] = {}
+    tasks: dict[str, MtebTask] = {}
     for name in [names] if isinstance(names, str) else names:
         for task in _tasks_of(mteb, name, languages) if isinstance(name, str) else [name]:
             tasks.setdefault(task.metadata.name, task)
@@ -350,7 +369,7 @@ def find_tasks(names: str | Sequence[Any], languages: Sequence[str] | None = Non
     return list(tasks.values())
 
 
-def _tasks_of(mteb: Any, name: str, languages: Sequence[str] | None) -> list[Any]:
+def _tasks_of(mteb: Any, name: str, languages: Sequence[str] | None) -> list[MtebTask]:
     try:
         return list(mteb.get_benchmark(name).tasks)
     except KeyError as error:
@@ -366,7 +385,7 @@ def _tasks_of(mteb: Any, name: str, languages: Sequence[str] | None) -> list[Any
         raise RequestError(f"mteb has no benchmark and no task named {name!r}{tail}") from error
 
 
-def _evaluate(wrapped: MtebEncoder | MtebCrossEncoder, task: Any, cache: Path | str | None) -> list[TaskScore]:
+def _evaluate(wrapped: MtebModel, task: MtebTask, cache: Path | str | None) -> list[TaskScore]:
     mteb, name = _need_mteb(), task.metadata.name
     try:
         place = None if cache is None else mteb.ResultCache(None if cache == "mteb" else cache)
@@ -383,9 +402,9 @@ def _evaluate(wrapped: MtebEncoder | MtebCrossEncoder, task: Any, cache: Path | 
     except CalipersError:
         raise
     except OSError as error:  # no network, no such dataset, offline: all of them are
-        raise DataError(f"the data of the mteb task {name} are not available: {_first_line(error)}") from error
+        raise DataError(f"the data of the mteb task {name} are not available: {first_line(error)}") from error
     except Exception as error:
-        raise InferenceError(f"mteb failed on the task {name}: {_first_line(error)}") from error
+        raise InferenceError(f"mteb failed on the task {name}: {first_line(error)}") from error
     return [score for result in results.task_results for score in _scores(result, str(task.metadata.type))]
 
 
@@ -424,7 +443,7 @@ def _scores(result: Any, type_: str) -> list[TaskScore]:
     ]
 
 
-def _refuse_unfit(wrapped: MtebEncoder | MtebCrossEncoder, tasks: Sequence[Any]) -> None:
+def _refuse_unfit(wrapped: MtebModel, tasks: Sequence[MtebTask]) -> None:
     with_more = [t.metadata.name for t in tasks if set(t.metadata.modalities) != {"text"}]
     if with_more:
         raise RequestError(f"the model reads texts, and these mteb tasks have more than texts: {name_some(with_more)}")
@@ -434,7 +453,7 @@ def _refuse_unfit(wrapped: MtebEncoder | MtebCrossEncoder, tasks: Sequence[Any])
             raise RequestError(f"a cross-encoder can retrieve and rerank, which these tasks do not: {name_some(unfit)}")
 
 
-def _zero_vector_warnings(wrapped: MtebEncoder | MtebCrossEncoder) -> list[str]:
+def _zero_vector_warnings(wrapped: MtebModel) -> list[str]:
     if not isinstance(wrapped, MtebEncoder) or not wrapped.zero_vectors:
         return []
     where, total = name_some(sorted(wrapped.zero_vectors)), sum(wrapped.zero_vectors.values())
@@ -447,9 +466,5 @@ def _timing(start: float, loaded: float, done: float) -> dict[str, float]:
     return {f"{name}_seconds": round(seconds, 4) for name, seconds in laps.items()}
 
 
-def _name(task: Any) -> str:
-    return task if isinstance(task, str) else str(task.metadata.name)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0] or type(error).__name__
+def _name(task: str | MtebTask) -> str:
+    return task if isinstance(task, str) else task.metadata.name

@@ -320,7 +320,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _nanobeir_samples(dataset_id: str, split: str, rerank_k: int, *, compat: bool) -> list[dict[str, Any]]:
     """One sample for each query that BM25 ranked: `query-id`, `query`, `positive` and the first `rerank_k` documents.
 
-    Positives come in the order of the judgements; in compat mode in that of a Python set, which decides ties there.
+    Positives come in the order of the judgements; in compat mode in the order of a Python set, which decides ties.
     """
     try:
         nano_set = nanobeir.read_set(dataset_id, split, rerank_k)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core.datasets import Column, Dataset
 from calipers.core.errors import DataError, RequestError, name_some
@@ -21,7 +20,7 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Outcomes
 from calipers.core.results import DefaultData, Metric, NoOptions, Task, Thresholds
 from calipers.metrics import agreement
-from calipers.metrics.arrays import Floats, Vectors
+from calipers.metrics.arrays import Array, Floats, Vectors
 from calipers.metrics.correlation import kendall
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
@@ -137,7 +136,7 @@ def run_masked(both: Both, dataset: Dataset, options: NoOptions, progress: Progr
     )
 
 
-def _differences(both: Both, questions: MaskedTokens, progress: Progress) -> tuple[NDArray[Any], ...]:
+def _differences(both: Both, questions: MaskedTokens, progress: Progress) -> tuple[Array, ...]:
     """For every question whether both put the same token first, the KL divergence in nats, and whose answer is dead:
     1 the baseline's, 2 the candidate's, 0 neither's. Questions go by length, in blocks that bound the memory."""
     same, kl, dead = np.empty(len(questions)), np.empty(len(questions)), np.zeros(len(questions), np.int8)

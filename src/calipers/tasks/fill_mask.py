@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from calipers.core.models import MaskedLM, MaskedTokens, Progress, TokenizedText
 from calipers.core.options import Options, option
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Statistic, Task
+from calipers.metrics.arrays import Array
 from calipers.metrics.means import perplexity_statistic
 from calipers.tasks import columns, outputs
 from calipers.tasks.columns import per_token
@@ -66,7 +66,7 @@ def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: P
     owners = [ids[i] for i in example.tolist()]
     outputs.refuse_rows(outputs.not_finite(log_prob), owners, "non-finite probabilities", "tokens")
     texts = tuple(dataset.columns["input_column"][row] for row in rows)
-    table: dict[str, NDArray[Any]] = {
+    table: dict[str, Array] = {
         "tokens": np.bincount(example, minlength=len(rows)),
         "log_likelihood": np.bincount(example, weights=log_prob, minlength=len(rows)),
         "correct": np.bincount(example, weights=rank <= 1, minlength=len(rows)),
@@ -162,7 +162,7 @@ def _word_ends(text: TokenizedText) -> Ints:
     return np.where(alone, text.scored + 1, ends).astype(np.int32)
 
 
-def _score(model: MaskedLM, pieces: Sequence[Piece], progress: Progress) -> tuple[NDArray[Any], ...]:
+def _score(model: MaskedLM, pieces: Sequence[Piece], progress: Progress) -> tuple[Array, ...]:
     """Example, position, token, log-probability and rank of every scored token. Equal pieces are scored once."""
     keys = [tuple(a.tobytes() for a in (piece.ids, piece.positions, piece.until)) for piece in pieces]
     once = dict(zip(reversed(keys), reversed(pieces), strict=True))

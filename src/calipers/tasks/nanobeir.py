@@ -3,7 +3,7 @@
 The mean is over sets: each counts the same, however many queries it has. Outcomes are per query, with the place of its
 set in `SETS` as the column `set`. Ranking and measuring are the ones of `reranking`; with `compat` the figures are
 those of sentence-transformers' CrossEncoderNanoBEIREvaluator, except that positives keep the order of the judgements:
-theirs is that of a Python set, which changes from process to process and matters where scores tie.
+theirs is the order of a Python set, which changes from process to process and matters where scores tie.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETS = {
     "scifact": "SciFact",
     "touche2020": "Touche2020",
 }
-# Both retrieve arguments, which is another task than that of the rest: sentence-transformers leaves them out too.
+# Both retrieve arguments, unlike the rest: sentence-transformers leaves them out too.
 USUAL = tuple(name for name in SETS if name not in ("arguana", "touche2020"))
 _PLACES = {name: place for place, name in enumerate(SETS)}
 

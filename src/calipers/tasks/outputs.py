@@ -6,18 +6,16 @@ Output that is NaN, infinite, zero or one and the same for different examples is
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import InvalidOutput, PairScorer, Progress, RequestError, name_some
-from calipers.metrics.arrays import Bools, Vectors
+from calipers.metrics.arrays import Array, Bools, Vectors
 
 ROUNDING = 1e-9  # scores that differ by no more than this differ by rounding only
 
 
-def not_finite(values: NDArray[Any]) -> Bools:
+def not_finite(values: Array) -> Bools:
     """Which rows hold NaN or an infinite number, bool[n].
 
     >>> not_finite(np.array([[1.0, 2.0], [np.nan, 0.0]]))
@@ -26,7 +24,7 @@ def not_finite(values: NDArray[Any]) -> Bools:
     return np.asarray(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
 
 
-def is_zero(vectors: NDArray[Any]) -> Bools:
+def is_zero(vectors: Array) -> Bools:
     """Which rows of [n, d] are zero, bool[n]."""
     return np.asarray(~vectors.any(axis=1))
 
@@ -45,7 +43,7 @@ def refuse_rows(dead: Bools, ids: Sequence[str], problem: str, unit: str, *, mod
 
 
 def refuse_constant(
-    values: NDArray[Any],
+    values: Array,
     ids: Sequence[str],
     answer: str,
     unit: str,
@@ -62,7 +60,7 @@ def refuse_constant(
 
 
 def refuse_dead_vectors(
-    vectors: NDArray[Any], ids: Sequence[str], texts: Sequence[str], unit: str, *, model: str = "the model"
+    vectors: Array, ids: Sequence[str], texts: Sequence[str], unit: str, *, model: str = "the model"
 ) -> None:
     """Refuse vectors, [n, d], that are not finite, zero, or the same for different texts."""
     refuse_rows(not_finite(vectors), ids, "NaN or infinite numbers", unit, model=model)
@@ -70,7 +68,7 @@ def refuse_dead_vectors(
     refuse_constant(vectors, ids, "the same vector", unit, inputs=texts, model=model)
 
 
-def refuse_dead_scores(scores: NDArray[Any], ids: Sequence[str]) -> None:
+def refuse_dead_scores(scores: Array, ids: Sequence[str]) -> None:
     """Refuse scores of pairs, [n] or [n, labels], that are not finite. `ids[i]` is the example of pair i."""
     refuse_rows(not_finite(scores), ids, "NaN or infinite scores", "pairs")
 
@@ -85,7 +83,7 @@ def score_pairs(model: PairScorer, pairs: Sequence[tuple[str, str]], ids: Sequen
     return scores
 
 
-def one_score(scores: NDArray[Any], what: str) -> NDArray[Any]:
+def one_score(scores: Array, what: str) -> Array:
     """Scores [n] of a model with one output, from [n] or [n, 1]."""
     if scores.ndim == 2 and scores.shape[1] > 1:
         raise RequestError(f"{what} needs a model with one output; this one gives {scores.shape[1]} scores a pair")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core.datasets import Column, Dataset
 from calipers.core.errors import DataError, RequestError
@@ -20,6 +19,7 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Outcomes
 from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics import classification as c
+from calipers.metrics.arrays import Array, Ints
 from calipers.tasks import outputs
 from calipers.tasks.columns import PAIR, pair_ids
 
@@ -71,7 +71,7 @@ def run(model: PairScorer, dataset: Dataset, options: PairClassificationOptions,
     )
 
 
-def number_labels(dataset: Dataset, mapping: Mapping[str, int], names: Sequence[str]) -> NDArray[np.int64]:
+def number_labels(dataset: Dataset, mapping: Mapping[str, int], names: Sequence[str]) -> Ints:
     """The labels as the model's class numbers: by the mapping, by number, or by the names in the model's files."""
     by_name = {name.casefold(): i for i, name in enumerate(names)}
     numbers = []
@@ -89,7 +89,7 @@ def number_labels(dataset: Dataset, mapping: Mapping[str, int], names: Sequence[
     return np.array(numbers, dtype=np.int64)
 
 
-def _refuse_unknown(labels: NDArray[np.int64], classes: int, dataset: Dataset) -> None:
+def _refuse_unknown(labels: Ints, classes: int, dataset: Dataset) -> None:
     outside = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(outside):
         row = int(outside[0])
@@ -99,10 +99,10 @@ def _refuse_unknown(labels: NDArray[np.int64], classes: int, dataset: Dataset) -
         )
 
 
-_Measured = tuple[dict[str, NDArray[Any]], dict[str, float], tuple[str, ...]]  # outcome columns, counts, notes
+_Measured = tuple[dict[str, Array], dict[str, float], tuple[str, ...]]  # outcome columns, counts, notes
 
 
-def _binary(scores: NDArray[Any], labels: NDArray[np.int64]) -> _Measured:
+def _binary(scores: Array, labels: Ints) -> _Measured:
     score = scores.reshape(len(scores))
     accuracy, f1 = c.best_accuracy(score, labels), c.best_f1(score, labels)
     counts = {"accuracy_threshold": float(accuracy.threshold), "f1_threshold": float(f1.threshold)}
@@ -113,7 +113,7 @@ def _binary(scores: NDArray[Any], labels: NDArray[np.int64]) -> _Measured:
     return {"score": score}, counts, notes
 
 
-def _several(scores: NDArray[Any], labels: NDArray[np.int64], classes: int) -> _Measured:
+def _several(scores: Array, labels: Ints, classes: int) -> _Measured:
     prediction = scores.argmax(axis=1)
     best = c.permutation_gain(prediction, labels, classes)
     notes: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
+from calipers.metrics.arrays import Floats
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
 from calipers.tasks.columns import QUERY, no_ids
@@ -280,9 +281,7 @@ def details(rows: Sequence[Lists], scores: NDArray[np.floating[Any]]) -> Columns
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
-def measure(
-    rows: Sequence[Lists], scores: NDArray[np.floating[Any]], options: RerankingOptions
-) -> dict[str, NDArray[np.float64]]:
+def measure(rows: Sequence[Lists], scores: NDArray[np.floating[Any]], options: RerankingOptions) -> dict[str, Floats]:
     """Each metric for each query, float64[q], and `base_…` of it where any query came with documents (else NaN).
 
     `scores` are those of the ranked documents of all queries, one after the other.
@@ -301,7 +300,7 @@ def measure(
 
 def _measure(
     lists: Sequence[Candidates], scores: NDArray[np.floating[Any]], options: RerankingOptions
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Floats]:
     best = [[grade for grade in (*row.relevance, *row.missing) if grade > 0] for row in lists]
     rankings = ranking.Rankings(
         offsets=np.cumsum([0, *(len(row.relevance) for row in lists)]),

@@ -15,10 +15,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES
 from calipers.core.datasets import Dataset
@@ -28,7 +27,7 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
-from calipers.metrics.arrays import Bools, Floats, Ints, Vectors, slices
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.means import mean_of
 from calipers.metrics.ranking import Rankings
@@ -125,7 +124,7 @@ def run(
     judgements = read_judgements(dataset)
     first = model.first if isinstance(model, TwoStage) else model
     hits = search(first, dataset, options, progress)
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, Array] = {}
     base_rank = None
     if isinstance(model, TwoStage):
         before = hits
@@ -189,7 +188,7 @@ def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progre
     return from_table(*exact_search(queries, windows(), options.top_k))
 
 
-def from_table(scores: NDArray[Any], documents: NDArray[Any]) -> Hits:
+def from_table(scores: Array, documents: Array) -> Hits:
     """[q, k] arrays, -1 where there is no document, to ragged ones.
 
     >>> from_table(np.array([[3.0, 1.0], [2.0, 0.0]]), np.array([[7, 5], [6, -1]])).offsets
@@ -341,7 +340,7 @@ _STAGES = ("lost_by_first", "put_right", "pushed_out")
 
 def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: Ints | None) -> Columns:
     ids = np.array(dataset.tables["corpus"].ids, dtype=object)
-    table: dict[str, NDArray[Any]] = {
+    table: dict[str, Array] = {
         "example": hits.queries.astype(np.int32),
         "rank": hits.ranks.astype(np.int32),
         "document": ids[hits.documents],
