@@ -16,7 +16,7 @@ from calipers.data import DataOptions, beir
 from calipers.diagnosis.layers import LAYERS, Space, Texts, semantic_gap
 from calipers.diagnosis.layers.semantic_gap import SemanticGapOptions
 from calipers.shop import sample as shop
-from tests.metrics.test_lexical import by_residuals, plain_jaccard, plain_set
+from tests.support.references import by_residuals, plain_jaccard, plain_set
 
 OPTIONS = SemanticGapOptions()
 

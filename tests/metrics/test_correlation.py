@@ -13,15 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from calipers.metrics.bootstrap import distribution, draw, percentile_interval
+from calipers.metrics.bootstrap import draw
 from calipers.metrics.correlation import (
+    kendall,
     kendall_statistic,
+    partial_spearman,
     pearson,
     pearson_statistic,
     running_sum,
     spearman,
     spearman_statistic,
 )
+from tests.support.references import by_residuals
 
 few_values = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40)
 
@@ -82,53 +85,6 @@ def test_the_running_sum_is_cumsum(rows: int, columns: int) -> None:
     np.testing.assert_array_equal(running_sum(values), np.cumsum(values, axis=0))
 
 
-def test_every_resample_draws_as_many_examples_as_there_are() -> None:
-    counts = draw(7, 1000, np.random.default_rng(0))
-    assert (counts.sum(axis=0) == 7).all()
-    assert counts.mean(axis=1) == pytest.approx(np.ones(7), abs=0.15)
-
-
-def test_the_same_seed_gives_the_same_bits_with_any_number_of_threads() -> None:
-    x, y = np.random.default_rng(2).normal(size=(2, 300))
-    one, two, other = (
-        distribution([spearman_statistic(x, y)], 300, resamples=5000, seed=seed, threads=threads)
-        for seed, threads in ((1, 1), (1, 2), (3, 2))
-    )
-    np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(one, other)
-
-
-def test_the_interval_agrees_with_scipys_bootstrap() -> None:
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=400)
-    y = 0.8 * x + 0.6 * rng.normal(size=400)
-    drawn = distribution([pearson_statistic(x, y)], 400, resamples=10_000, seed=0)[0]
-    ours = percentile_interval(drawn, confidence=0.95)
-    theirs = stats.bootstrap(
-        (x, y), pearson, paired=True, vectorized=False, method="percentile", n_resamples=3000, rng=rng
-    ).confidence_interval
-    assert ours == pytest.approx(tuple(theirs), abs=0.006)
-
-
-def test_the_interval_has_the_width_that_theory_gives() -> None:
-    """Fisher: atanh(r) has standard error 1 / sqrt(n - 3) for normal data."""
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=2000)
-    y = 0.5 * x + math.sqrt(0.75) * rng.normal(size=2000)
-    r = pearson(x, y)
-    low, high = (math.tanh(math.atanh(r) + z * 1.96 / math.sqrt(1997)) for z in (-1, 1))
-    drawn = distribution([pearson_statistic(x, y)], 2000, resamples=10_000, seed=0)[0]
-    assert percentile_interval(drawn, confidence=0.95) == pytest.approx((low, high), abs=0.006)
-
-
-def test_few_undefined_resamples_are_left_out_and_many_leave_no_interval() -> None:
-    values = np.linspace(0, 1, 1000)
-    values[:5] = np.nan
-    assert percentile_interval(values, confidence=0.95) is not None
-    values[:50] = np.nan
-    assert percentile_interval(values, confidence=0.95) is None
-
-
 @pytest.mark.parametrize("resamples", [0, 1, 5])
 @pytest.mark.parametrize("rows", [0, 1, 200])
 @pytest.mark.parametrize("statistic", [pearson_statistic, spearman_statistic, kendall_statistic])
@@ -162,3 +118,122 @@ def test_a_value_is_not_changed_by_the_next_call() -> None:
         kept = value.copy()
         statistic(y[::-1], x)(counts[::-1])
         np.testing.assert_array_equal(value, kept)
+
+
+# --- partial correlations ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_a_partial_correlation_is_that_of_residual_ranks(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    base = rng.normal(size=200)
+    others = [(base + rng.normal(size=200)).round(1) for _ in range(columns)]
+    x, y = (base + rng.normal(size=200)).round(1), np.clip((base + rng.normal(size=200)).round(), -1, 1)
+    assert partial_spearman(x, y, *others) == pytest.approx(by_residuals(x, y, *others), abs=1e-9)
+
+
+def test_a_partial_correlation_without_others_is_spearman() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=50), rng.normal(size=50)
+    assert partial_spearman(x, y) == spearman(x, y)
+
+
+def test_what_is_explained_wholly_leaves_nothing() -> None:
+    x = np.arange(10.0)
+    assert np.isnan(partial_spearman(x, np.arange(10.0) % 3, x**3))
+    assert np.isnan(partial_spearman(x, np.ones(10), np.arange(10.0) % 4))
+
+
+def test_a_common_cause_is_taken_out() -> None:
+    rng = np.random.default_rng(1)
+    cause = rng.normal(size=4000)
+    x, y = cause + rng.normal(size=4000), cause + rng.normal(size=4000)
+    assert spearman(x, y) > 0.4
+    assert abs(partial_spearman(x, y, cause)) < 0.05
+
+
+# --- Kendall's tau-b --------------------------------------------------------------------------------------------------
+
+
+Rows = list[tuple[int, int]]
+
+many_ties = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 6)), max_size=40)
+few_ties = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=70)
+
+
+def columns(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.array(rows, dtype=float).reshape(-1, 2).T
+    return x, y
+
+
+def scipy_tau(x: np.ndarray, y: np.ndarray) -> float:
+    with warnings.catch_warnings():
+        # scipy warns about empty and constant columns before it answers NaN
+        warnings.simplefilter("ignore")
+        return float(stats.kendalltau(x, y).statistic)
+
+
+def repeated_tau(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> list[float]:
+    return [scipy_tau(np.repeat(x, c), np.repeat(y, c)) for c in counts.T]
+
+
+def test_tau_by_hand_without_ties() -> None:
+    # Of the six pairs of y, 3-4, 1-4 and 1-2 rise as x does; 3-1, 3-2 and 4-2 fall.
+    assert kendall(np.array([1.0, 2, 3, 4]), np.array([3.0, 1, 4, 2])) == 0
+
+
+def test_tau_by_hand_with_ties_in_both_columns() -> None:
+    # Rows (1,1) (1,2) (2,2) (3,1): of six pairs one ties in x and two in y; concordant (1,1)-(2,2); discordant
+    # (1,2)-(3,1) and (2,2)-(3,1). tau-b = (1 - 2) / sqrt(5 · 4).
+    assert kendall(np.array([1.0, 1, 2, 3]), np.array([1.0, 2, 2, 1])) == pytest.approx(-1 / math.sqrt(20), abs=1e-15)
+
+
+@given(many_ties | few_ties)
+def test_tau_agrees_with_scipy(rows: Rows) -> None:
+    x, y = columns(rows)
+    np.testing.assert_allclose(kendall(x, y), scipy_tau(x, y), rtol=0, atol=1e-12)
+
+
+@given(many_ties | few_ties, st.integers(0, 2**32))
+def test_a_resample_by_counts_equals_scipy_on_the_repeated_rows(rows: Rows, seed: int) -> None:
+    x, y = columns(rows)
+    rng = np.random.default_rng(seed)
+    counts = np.concatenate([rng.integers(0, 4, size=(len(x), 3)), np.zeros((len(x), 1), dtype=int)], axis=1)
+    np.testing.assert_allclose(kendall_statistic(x, y)(counts), repeated_tau(x, y, counts), rtol=0, atol=1e-12)
+
+
+def test_a_bootstrap_of_continuous_columns_equals_scipy_on_the_repeated_rows() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1000)
+    y = x + rng.normal(size=1000)
+    counts = draw(1000, 4, rng).astype(int)
+    np.testing.assert_allclose(kendall_statistic(x, y)(counts), repeated_tau(x, y, counts), rtol=0, atol=1e-12)
+
+
+@given(many_ties)
+def test_the_columns_may_change_places(rows: Rows) -> None:
+    x, y = columns(rows)
+    np.testing.assert_array_equal(kendall(x, y), kendall(y, x))
+
+
+def test_a_hundred_thousand_rows_agree_with_scipy() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=100_000)
+    y = np.round(x + rng.normal(size=100_000), 2)
+    assert kendall(x, y) == pytest.approx(scipy_tau(x, y), abs=1e-12)
+
+
+def test_signs_and_infinities_only_matter_by_their_order() -> None:
+    x, y = np.array([-np.inf, -0.0, 0.0, np.inf]), np.array([1.0, 2, 2, 3])
+    assert kendall(x, y) == 1
+    assert kendall(x, -y) == -1
+
+
+@pytest.mark.parametrize(("x", "y"), [([], []), ([1.0], [2.0]), ([1.0, 2], [3.0, 3]), ([4.0, 4], [1.0, 2])])
+def test_too_few_rows_or_a_constant_column_have_no_tau(x: list[float], y: list[float]) -> None:
+    assert math.isnan(kendall(np.array(x), np.array(y)))
+
+
+def test_nan_is_refused_with_its_column_and_rows() -> None:
+    with pytest.raises(ValueError, match=r"y is NaN in rows \[1, 3\]"):
+        kendall_statistic(np.arange(4.0), np.array([0, np.nan, 1, np.nan]))

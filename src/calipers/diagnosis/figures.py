@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from calipers.core import Columns, Figure, FigureKind, Metric, Statistic, Thresholds
+from calipers.core import Figure, FigureKind, Metric, Thresholds
 from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Floats
-from calipers.metrics.means import mean_statistic
+from calipers.metrics.means import mean_of
 
 _DIRECTIONS = {"higher": True, "lower": False}
 
@@ -73,11 +73,7 @@ def _fill(value: Any, words: Mapping[str, Any]) -> Any:
 
 def metric_of(kind: FigureKind) -> Metric:
     """The mean of the outcome column that has the figure's name."""
-
-    def statistic(columns: Columns) -> Statistic:
-        return mean_statistic(columns[kind.name])
-
-    return kind.metric(statistic)
+    return kind.metric(mean_of(kind.name))
 
 
 def mean_figure(
