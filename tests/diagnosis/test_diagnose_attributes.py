@@ -17,7 +17,7 @@ from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis.layers.attributes import make_figures
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
-from calipers.runs.embedding import Inputs
+from calipers.runs.embedding import CorpusInputs
 from calipers.runs.store import Store
 from calipers.shop import read_words
 from calipers.shop.products import Noticing
@@ -165,7 +165,7 @@ def test_texts_that_are_no_products_go_without_unless_asked(tmp_path: Path, caps
         {"_id": "q", "text": "red sea"}
     ]
     write_jsonl(tmp_path / "queries.jsonl", asked)
-    inputs = Inputs(corpus=line[2], queries=line[4])
+    inputs = CorpusInputs(corpus=line[2], queries=line[4])
     found = {f.layer: f for f in api.diagnose(Letters(), inputs).findings}
     assert "only 8% of the queries state one" in (found["attributes"].reason or "")
     options = DiagnosisOptions(layers=("attributes",))
@@ -184,7 +184,7 @@ def test_queries_that_state_nothing_leave_nothing_to_check(tmp_path: Path, capsy
 def diagnose(folder: Path, store: Store | None = None, words: Mapping[str, Any] | None = None) -> Diagnosis:
     line = write(folder, in_columns)
     (folder / "words.yaml").write_text(json.dumps(words or {}))
-    inputs = Inputs(corpus=line[2], queries=line[4], attributes=(str(folder / "words.yaml"),))
+    inputs = CorpusInputs(corpus=line[2], queries=line[4], attributes=(str(folder / "words.yaml"),))
     options = DiagnosisOptions(layers=("attributes",), layer_options={"k": 4}, resamples=200)
     return api.diagnose(line[0], inputs, baseline=line[0], options=options, store=store)
 
@@ -233,7 +233,7 @@ def test_a_table_of_esci_pairs_has_its_columns_used(tmp_path: Path) -> None:
     header = "query_id,query,product_id,product_title,esci_label,product_color,product_brand"
     (tmp_path / "esci.csv").write_text("\n".join([header, *rows, "2,acmeco mug,p0,Mug 0,S,red,Sony"]) + "\n")
     options = DiagnosisOptions(layers=("attributes",), layer_options={"k": 12})
-    found = api.diagnose(Letters(), Inputs(dataset=str(tmp_path / "esci.csv")), options=options)
+    found = api.diagnose(Letters(), CorpusInputs(dataset=str(tmp_path / "esci.csv")), options=options)
     result = found.findings[0].result
     assert result is not None
     assert result.metrics["colour_explicit_failure_rate"] == 9 / 12

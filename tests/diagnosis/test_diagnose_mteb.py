@@ -14,7 +14,7 @@ from calipers.diagnosis.mteb_figures import with_forgetting
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.interop.mteb import TaskScore, to_result
-from calipers.runs.embedding import Inputs
+from calipers.runs.embedding import CorpusInputs
 from tests.support.diagnoses import Letters
 from tests.support.samples import PAIRS
 
@@ -69,7 +69,7 @@ def test_mteb_tasks_run_without_a_corpus_and_beside_a_baseline() -> None:
     from tests.support.mteb_tasks import sts
 
     options = DiagnosisOptions(mteb=(sts("LocalSTS", PAIRS),), resamples=200)
-    found: Diagnosis = api.diagnose(Worse(), Inputs(), baseline=Letters(), options=options)
+    found: Diagnosis = api.diagnose(Worse(), CorpusInputs(), baseline=Letters(), options=options)
     (finding,) = found.findings
     assert (finding.layer, finding.decides) == ("mteb", True)
     assert finding.verdict is not None

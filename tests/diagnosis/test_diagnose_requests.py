@@ -16,7 +16,7 @@ from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Scorecard
 from calipers.metrics import bootstrap
-from calipers.runs.embedding import Inputs
+from calipers.runs.embedding import CorpusInputs
 from calipers.runs.store import Store
 from tests.support.diagnoses import Letters
 from tests.support.samples import write_jsonl
@@ -35,7 +35,7 @@ def write(folder: Path, judged: tuple[str, ...] = JUDGED) -> dict[str, str]:
 
 def diagnose(files: dict[str, str], *layers: str, baseline: Letters | None = None) -> Diagnosis:
     options = DiagnosisOptions(layers=layers, resamples=200)
-    return api.diagnose(Letters(), Inputs(**files), baseline=baseline, options=options)
+    return api.diagnose(Letters(), CorpusInputs(**files), baseline=baseline, options=options)
 
 
 def refuse(capsys: Any, vectors: Path, files: dict[str, str], *flags: str) -> str:
@@ -55,7 +55,7 @@ def test_more_results_than_documents_are_refused(tmp_path: Path, vectors: Path, 
 def test_as_many_results_as_documents_are_not(tmp_path: Path) -> None:
     """Every document is then found by every query: chance has no skewness, and a run must still be stored."""
     options = DiagnosisOptions(layers=("geometry", "retrieval"), layer_options={"k": len(WORDS)})
-    inputs = Inputs(**write(tmp_path))
+    inputs = CorpusInputs(**write(tmp_path))
     found = api.diagnose(Letters(), inputs, options=options, store=Store(tmp_path / "store"))
     assert found.findings[1].result
     assert found.findings[1].result.metrics["recall@8"] == 1.0

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, DataError, Figure, InvalidOutput, Outcomes, RequestError, read_figures, read_named
-from calipers.diagnosis.layers import Pairs, Space, Texts, geometry
+from calipers.diagnosis.layers import PairVectors, Space, Texts, geometry
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.runs.store import Store
 from tests.runs.test_store import make
@@ -61,7 +61,7 @@ def test_every_figure_says_what_it_means(space: Space) -> None:
 
 
 def test_outcomes_name_documents_queries_and_pairs(space: Space) -> None:
-    pairs = Pairs(("a", "b"), space.corpus.vectors[:2], space.corpus.vectors[2:4])
+    pairs = PairVectors(("a", "b"), space.corpus.vectors[:2], space.corpus.vectors[2:4])
     outcomes = run(replace(space, pairs=pairs))
     assert len(outcomes.ids) == 600 + 40 + 2
     assert outcomes.ids[0] == "d0/document"

@@ -18,7 +18,7 @@ from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.rendering import charts, document
-from calipers.runs.embedding import Inputs
+from calipers.runs.embedding import CorpusInputs
 from calipers.runs.store import Store
 from tests.support.diagnoses import Letters
 from tests.support.samples import write_jsonl
@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def diagnosis(files: dict[str, str]) -> Diagnosis:
     options = DiagnosisOptions(layers=("geometry", "retrieval"), layer_options={"k": 3})
-    return api.diagnose(Letters(), Inputs(**files), baseline=Letters(), options=options)
+    return api.diagnose(Letters(), CorpusInputs(**files), baseline=Letters(), options=options)
 
 
 def text_of(diagnosis: Diagnosis, **settings: Any) -> str:
@@ -101,7 +101,7 @@ def test_the_json_has_the_keys_of_the_contract(diagnosis: Diagnosis) -> None:
 
 
 def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, str]) -> None:
-    found = api.diagnose(Letters(), Inputs(corpus=files["corpus"]))
+    found = api.diagnose(Letters(), CorpusInputs(corpus=files["corpus"]))
     reasons = {finding.layer: finding.reason for finding in found.findings}
     assert reasons["geometry"] is None
     assert "--queries" in (reasons["retrieval"] or "")
@@ -110,7 +110,7 @@ def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, st
 
 
 def test_a_layer_whose_options_do_not_fit_is_left_out_too(files: dict[str, str]) -> None:
-    found = api.diagnose(Letters(), Inputs(**files), options=DiagnosisOptions(layer_options={"k": 1}))
+    found = api.diagnose(Letters(), CorpusInputs(**files), options=DiagnosisOptions(layer_options={"k": 1}))
     reasons = {finding.layer: finding.reason for finding in found.findings}
     assert reasons["retrieval"] is None
     assert "--k must be at least 2" in (reasons["certainty"] or "")
@@ -124,7 +124,7 @@ def test_stored_layers_are_shown_and_compared_like_other_runs(
     store = Store(tmp_path)
     for _ in range(2):
         options = DiagnosisOptions(layers=("retrieval",))
-        api.diagnose(Letters(), Inputs(**files), options=options, store=store)
+        api.diagnose(Letters(), CorpusInputs(**files), options=options, store=store)
     first, second = store.list()
     assert first.task == "diagnose/retrieval"
     assert cli.run(["runs", "show", first.run_id, "--store", str(tmp_path)]) == 0
@@ -168,7 +168,7 @@ def test_a_graph_has_a_line_for_every_edge_and_escapes_names() -> None:
 def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path) -> None:
     from tests.support.diagnoses import cut
 
-    inputs = Inputs(dataset=str(cut(data("scifact"), tmp_path)))
+    inputs = CorpusInputs(dataset=str(cut(data("scifact"), tmp_path)))
     options = DiagnosisOptions(layers=("certainty", "knowledge"))
     found = api.diagnose(str(model("potion-base-4m-int8")), inputs, options=options)
     page = diagnosis_html.page(found)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calipers.core import SILENT, Dataset, DataSource, Figure, Outcomes, RequestError, read_figures, read_named
-from calipers.diagnosis.layers import Groups, Space, Texts, retrieval, space_of
+from calipers.diagnosis.layers import GroupVectors, Space, Texts, retrieval, space_of
 from calipers.diagnosis.layers.edits import EDITS, edit
 from calipers.diagnosis.layers.retrieval import RankingOptions, kinds
 from calipers.metrics.codecs import CODECS
@@ -27,7 +27,7 @@ def space(documents: dict[str, str], queries: dict[str, tuple[str, dict[str, flo
     dataset = Dataset(tuple(queries), columns, DataSource("here"), "", {"corpus": corpus})
     model = Letters()
     made = space_of(dataset, model.encode(list(documents.values())), model.encode(columns["query"]))
-    asking = embedding.Asking(depth=100)
+    asking = embedding.SearchOptions(depth=100)
     material = embedding.Material(dataset, None, (), None, (), False)
     return embedding.search(made, model.info, material, asking, SILENT), dataset
 
@@ -91,7 +91,7 @@ def test_vectors_in_hand_have_no_robustness_and_say_why() -> None:
 def test_paraphrases_are_compared_two_by_two() -> None:
     made, _ = space(DOCUMENTS, {"q1": ("a", {"a": 1})})
     texts = ["aaab", "aaba", "c", "cd"]
-    groups = Groups(("g", "h"), Texts(tuple("1234"), texts, Letters().encode(texts)), np.array([0, 0, 1, 1]))
+    groups = GroupVectors(("g", "h"), Texts(tuple("1234"), texts, Letters().encode(texts)), np.array([0, 0, 1, 1]))
     outcomes = retrieval.run(Letters(), replace(made, paraphrases=groups), RankingOptions(k=1), SILENT)
     found = figures(outcomes)["robustness/paraphrases"]
     assert (found.value, found.count, found.unit) == (0.5, 2, "group")
@@ -112,7 +112,7 @@ def test_quality_is_that_of_the_retrieval_task(k: int) -> None:
     vectors = model.encode(texts) + 1e-3
     made = space_of(dataset, vectors, model.encode(dataset.columns["query"]) + 1e-3)
     material = embedding.Material(dataset, None, (), None, (), True)
-    made = embedding.search(made, model.info, material, embedding.Asking(), SILENT)
+    made = embedding.search(made, model.info, material, embedding.SearchOptions(), SILENT)
     found = retrieval.run(None, made, RankingOptions(k=k, grades="esci"), SILENT)
     assert made.searched is not None
     for name in ("map@100", "recall@100") + (("ndcg@10", "mrr@10", "recall@10") if k == 10 else ()):

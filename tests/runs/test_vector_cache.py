@@ -125,10 +125,10 @@ def test_abilities_of_the_model_are_passed_on() -> None:
 
 
 def test_a_baseline_and_a_second_run_share_vectors(tmp_path: Path, model: Any, data: Any) -> None:
-    material = embedding.read(embedding.Inputs(pairs=str(data("jsts/valid.jsonl"))))
+    material = embedding.read(embedding.CorpusInputs(pairs=str(data("jsts/valid.jsonl"))))
     cache, reference = VectorCache(tmp_path), f"static:{model('potion-base-4m-int8')}"
     for texts, reused in ((0, 0), (1, 1)):
-        encoder, _ = embedding.load_encoder(reference, material, embedding.Asking(), cache)
-        embedding.embed(encoder, material, embedding.Asking(), SILENT)
+        encoder, _ = embedding.load_encoder(reference, material, embedding.SearchOptions(), cache)
+        embedding.embed(encoder, material, embedding.SearchOptions(), SILENT)
         assert bool(encoder.reused) == bool(reused)
         assert bool(encoder.encoded) == (not texts)

@@ -21,7 +21,7 @@ from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.models import ModelOptions
 from calipers.runs import api
-from calipers.runs.embedding import Inputs
+from calipers.runs.embedding import CorpusInputs
 from calipers.runs.store import Store
 from calipers.runs.vector_cache import VectorCache
 from calipers.shop import sample as shop
@@ -96,7 +96,7 @@ def visit_shop(model: str, folder: Path, store: Store | None, progress: Progress
     vectors = VectorCache(store.folder / "vectors") if store else None
     return diagnose(
         model,
-        Inputs(dataset=str(shop.write(folder))),
+        CorpusInputs(dataset=str(shop.write(folder))),
         options=DiagnosisOptions(layers=SHOP_LAYERS, layer_options={"grades": "esci"}),
         model_options=ModelOptions(model_id=HUB_ID.split("/")[1]),
         store=store,

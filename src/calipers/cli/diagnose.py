@@ -177,10 +177,10 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
     from calipers.diagnosis import api
     from calipers.diagnosis.options import DiagnosisOptions
     from calipers.rendering import text
-    from calipers.runs.embedding import Inputs
+    from calipers.runs.embedding import CorpusInputs
 
     store = options.open_store(flags["store"], flags["no_store"])
-    inputs = Inputs(
+    inputs = CorpusInputs(
         **{name: flags[name] for name in _INPUTS},
         source=DataSource(
             path="",

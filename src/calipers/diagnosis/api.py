@@ -32,8 +32,9 @@ from calipers.diagnosis.layers import Layer, Space, retrieval
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.models import ModelOptions
-from calipers.runs import catalogue, directions, embedding
-from calipers.runs.embedding import Asking, Inputs, Material
+from calipers.runs import catalogue, embedding
+from calipers.runs import space as spaces
+from calipers.runs.embedding import CorpusInputs, Material, SearchOptions
 from calipers.runs.record import MetricValues, Resampling, make_result
 from calipers.runs.store import Store
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
@@ -45,7 +46,7 @@ DECIDING = ("retrieval",)
 
 def diagnose(
     model: str | Model,
-    inputs: Inputs,
+    inputs: CorpusInputs,
     *,
     baseline: str | Model | None = None,
     options: DiagnosisOptions | None = None,
@@ -59,7 +60,7 @@ def diagnose(
     Results are kept in `store` as runs of the tasks diagnose/LAYER, vectors in `vectors`, if they are given. A layer
     that is not requested by name and cannot be run on these inputs is skipped with its reason.
 
-    >>> diagnosis = diagnose("./model", Inputs(dataset="./scifact"))    # doctest: +SKIP
+    >>> diagnosis = diagnose("./model", CorpusInputs(dataset="./scifact"))    # doctest: +SKIP
     >>> [finding.layer for finding in diagnosis.findings]               # doctest: +SKIP
     ['geometry', 'retrieval', 'attributes', 'semantic_gap', 'knowledge', 'certainty']
     """
@@ -101,7 +102,7 @@ def diagnose(
     )
 
 
-def _choose_layers(options: DiagnosisOptions, inputs: Inputs) -> list[Layer]:
+def _choose_layers(options: DiagnosisOptions, inputs: CorpusInputs) -> list[Layer]:
     """Those requested by name, else all; none where only mteb is requested."""
     if options.mteb and not options.layers and inputs.has_no_texts:
         return []
@@ -191,13 +192,13 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
     shown = None
     if space.searched:
         shown = retrieval.read(space, _layer_options(layers.find("retrieval"), options)).shown
-    notes = tuple(directions.tell(space)) if setting.layers else ()
+    notes = tuple(spaces.notes_on_directions(space)) if setting.layers else ()
     return _Examined(encoder.info, tuple(findings), shown, timing, entities=tuple(space.entities), notes=notes)
 
 
-def _search_options(setting: _Setting) -> Asking:
+def _search_options(setting: _Setting) -> SearchOptions:
     options = setting.options
-    return Asking(
+    return SearchOptions(
         model_options=setting.model_options,
         query_prompt=options.query_prompt,
         passage_prompt=options.passage_prompt,
@@ -324,7 +325,7 @@ def _judge_layer(before: Finding, after: Finding, second: _Examined, setting: _S
 
 
 def _scorecard(
-    inputs: Inputs,
+    inputs: CorpusInputs,
     setting: _Setting,
     before: tuple[str | Model | None, _Examined | None],
     after: tuple[str | Model, _Examined],

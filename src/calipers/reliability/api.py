@@ -30,7 +30,8 @@ from calipers.models import ModelOptions
 from calipers.reliability import Trust
 from calipers.reliability.answer import TrustAnswer
 from calipers.reliability.records import Method
-from calipers.runs import directions, embedding
+from calipers.runs import embedding
+from calipers.runs import space as spaces
 from calipers.runs.vector_cache import VectorCache
 from calipers.tasks import retrieval
 from calipers.tasks.retrieval import RetrievalOptions
@@ -180,7 +181,7 @@ def _with_direction(
     """The texts whose vectors have a direction, with a note on the others; too many of those are INVALID, and so is one
     vector for all texts."""
     lengths = geometry.norms(vectors)
-    directions.refuse_side(what, texts.ids, lengths)
+    spaces.refuse_side(what, texts.ids, lengths)
     lost = [texts.ids[i] for i in np.flatnonzero(lengths == 0).tolist()]
     notes: tuple[str, ...] = ()
     if lost:

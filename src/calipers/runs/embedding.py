@@ -15,9 +15,8 @@ from calipers.data import corpora
 from calipers.metrics import geometry
 from calipers.metrics.search import WINDOW, exact_search
 from calipers.models import ModelOptions
-from calipers.runs import directions, space
 from calipers.runs import key as cache
-from calipers.runs.space import Space, Texts
+from calipers.runs.space import GroupVectors, PairVectors, Space, Texts, directed, refuse
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
 from calipers.shop import read_words
 from calipers.shop.products import Noticing, Products
@@ -27,7 +26,7 @@ _EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours
 
 
 @dataclass(frozen=True)
-class Inputs:
+class CorpusInputs:
     """What is read, by file or folder. `source` says split, samples (of queries), seed and shuffle."""
 
     dataset: str | None = None
@@ -50,7 +49,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Asking:
+class SearchOptions:
     """How texts are embedded and searched. `depth` are the results of a query that are kept."""
 
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -77,24 +76,26 @@ class Material:
 
     def counts(self) -> dict[str, int]:
         judged = sum(len(grades) for grades in self.dataset.columns["qrels"])
-        found = {"documents": len(self.dataset.tables["corpus"]), "queries": len(self.dataset), "judgements": judged}
-        found["pairs"] = len(self.pairs) if self.pairs else 0
-        found["terms"] = len(self.terms)
-        found["paraphrase_groups"] = len(self.groups.ids) if self.groups else 0
-        for name in ("judged_documents_missing", "judged_queries_missing"):
-            found[name] = int(self.dataset.counts.get(name, 0))
-        return found
+        missing = ("judged_documents_missing", "judged_queries_missing")
+        return {
+            "documents": len(self.dataset.tables["corpus"]),
+            "queries": len(self.dataset),
+            "judgements": judged,
+            "pairs": len(self.pairs) if self.pairs else 0,
+            "terms": len(self.terms),
+            "paraphrase_groups": len(self.groups.ids) if self.groups else 0,
+            **{name: int(self.dataset.counts.get(name, 0)) for name in missing},
+        }
 
 
-def read(inputs: Inputs, *, products: bool = False) -> Material:
+def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
     """All inputs. Without a corpus the texts of the pairs are one. Columns are noticed only for `products`."""
     notes: list[str] = []
     noticing = Noticing(read_words(inputs.attributes), expected=bool(inputs.attributes)) if products else None
     pairs = corpora.load_pairs(inputs.pairs, above=inputs.pairs_above) if inputs.pairs else None
     if pairs and pairs.above is not None:
         notes.append(f"{len(pairs)} of {pairs.read} pairs have a score from {pairs.above:g} on and count as positive")
-    own = inputs.dataset or inputs.corpus or inputs.queries or inputs.qrels
-    if pairs and not own:
+    if pairs and not (inputs.dataset or inputs.corpus or inputs.queries or inputs.qrels):
         dataset = corpora.from_texts([*pairs.left, *pairs.right], str(inputs.pairs))
         notes.append(f"there is no corpus: the {dataset.counts['documents']:g} texts of the positive pairs are taken")
     else:
@@ -121,13 +122,13 @@ def read(inputs: Inputs, *, products: bool = False) -> Material:
     )
 
 
-def _absent(dataset: Dataset, inputs: Inputs) -> list[str]:
+def _absent(dataset: Dataset, inputs: CorpusInputs) -> list[str]:
     """A sentence for judged documents that the corpus lacks, and for judged queries that the queries lack."""
     where = inputs.qrels or inputs.dataset
-    told = corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
+    notes = corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
     if queries := int(dataset.counts.get("judged_queries_missing", 0)):
-        told.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
-    return told
+        notes.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
+    return notes
 
 
 def nothing() -> Material:
@@ -139,9 +140,9 @@ NOWHERE = Space(Texts((), [], np.empty((0, 0), np.float32)))
 
 
 def load_encoder(
-    model: str | Model, material: Material, asking: Asking, vectors: VectorCache | None
+    model: str | Model, material: Material, options: SearchOptions, vectors: VectorCache | None
 ) -> tuple[CachedEncoder, Encoder]:
-    return open_encoder(model, text_ids(material), asking.model_options, vectors)
+    return open_encoder(model, text_ids(material), options.model_options, vectors)
 
 
 def open_encoder(
@@ -164,19 +165,19 @@ def open_encoder(
 
 def text_ids(material: Material) -> dict[str, list[str]]:
     """Vectors may be stored under `ID/query`, `ID/document`, `ID/1` and `ID/2` (the two sides of a pair)."""
-    known = {text: list(ids) for text, ids in retrieval.text_ids(material.dataset).items()}
+    ids_of = {text: list(ids) for text, ids in retrieval.text_ids(material.dataset).items()}
     if pairs := material.pairs:
         for side, texts in (("1", pairs.left), ("2", pairs.right)):
             for id, text in zip(pairs.ids, texts, strict=True):
-                known.setdefault(text, []).append(f"{id}/{side}")
-    return known
+                ids_of.setdefault(text, []).append(f"{id}/{side}")
+    return ids_of
 
 
-def embed(encoder: CachedEncoder, material: Material, asking: Asking, progress: Progress) -> Space:
+def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, progress: Progress) -> Space:
     """The space: corpus, queries, pairs and paraphrases with their vectors."""
     dataset = material.dataset
-    wanted = retrieval.RetrievalOptions(query_prompt=asking.query_prompt, passage_prompt=asking.passage_prompt)
-    query_prompt, passage_prompt = retrieval.prompts(encoder.info, wanted)
+    prompts = retrieval.RetrievalOptions(query_prompt=options.query_prompt, passage_prompt=options.passage_prompt)
+    query_prompt, passage_prompt = retrieval.prompts(encoder.info, prompts)
     corpus = dataset.tables["corpus"]
 
     def texts(ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
@@ -192,23 +193,23 @@ def embed(encoder: CachedEncoder, material: Material, asking: Asking, progress: 
         products=material.products,
         foreign=material.foreign,
     )
-    directions.refuse(space)
+    refuse(space)
     return space
 
 
-def _pairs(encoder: CachedEncoder, pairs: corpora.ScoredPairs, progress: Progress) -> space.Pairs:
+def _pairs(encoder: CachedEncoder, pairs: corpora.ScoredPairs, progress: Progress) -> PairVectors:
     left, right = (encoder.encode(side, progress=progress) for side in (pairs.left, pairs.right))
-    return space.Pairs(pairs.ids, left, right)
+    return PairVectors(pairs.ids, left, right)
 
 
 def _groups(
     encoder: CachedEncoder, groups: corpora.ParaphraseGroups, prompt: str | None, progress: Progress
-) -> space.Groups:
+) -> GroupVectors:
     flat = [text for texts in groups.texts for text in texts]
     ids = [f"{id}/{i}" for id, texts in zip(groups.ids, groups.texts, strict=True) for i in range(len(texts))]
     vectors = encoder.encode(flat, prompt=prompt, progress=progress)
     which = np.repeat(np.arange(len(groups.ids)), [len(texts) for texts in groups.texts])
-    return space.Groups(groups.ids, Texts(tuple(ids), flat, vectors, prompt), which)
+    return GroupVectors(groups.ids, Texts(tuple(ids), flat, vectors, prompt), which)
 
 
 # --- searching ---------------------------------------------------------------------------------------------------
@@ -225,35 +226,33 @@ class _SpaceSearch:
     def search(
         self, queries: Any, documents: Any, k: int, *, progress: Progress = SILENT
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        found = directions.directed(self.space)
-        assert found.space.queries is not None
-        vectors = found.space.corpus.vectors
-        windows = geometry.windows(vectors, WINDOW)
-        scores, rows = exact_search(geometry.unit(found.space.queries.vectors), windows, k)
-        return _among_all(scores, found.queries, len(queries), 0.0), _among_all(
-            found.documents[rows], found.queries, len(queries), -1
-        )
+        alive = directed(self.space)
+        assert alive.space.queries is not None
+        windows = geometry.windows(alive.space.corpus.vectors, WINDOW)
+        scores, rows = exact_search(geometry.unit(alive.space.queries.vectors), windows, k)
+        size = len(queries)
+        documents = _among_all(alive.documents[rows], alive.queries, size, -1)
+        return _among_all(scores, alive.queries, size, 0.0), documents
 
 
 def _among_all(values: NDArray[Any], rows: NDArray[np.int64], size: int, missing: float) -> NDArray[Any]:
     """[m, k], one row for each of `rows`, as [size, k]."""
-    found = np.full((size, values.shape[1]), missing, values.dtype)
-    found[rows] = values
-    return found
+    whole = np.full((size, values.shape[1]), missing, values.dtype)
+    whole[rows] = values
+    return whole
 
 
-def search(space: Space, info: ModelInfo, material: Material, asking: Asking, progress: Progress) -> Space:
+def search(space: Space, info: ModelInfo, material: Material, options: SearchOptions, progress: Progress) -> Space:
     """The space with what the search task finds in it: the first stage, and the second with a reranker."""
     if space.queries is None:
-        if asking.rerank:
-            raise RequestError("--rerank orders the results of queries: give --queries, or a --dataset")
+        if options.rerank:
+            raise RequestError("`rerank` orders the results of queries: pass `queries`, or a `dataset`")
         return space
     progress.start("Searching", 0)
-    options = retrieval.RetrievalOptions(top_k=asking.depth, rerank_k=asking.rerank_k)
     stage: Any = _SpaceSearch(space, info)
-    if asking.rerank:
-        scorer: Any = models.load(
-            models.find(asking.rerank), ModelOptions(threads=asking.model_options.threads), "score"
-        )
+    if options.rerank:
+        threads = options.model_options.threads
+        scorer: Any = models.load(models.find(options.rerank), ModelOptions(threads=threads), "score")
         stage = retrieval.TwoStage(stage, scorer)
-    return replace(space, searched=retrieval.run(stage, material.dataset, options, progress))
+    depths = retrieval.RetrievalOptions(top_k=options.depth, rerank_k=options.rerank_k)
+    return replace(space, searched=retrieval.run(stage, material.dataset, depths, progress))

@@ -1,29 +1,43 @@
-"""What a layer reads: a corpus, queries and judgements with their vectors, embedded once by the caller."""
+"""A Space: a corpus, queries, judgements and pairs with their vectors, embedded once for all that reads them.
+
+Texts without a direction: a model that knows none of the words of a text may give it a vector of zeros. No cosine says
+anything about such a text. It is counted and named; it is left out of the geometry and of everything that rests on
+cosines; in a search a query of this kind finds nothing and a document is never found, which counts as failing. Above
+`MOST` of the documents, queries or pairs, and where a number is not finite, the model's output is INVALID.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Dataset, Outcomes, ShowsHalo
+from calipers.core import DataError, Dataset, InvalidOutput, Outcomes, ShowsHalo, name_some
 from calipers.metrics import geometry
+from calipers.metrics import search as searching
 from calipers.shop.products import Products
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Search = Callable[[NDArray[Any], NDArray[Any], int], Ints]  # vectors of queries, documents, k → rows int64[q, k]
+
+MOST = 0.1  # share of the texts of a side that may have no direction
+LEAST = 3  # documents that the geometry of a space needs
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Which rows of a whole of `of` are here, int64, ascending; see layers.directions."""
+    """Which rows of a whole of `of` are here, int64, ascending."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     of: int
 
 
-def draw(kept: Kept | None, size: int, most: int, *, seed: int) -> NDArray[np.int64]:
+def draw(kept: Kept | None, size: int, most: int, *, seed: int) -> Ints:
     """Rows of a seeded sample, ascending. It is drawn from the whole: two models that leave out different rows see the
     same others. `size` are the rows that are here.
 
@@ -53,13 +67,26 @@ class Texts:
         return len(self.ids)
 
     @cached_property
-    def lengths(self) -> NDArray[np.float64]:
+    def lengths(self) -> Floats:
         """Of the vectors, float64[n]: 0 or not finite where one has no direction."""
         return geometry.norms(self.vectors)
 
+    def with_direction(self) -> tuple[Texts, Ints]:
+        """The texts whose vector has a direction, and their rows."""
+        rows = np.flatnonzero(_has_direction(self.lengths))
+        if len(rows) == len(self):
+            return self, rows
+        return replace(
+            self,
+            ids=tuple(self.ids[int(i)] for i in rows),
+            texts=[self.texts[int(i)] for i in rows],
+            vectors=cast(NDArray[Any], SomeRows(self.vectors, rows)),
+            kept=Kept(rows, len(self)),
+        ), rows
+
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class PairVectors:
     """Texts that belong together, as the vectors of their two sides, float[n, d] each."""
 
     ids: tuple[str, ...]
@@ -67,9 +94,22 @@ class Pairs:
     right: NDArray[Any]
     kept: Kept | None = None
 
+    @property
+    def lengths(self) -> Floats:
+        """Of the shorter of the two sides, NaN where one is not finite."""
+        return np.minimum(geometry.norms(self.left), geometry.norms(self.right))
+
+    def with_direction(self) -> tuple[PairVectors, Ints]:
+        """The pairs of which both sides have a direction, and their rows."""
+        rows = np.flatnonzero(_has_direction(self.lengths))
+        if len(rows) == len(self.ids):
+            return self, rows
+        ids = tuple(self.ids[int(i)] for i in rows)
+        return PairVectors(ids, self.left[rows], self.right[rows], kept=Kept(rows, len(self.ids))), rows
+
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class GroupVectors:
     """Queries that mean the same: the texts of all groups one after the other, and the group of each, int[n] from 0."""
 
     ids: tuple[str, ...]
@@ -89,15 +129,21 @@ class Space:
     corpus: Texts
     queries: Texts | None = None
     qrels: Sequence[Mapping[str, float]] = ()
-    pairs: Pairs | None = None
+    pairs: PairVectors | None = None
     terms: Sequence[str] = ()
     entities: Sequence[str] = ()  # for the knowledge probe; none: they are mined from the corpus
     head: ShowsHalo | None = None  # a masked language model on this model's own states
     foreign: Sequence[str] = ()  # queries that the corpus has no answer to; none: bundled ones are taken
     searched: Outcomes | None = None
     reference: NDArray[Any] | None = None
-    paraphrases: Groups | None = None
+    paraphrases: GroupVectors | None = None
     products: Products | None = None  # what the documents are as products, for the layer attributes
+
+    def sides(self) -> Iterator[tuple[str, Sequence[str], Floats]]:
+        """What the texts of a side are called, their ids, and the lengths of their vectors."""
+        for name, side in (("documents", self.corpus), ("queries", self.queries), ("pairs", self.pairs)):
+            if side is not None:
+                yield name, side.ids, side.lengths
 
 
 def space_of(
@@ -105,7 +151,7 @@ def space_of(
     corpus_vectors: NDArray[Any],
     query_vectors: NDArray[Any],
     *,
-    pairs: Pairs | None = None,
+    pairs: PairVectors | None = None,
     terms: Sequence[str] = (),
     prompts: tuple[str | None, str | None] = (None, None),
 ) -> Space:
@@ -117,4 +163,132 @@ def space_of(
         qrels=dataset.columns["qrels"],
         pairs=pairs,
         terms=terms,
+    )
+
+
+# --- texts without a direction ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Directed:
+    """A space without the texts that have no direction. `documents`, `queries` and `pairs` are the rows that it keeps,
+    int64, ascending; its own rows are numbered from 0."""
+
+    space: Space
+    documents: Ints
+    queries: Ints
+    pairs: Ints
+
+    def find(self, vectors: NDArray[Any], k: int, search: Search | None = None) -> Ints:
+        """The k documents that a search finds for each vector, rows of the whole corpus int64[q, k]; -1 for a vector
+        without a direction, and where there are fewer."""
+        alive = np.flatnonzero(_has_direction(geometry.norms(vectors)))
+        documents = np.full((len(vectors), k), -1, np.int64)
+        if len(alive):
+            rows = (search or _nearest)(vectors[alive], self.space.corpus.vectors, k)
+            documents[alive, : rows.shape[1]] = np.where(rows >= 0, self.documents[rows], -1)
+        return documents
+
+
+def _nearest(queries: NDArray[Any], vectors: NDArray[Any], k: int) -> Ints:
+    return searching.nearest(queries, vectors, k)[1]
+
+
+def directed(space: Space, *, least: int = 0) -> Directed:
+    """The space that cosines can describe; refused where too little of it is left, or has too few documents."""
+    if len(space.corpus) < least:
+        raise DataError(f"the geometry of a space needs at least {least} documents, found {len(space.corpus)}")
+    refuse(space)
+    nothing = np.empty(0, np.int64)
+    corpus, documents = space.corpus.with_direction()
+    queries, query_rows = space.queries.with_direction() if space.queries is not None else (None, nothing)
+    pairs, pair_rows = space.pairs.with_direction() if space.pairs is not None else (None, nothing)
+    qrels = space.qrels
+    if queries is not None and len(query_rows) < len(qrels):
+        qrels = [qrels[int(i)] for i in query_rows]
+    less = replace(space, corpus=corpus, queries=queries, pairs=pairs, qrels=qrels, searched=None, reference=None)
+    return Directed(less, documents, query_rows, pair_rows)
+
+
+def refuse(space: Space) -> None:
+    """Refuse what cannot be measured: a vector missing, NaN, or too many vectors of zeros."""
+    for name, ids, lengths in space.sides():
+        refuse_side(name, ids, lengths)
+
+
+def refuse_side(name: str, ids: Sequence[str], lengths: Floats) -> None:
+    """The same for the vectors of one kind of text, by their lengths."""
+    if len(ids) != len(lengths):
+        raise DataError(f"{len(ids)} {name} have {len(lengths)} vectors: expected one each")
+    broken = [ids[int(i)] for i in np.flatnonzero(~np.isfinite(lengths))]
+    zero = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
+    if broken:
+        _raise_invalid(name, ids, broken, "hold NaN or infinite numbers")
+    if len(zero) > MOST * len(ids):
+        _raise_invalid(name, ids, zero, f"are zero, more than {MOST:.0%}")
+
+
+def _raise_invalid(name: str, ids: Sequence[str], dead: Sequence[str], are: str) -> None:
+    raise InvalidOutput(f"the vectors of {len(dead)} of {len(ids)} {name} {are} (rows {name_some(dead)})", dead)
+
+
+def notes_on_directions(space: Space) -> Iterator[str]:
+    """A sentence for each side that has texts without a direction."""
+    effects = {
+        "documents": "no search finds them, and they are left out of what rests on cosines",
+        "queries": "they find nothing, count as failing in retrieval and are left out of what rests on cosines",
+        "pairs": "they are left out of alignment",
+    }
+    for name, ids, lengths in space.sides():
+        lost = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
+        if lost:
+            yield (
+                f"{len(lost)} of {len(ids)} {name} have no direction, for their vectors are zero "
+                f"({name_some(lost)}): {effects[name]}"
+            )
+
+
+def _has_direction(lengths: Floats) -> NDArray[np.bool_]:
+    return np.asarray(np.isfinite(lengths) & (lengths > 0))
+
+
+class SomeRows:
+    """Some rows of an array, taken when they are needed: an array that is mapped from a file stays there."""
+
+    def __init__(self, vectors: NDArray[Any], rows: Ints) -> None:
+        self._vectors = vectors
+        self._rows = rows
+        self.shape = (len(rows), *vectors.shape[1:])
+        self.dtype = vectors.dtype
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, which: Any) -> NDArray[Any]:
+        return np.asarray(self._vectors[self._rows[which]])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self._vectors[self._rows], dtype=dtype)
+
+
+def put_back(outcomes: Outcomes, rows: Ints, ids: Sequence[str], texts: Mapping[str, tuple[str, ...]]) -> Outcomes:
+    """Outcomes of the examples `rows` as outcomes of all `ids`: the others are NaN in every column, so that two models
+    that leave out different texts can still be compared."""
+    if len(rows) == len(ids):
+        return outcomes
+
+    def spread(values: NDArray[Any]) -> Floats:
+        column = np.full(len(ids), np.nan)
+        column[rows] = values
+        return column
+
+    def point(table: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        return {**table, "example": rows[table["example"]].astype(np.int32)} if "example" in table else table
+
+    return replace(
+        outcomes,
+        ids=tuple(ids),
+        columns={name: spread(values) for name, values in outcomes.columns.items()},
+        texts=texts,
+        details={name: point(table) for name, table in outcomes.details.items()},
     )

@@ -37,14 +37,14 @@ class VectorCache:
         """The vectors of a key, float32[rows, d], mapped from their file; None where there are none to be read."""
         file = self._file(key)
         try:
-            found = np.load(file, mmap_mode="r", allow_pickle=False)
+            vectors = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None
-        if found.ndim != 2 or len(found) != rows or found.dtype != np.float32:
+        if vectors.ndim != 2 or len(vectors) != rows or vectors.dtype != np.float32:
             return None
         with suppress(OSError):
             os.utime(file)  # it was used now
-        return np.asarray(found) if rows == 0 else found
+        return np.asarray(vectors) if rows == 0 else vectors
 
     def write(self, key: str, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
         """Encode the texts into the file of the key. A run that is stopped half-way leaves nothing under that name."""
@@ -55,7 +55,9 @@ class VectorCache:
             _encode_into(part, model, texts, prompt, progress)
             part.replace(file)
         except OSError as error:
-            raise RequestError(f"vectors cannot be kept in {self.folder}: {error.strerror} (--no-cache)") from error
+            raise RequestError(
+                f"vectors cannot be kept in {self.folder}: {error.strerror} (`no_cache` keeps none)"
+            ) from error
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -63,12 +65,12 @@ class VectorCache:
 
     def shrink(self, keep: Path | None = None) -> None:
         """Remove what was used longest ago until the folder is small enough; `keep` stays whatever its size."""
-        known = []
+        files = []
         for file in self.folder.glob("*"):
             with suppress(OSError):  # another process may remove it at the same time
-                known.append((file.stat().st_mtime, file.stat().st_size, file))
-        total = sum(size for _, size, _ in known)
-        for used, size, file in sorted(known):
+                files.append((file.stat().st_mtime, file.stat().st_size, file))
+        total = sum(size for _, size, _ in files)
+        for used, size, file in sorted(files):
             abandoned = file.suffix == ".part" and time.time() - used > _ABANDONED
             if abandoned or (total > self.most_bytes and file.suffix == ".npy" and file != keep):
                 with suppress(OSError):
@@ -99,8 +101,8 @@ def _encode_into(
 class CachedEncoder:
     """An encoder whose vectors are looked up first, by its identity, the prompt and the texts.
 
-    Without a cache or an identity (an endpoint may change unseen) every text is asked for. Other abilities of the
-    model that layers may want (`pieces`) are passed on.
+    Without a cache or an identity (an endpoint may change unseen) every text is encoded. Other abilities of the
+    model that layers use (`pieces`) are passed on.
     """
 
     def __init__(self, model: Encoder, identity: str | None, cache: VectorCache | None) -> None:
@@ -120,16 +122,17 @@ class CachedEncoder:
             self.encoded += len(texts)
             return self._model.encode(texts, prompt=prompt, progress=progress)
         key = text_key(self._identity, prompt, texts)
-        found = self._cache.find(key, len(texts))
-        if found is not None:
+        vectors = self._cache.find(key, len(texts))
+        if vectors is not None:
             self.reused += len(texts)
-            return found
+            return vectors
         self._cache.write(key, self._model, texts, prompt, progress)
         self.encoded += len(texts)
-        found = self._cache.find(key, len(texts))
-        if found is None:
-            raise InferenceError(f"the vectors just written to {self._cache.folder} cannot be read (--no-cache)")
-        return found
+        vectors = self._cache.find(key, len(texts))
+        if vectors is None:
+            folder = self._cache.folder
+            raise InferenceError(f"the vectors just written to {folder} cannot be read (`no_cache` keeps none)")
+        return vectors
 
 
 def text_key(identity: str, prompt: str | None, texts: Sequence[str]) -> str:

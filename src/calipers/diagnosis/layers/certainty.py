@@ -26,8 +26,7 @@ from calipers.metrics.arrays import Floats
 from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate, Quality
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.trust import TrustParts
-from calipers.runs.directions import directed, put_back
-from calipers.runs.space import Space, Texts
+from calipers.runs.space import Space, Texts, directed, put_back
 
 FIGURES = kinds_of("certainty")
 ODD = ("gibberish", "vague", "out_of_domain")  # queries that deserve no answer
@@ -53,7 +52,7 @@ class CertaintyOptions(LayerOptions):
 def run(model: Encoder | None, space: Space, options: CertaintyOptions, progress: Progress) -> Outcomes:
     """One row per query: its parts and, where it is judged, whether it succeeds and how likely that seemed.
 
-    A query without a direction (runs.directions) has no parts and is NaN in every column.
+    A query without a direction (runs.space) has no parts and is NaN in every column.
     """
     queries = _checked(space)
     directions = directed(space)

@@ -28,8 +28,7 @@ from calipers.metrics import bootstrap, geometry, neighbours, search
 from calipers.metrics.arrays import Bools, Floats, Ints
 from calipers.metrics.geometry import Estimate
 from calipers.metrics.means import mean_statistic
-from calipers.runs.directions import LEAST, Directed, directed
-from calipers.runs.space import Kept, Space, Texts, draw
+from calipers.runs.space import LEAST, Directed, Kept, Space, Texts, directed, draw
 
 FIGURES = kinds_of("geometry")
 EXAMPLES = 2000  # documents that outcomes hold

@@ -40,8 +40,7 @@ from calipers.diagnosis.layers.words import ENTITIES, count_pieces, mine
 from calipers.metrics import bootstrap, geometry, search, trust
 from calipers.metrics.arrays import Floats, Ints, Vectors
 from calipers.metrics.means import mean_statistic
-from calipers.runs.directions import LEAST, directed
-from calipers.runs.space import Space
+from calipers.runs.space import LEAST, Space, directed
 
 FIGURES = kinds_of("knowledge")
 GROUNDED, HALLUCINATING = 0.7, 0.3  # where nothing is known of the corpus

@@ -4,7 +4,7 @@ Quality is measured as by the retrieval task, per stage. Stability and robustnes
 of results by Jaccard's overlap. Every figure is a mean over queries (over groups for paraphrases), so a bootstrap over
 them gives its interval, and a paired one the interval of a difference.
 
-A query without a direction (runs.directions) finds nothing: it is 0 in every figure of quality, 0 where its list is
+A query without a direction (runs.space) finds nothing: it is 0 in every figure of quality, 0 where its list is
 compared with one that is not empty, and left out where both are.
 """
 
@@ -27,8 +27,7 @@ from calipers.metrics import bootstrap, geometry, indexes, overlap, ranking
 from calipers.metrics.arrays import Counts, Floats, Ints
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.ranking import Rankings
-from calipers.runs.directions import Directed, Search, directed
-from calipers.runs.space import Space, Texts
+from calipers.runs.space import Directed, Search, Space, Texts, directed
 
 DEPTH = 100  # results per query that a search gives at least
 _NAMED, _QUOTED = 25, 80  # queries that are shown for a figure; letters of a document that a note quotes

@@ -30,8 +30,7 @@ from calipers.metrics.arrays import Bools, Floats, Ints, Vectors
 from calipers.metrics.bootstrap import grouped
 from calipers.metrics.correlation import partial_spearman_statistic, spearman_statistic
 from calipers.metrics.means import mean_statistic, ratio_statistic
-from calipers.runs.directions import LEAST, directed, put_back
-from calipers.runs.space import Space
+from calipers.runs.space import LEAST, Space, directed, put_back
 
 FOLLOWS, NOTHING = 0.5, 0.2  # correlations: from where on the cosine follows overlap, up to where it adds nothing
 FIGURES = kinds_of("semantic_gap", follows=FOLLOWS, nothing=NOTHING)

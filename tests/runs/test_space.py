@@ -13,12 +13,11 @@ import pytest
 from calipers import cli
 from calipers.core import SILENT, Figure, InvalidOutput, ModelInfo, Outcomes, read_figures, read_named
 from calipers.diagnosis import api, layers
-from calipers.diagnosis.layers import Pairs, Space, Texts
+from calipers.diagnosis.layers import PairVectors, Space, Texts
 from calipers.diagnosis.options import DiagnosisOptions
-from calipers.runs import directions
-from calipers.runs.directions import directed, put_back
-from calipers.runs.embedding import Inputs
-from calipers.runs.space import Kept, draw
+from calipers.runs import space as directions
+from calipers.runs.embedding import CorpusInputs
+from calipers.runs.space import Kept, directed, draw, put_back
 from calipers.shop import sample as shop
 from tests.support.diagnoses import ask
 from tests.support.samples import write_jsonl
@@ -118,7 +117,7 @@ def test_geometry_leaves_them_out_and_names_them(space: Space) -> None:
 def test_pairs_without_a_direction_are_left_out_of_alignment(space: Space) -> None:
     left, right = np.eye(6, dtype=np.float32)[[0, 1] * 10], np.eye(6, dtype=np.float32)[[0, 2] * 10]
     right[0] = 0
-    pairs = Pairs(tuple(f"p{i}" for i in range(20)), left, right)
+    pairs = PairVectors(tuple(f"p{i}" for i in range(20)), left, right)
     alignment = figures(run("geometry", replace(space, pairs=pairs)))["alignment"]
     assert (alignment.value, alignment.count) == (pytest.approx(10 * 2 / 19), 19)  # 9 pairs at distance 0, 10 at √2
 
@@ -167,7 +166,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 def test_two_models_that_miss_different_texts_are_compared(files: dict[str, str]) -> None:
     options = DiagnosisOptions(layers=("geometry", "retrieval", "semantic_gap"), resamples=200)
     known = ("mug", "cup", "pot", "number1", "number2")
-    found = api.diagnose(Words(*known), Inputs(**files), baseline=Words(*known, "unheard"), options=options)
+    found = api.diagnose(Words(*known), CorpusInputs(**files), baseline=Words(*known, "unheard"), options=options)
     assert all(finding.verdict and finding.verdict.comparisons for finding in found.findings)
     retrieval = found.findings[1]
     assert retrieval.result is not None
