@@ -113,7 +113,7 @@ def test_one_that_alone_is_too_large_stays_for_this_run(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match="--no-cache"):
+    with pytest.raises(RequestError, match="`no_cache`"):
         CachedEncoder(Lengths(), "m", VectorCache(tmp_path / "file")).encode(["a"])
 
 

@@ -116,13 +116,13 @@ def _own_digest(parts: tuple[str, ...]) -> str:
 def _versions() -> tuple[tuple[str, str], ...]:
     from importlib import metadata
 
-    found = []
+    versions = []
     for package in PACKAGES:
         try:
-            found.append((package, metadata.version(package)))
+            versions.append((package, metadata.version(package)))
         except metadata.PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(versions)
 
 
 @cache

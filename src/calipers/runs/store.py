@@ -32,6 +32,12 @@ def default_folder() -> Path:
 
 
 class Store:
+    """Runs kept in a folder, by default the user's.
+
+    >>> Store().load("latest").metrics     # doctest: +SKIP
+    {'cosine_spearman': 74.31}
+    """
+
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_folder()
 
@@ -45,7 +51,7 @@ class Store:
                 raise RequestError(f"the store in {self.folder} cannot be written: {error}") from error
 
     def save(self, result: Result, key: str | None = None) -> None:
-        """`key` says what question the run answers (see `calipers.runs.key`), so that `find` may answer it again."""
+        """`key` says what question the run answers (see `calipers.runs.key`), so that `find` can answer it again."""
         with self._open(create=True) as database:
             try:
                 metric, value = next(iter(result.metrics.items()))
@@ -80,7 +86,7 @@ class Store:
                 "SELECT run_id FROM runs WHERE cache_key = ? ORDER BY created DESC, run_id DESC", (key,)
             ).fetchall()
         for (run_id,) in rows:
-            # A run that was removed meanwhile, or whose file is gone, is not an answer: the model will be asked.
+            # A run that was removed meanwhile, or whose file is gone, is not an answer: the model must run.
             with suppress(RequestError):
                 return self.load(run_id)
         return None
@@ -99,18 +105,21 @@ class Store:
     def load(self, name: str) -> Result:
         run_id = self.resolve(name)
         with self._open() as database:
-            found = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        if found is None:
+            row = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
             raise RequestError(f"the run {run_id} was removed by another process")
-        facts = json.loads(found[0])
-        told = {"counts": facts.pop("counts", {}), "notes": tuple(facts.pop("outcome_notes", ()))}
-        outcomes = replace(_read_outcomes(self._outcomes_file(run_id)), **told)
+        facts = json.loads(row[0])
+        outcomes = replace(
+            _read_outcomes(self._outcomes_file(run_id)),
+            counts=facts.pop("counts", {}),
+            notes=tuple(facts.pop("outcome_notes", ())),
+        )
         try:
             return _result(facts, outcomes)
         except (KeyError, TypeError) as error:
             raise RequestError(
-                f"the run {run_id} was written by another version of calipers, whose facts this one cannot read "
-                "(calipers eval makes it anew, calipers runs rm takes it away)"
+                f"the run {run_id} was written by another version of calipers, and this one cannot read its facts "
+                "(calipers eval measures it again, calipers runs rm removes it)"
             ) from error
 
     def remove(self, name: str) -> str:
@@ -123,14 +132,14 @@ class Store:
 
     def resolve(self, name: str) -> str:
         """A run by its id, by the beginning of it, or "latest"."""
-        known = [line.run_id for line in self.list()]
-        if name == "latest" and known:
-            return known[0]
-        found = [run_id for run_id in known if run_id == name] or [r for r in known if name and r.startswith(name)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise RequestError(f"{name!r} is the beginning of {len(found)} runs: {', '.join(found[:5])}")
+        run_ids = [line.run_id for line in self.list()]
+        if name == "latest" and run_ids:
+            return run_ids[0]
+        matches = [r for r in run_ids if r == name] or [r for r in run_ids if name and r.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise RequestError(f"{name!r} is the beginning of {len(matches)} runs: {', '.join(matches[:5])}")
         raise RequestError(f"there is no run {name!r} in {self.folder} (calipers runs list)")
 
     @property
@@ -168,7 +177,7 @@ def _create_runs(database: sqlite3.Connection) -> None:
 
 
 def _add_cache_key(database: sqlite3.Connection) -> None:
-    """Runs of before have no key and are never found by one."""
+    """Older runs have no key and are never found by one."""
     database.execute("ALTER TABLE runs ADD COLUMN cache_key TEXT")
     database.execute("CREATE INDEX runs_by_cache_key ON runs (cache_key)")
 
@@ -196,8 +205,8 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
 
 def _facts(result: Result) -> dict[str, Any]:
     facts = {key: value for key, value in vars(result).items() if key != "outcomes"}
-    told = {"counts": dict(result.outcomes.counts), "outcome_notes": list(result.outcomes.notes)}
-    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), **told}
+    outcomes = {"counts": dict(result.outcomes.counts), "outcome_notes": list(result.outcomes.notes)}
+    return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), **outcomes}
 
 
 def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
