@@ -121,11 +121,11 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         beir.load(folder)
 
 
-def test_flags_for_the_hub_and_flags_that_do_not_apply(tmp_path: Path, plain: Dataset) -> None:
+def test_options_for_the_hub_and_options_that_do_not_apply(tmp_path: Path, plain: Dataset) -> None:
     folder = publish(tmp_path / "scifact", {**TEXTS, "default": JUDGED})
-    for wish in ({"revision": "main"}, {"streaming": True}):
+    for options in ({"revision": "main"}, {"streaming": True}):
         with pytest.raises(RequestError, match=r"are for the hub|do not apply"):
-            calipers.evaluate("bm25", task="retrieval", dataset=folder, data_options=DataOptions(**wish))
+            calipers.evaluate("bm25", task="retrieval", dataset=folder, data_options=DataOptions(**options))
     with pytest.raises(RequestError, match="are for the hub"):
         beir.load(plain.source.path, DataOptions(name="en"))
 

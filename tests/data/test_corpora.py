@@ -49,16 +49,16 @@ def test_a_corpus_alone_has_no_queries(files: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("inputs", "message"),
     [
         ({}, "there is no corpus"),
         ({"dataset": "x", "corpus": "y"}, "mutually exclusive"),
         ({"corpus": "y", "qrels": "z"}, "`queries`"),
     ],
 )
-def test_wishes_that_do_not_go_together_are_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(RequestError, match=told):
-        corpora.load(**given)
+def test_inputs_that_exclude_each_other_are_refused(inputs: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        corpora.load(**inputs)
 
 
 def test_judgements_of_other_queries_are_refused(files: Path) -> None:
@@ -80,12 +80,12 @@ def test_a_table_of_esci_pairs_is_a_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [("1,desk,p3,Desk,X", "expected one of E, S, C, I"), ("1,table,p3,Desk,E", "has another query here")],
 )
-def test_a_faulty_esci_table_names_the_line(tmp_path: Path, row: str, told: str) -> None:
+def test_a_faulty_esci_table_names_the_line(tmp_path: Path, row: str, message: str) -> None:
     (tmp_path / "esci.csv").write_text(f"{ESCI}{row}\n")
-    with pytest.raises(DataError, match=f"line 4.*{told}"):
+    with pytest.raises(DataError, match=f"line 4.*{message}"):
         corpora.load(dataset=str(tmp_path / "esci.csv"))
 
 

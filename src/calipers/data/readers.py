@@ -46,18 +46,18 @@ def usual_split(split: str | None, names: Sequence[str]) -> str:
 
 
 def read(path: Path, split: str | None) -> Generator[Row, None, None]:
-    files = _files(path, split) if path.is_dir() else [path]
-    for file in files:
-        yield from _reader(file)(file)
+    """The rows of a file, or of the files of a split in a folder."""
+    for file in _files(path, split) if path.is_dir() else [path]:
+        reader = _READERS.get(_ending(file))
+        if reader is None:
+            raise DataError(f"{file} has an unknown format: expected {', '.join(_READERS)}")
+        yield from reader(file)
 
 
 def looks_like_a_path(reference: str) -> bool:
     """Whether a reference that is not there was meant as a file: hub ids have one slash and no such ending."""
-    return (
-        reference.count("/") > 1
-        or reference.startswith((".", "/", "~"))
-        or any(reference.lower().endswith(ending) for ending in _READERS)
-    )
+    starts, ends = reference.startswith((".", "/", "~")), reference.lower().endswith(tuple(_READERS))
+    return starts or ends or reference.count("/") > 1
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -87,9 +87,8 @@ def _splits(files: list[Path]) -> list[str]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Every line, after its place ("pairs.jsonl, line 7")."""
-    with _open_text(path) as file:
-        for number, line in enumerate(_read_lines(file, path), start=1):
-            yield f"{path.name}, line {number}", line
+    for number, line in enumerate(_lines(path), start=1):
+        yield f"{path.name}, line {number}", line
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -100,8 +99,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
 
 def _json(path: Path) -> Iterator[Row]:
     """A list of objects, an object of equally long lists, or an object whose one list holds the rows."""
-    with _open_text(path) as file:
-        content = _parse("".join(_read_lines(file, path)), path.name)
+    content = _parse("".join(_lines(path)), path.name)
     if isinstance(content, dict):
         lists = {key: value for key, value in content.items() if isinstance(value, list)}
         if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
@@ -117,24 +115,23 @@ def _json(path: Path) -> Iterator[Row]:
 
 def _csv(path: Path) -> Iterator[Row]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    with _open_text(path) as file:
-        lines = _read_lines(file, path)
-        first = next(lines, "")
-        delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
-        rows = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
-        try:
-            header = next(rows, [])
-            if twice := [name for name in header if header.count(name) > 1]:
-                raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
-            for cells in rows:
-                where = f"{path.name}, line {rows.line_num}"
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise DataError(f"{where}: expected {len(header)} fields as in the header, found {len(cells)}")
-                yield Row(where, dict(zip(header, cells, strict=True)))
-        except csv.Error as error:
-            raise DataError(f"{path.name}, line {rows.line_num}: not valid CSV: {error}") from error
+    lines = _lines(path)
+    first = next(lines, "")
+    delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
+    rows = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+    try:
+        header = next(rows, [])
+        if twice := [name for name in header if header.count(name) > 1]:
+            raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
+        for cells in rows:
+            where = f"{path.name}, line {rows.line_num}"
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise DataError(f"{where}: expected {len(header)} fields as in the header, found {len(cells)}")
+            yield Row(where, dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise DataError(f"{path.name}, line {rows.line_num}: not valid CSV: {error}") from error
 
 
 def _text(path: Path) -> Iterator[Row]:
@@ -169,13 +166,6 @@ _READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 
 
-def _reader(path: Path) -> Callable[[Path], Iterator[Row]]:
-    reader = _READERS.get(_ending(path))
-    if reader is None:
-        raise DataError(f"{path} has an unknown format: expected {', '.join(_READERS)}")
-    return reader
-
-
 def _ending(path: Path) -> str:
     name = path.name.lower()
     return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
@@ -185,27 +175,23 @@ def _stem(path: Path) -> str:
     return path.name[: -len(_ending(path))]
 
 
-def _open_text(path: Path) -> IO[str]:
-    """Bytes that are not UTF-8 come through as surrogates, so that `_read_lines` can name the line that holds them."""
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text file. Bytes that are not UTF-8 arrive as surrogates: the error names their line."""
+    open_file: Callable[..., IO[str]] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        if path.suffix.lower() == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
-        return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+        file = open_file(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _read_lines(file: IO[str], path: Path) -> Iterator[str]:
     number = 0
     try:
-        for line in file:
-            number += 1
-            if not line.isascii() and (bad := _NOT_UTF8.search(line)):
-                byte = ord(bad[0]) - 0xDC00
-                raise DataError(
-                    f"{path.name}, line {number}: expected UTF-8, found the byte {byte:#x} (save the file as UTF-8)"
-                )
-            yield line
+        with file:
+            for number, line in enumerate(file, start=1):
+                if not line.isascii() and (bad := _NOT_UTF8.search(line)):
+                    byte = ord(bad[0]) - 0xDC00
+                    raise DataError(
+                        f"{path.name}, line {number}: expected UTF-8, found the byte {byte:#x} (save the file as UTF-8)"
+                    )
+                yield line
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path.name}, after line {number}: {error}") from error
 

@@ -15,7 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from calipers.core import Dataset, DataSource, fingerprint
 
@@ -77,7 +77,7 @@ def load(*, seed: int = 7) -> Dataset:
     shop = make(seed=seed)
     corpus = _corpus(shop.products)
     ids = tuple(query.id for query in shop.queries)
-    columns: dict[str, Sequence[Any]] = {
+    columns: dict[str, Sequence[object]] = {
         "query": [query.text for query in shop.queries],
         "qrels": list(shop.qrels),
         "stated": [stated(query) for query in shop.queries],
@@ -237,7 +237,7 @@ KINDS = tuple(
 # --- making ------------------------------------------------------------------------------------------------------
 
 
-def _row(rng: random.Random, values: Sequence[Any]) -> int:
+def _row(rng: random.Random, values: Sequence[object]) -> int:
     return int(rng.random() * len(values))
 
 
@@ -323,7 +323,7 @@ def _judge(rng: random.Random, query: Query, shelves: Mapping[int, Sequence[Prod
 
 def _corpus(products: Sequence[Product]) -> Dataset:
     ids = tuple(product.id for product in products)
-    columns: dict[str, Sequence[Any]] = {
+    columns: dict[str, Sequence[object]] = {
         "text": [f"{product.row['title']} {product.row['description']}" for product in products],
         **{name: [product.row[name] for product in products] for name in ("title", "brand", "colour", "size")},
     }
