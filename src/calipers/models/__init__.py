@@ -12,7 +12,7 @@ from calipers.models.source import BACKENDS, Source, find
 
 __all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "identity", "load"]
 
-# What a task may ask of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
+# What a task may need of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
 _ENCODERS = {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"}
 ABILITIES = {
     "encode": _ENCODERS,

@@ -40,7 +40,7 @@ class Settings:
 
 
 def load(source: Source, options: ModelOptions) -> BM25:
-    """`source.reference` is `bm25`, or has settings behind a colon, which may have been taken off already."""
+    """`source.reference` is `bm25`, or has settings behind a colon; the word before the colon may be missing."""
     options.refuse_others("BM25", "model_id")
     settings, facts = settle(source)
     info = ModelInfo(
@@ -55,7 +55,7 @@ def load(source: Source, options: ModelOptions) -> BM25:
 
 
 def settle(source: Source) -> tuple[Settings, dict[str, Any]]:
-    """The settings, and all that decides what is found."""
+    """The settings, and all that decides the result of a search."""
     try:
         version = metadata.version("bm25s")
     except metadata.PackageNotFoundError as error:
@@ -69,17 +69,17 @@ def parse(text: str) -> Settings:
     >>> parse("k1=0.9,b=0.4")
     Settings(k1=0.9, b=0.4, method='lucene', stopwords='en')
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     kinds: dict[str, type] = {"k1": float, "b": float, "method": str, "stopwords": str}
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         if key not in kinds:
             raise RequestError(f"BM25 has no setting {key!r}: it has {', '.join(kinds)}, written bm25:k1=0.9,b=0.4")
         try:
-            given[key] = kinds[key](value)
+            values[key] = kinds[key](value)
         except ValueError:
             raise RequestError(f"the setting {key} of BM25 must be a number, found {value!r}") from None
-    return Settings(**given)
+    return Settings(**values)
 
 
 class BM25:
@@ -92,26 +92,26 @@ class BM25:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores float32[q, k] and documents int64[q, k], best first, among equals the earlier document.
 
-        Documents that share no word with the query are not found: -1, with the score 0.
+        Places that no document with a word of the query fills are -1, with the score 0.
         """
         import bm25s  # type: ignore[import-untyped]
 
         scores = np.zeros((len(queries), k), dtype=np.float32)
-        found = np.full((len(queries), k), -1, dtype=np.int64)
+        best = np.full((len(queries), k), -1, dtype=np.int64)
         tokens = self._tokens(documents, ids=True)
         if not any(map(len, tokens.ids)):  # bm25s divides by the mean length
-            return scores, found
+            return scores, best
         index = bm25s.BM25(k1=self._settings.k1, b=self._settings.b, method=self._settings.method)
         index.index(tokens, show_progress=False)
         progress.start("Searching", len(queries))
         for row, words in enumerate(self._tokens(queries, ids=False)):
-            known = [word for word in words if word in index.vocab_dict]
-            if known:
-                all_scores = index.get_scores(known)
-                best = _best(all_scores, k)
-                scores[row, : len(best)], found[row, : len(best)] = all_scores[best], best
+            indexed = [word for word in words if word in index.vocab_dict]
+            if indexed:
+                all_scores = index.get_scores(indexed)
+                top = _best(all_scores, k)
+                scores[row, : len(top)], best[row, : len(top)] = all_scores[top], top
             progress.advance(1)
-        return scores, found
+        return scores, best
 
     def _tokens(self, texts: Sequence[str], *, ids: bool) -> Any:
         import bm25s

@@ -13,9 +13,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,14 @@ from calipers.models.source import Source
 from calipers.models.tokenizer import first_line
 
 ROWS = 32  # texts per request
-REQUESTS = 4  # requests under way at once
+_REQUESTS = 4  # at once
 _TRIES = 5
 _FIRST_PAUSE = 0.5  # seconds, doubled after each failure
 _LONGEST_PAUSE = 30.0
 _LARGEST_ANSWER = 256 << 20
+
+Answer = TypeVar("Answer")
+Batch = TypeVar("Batch")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -46,13 +50,25 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
     options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout")
-    check_address(source.reference)
-    find_key()
-    return HttpEncoder(_settle_protocol(source.reference, options), options)
+    path = url_path(source.reference)
+    if path.endswith(("/embeddings", "/embed")):
+        paths = [path]
+    elif path.endswith("/v1"):
+        paths = [f"{path}/embeddings"]
+    else:
+        paths = [f"{path}/v1/embeddings", f"{path}/embed"]
+    url = first_that_answers(source.reference, paths, lambda candidate: embed(candidate, ["test"], options))
+    settings = {
+        "protocol": "tei" if _is_tei(url) else "openai",
+        "prompt": options.prompt or "",
+        "normalize": options.normalize,
+        "batching": f"{options.batch_size or ROWS} texts a request",
+    }
+    return HttpEncoder(url, options, endpoint_info(url, options, settings))
 
 
-def check_address(url: str) -> None:
-    """Refuse what urllib would trip over. The address itself is not repeated: it may hold a password."""
+def url_path(url: str) -> str:
+    """The path of an address, once it and the key can be used. The address is not repeated: it may hold a password."""
     try:
         parts = urllib.parse.urlsplit(url)
         whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -60,62 +76,69 @@ def check_address(url: str) -> None:
         whole = False
     if not whole or not url.isascii() or not url.isprintable() or " " in url:
         raise ModelError("the address of the endpoint cannot be read: expected http://host:port/…, percent-encoded")
+    find_key()
+    return parts.path.rstrip("/")
 
 
+def endpoint_info(url: str, options: ModelOptions, settings: Mapping[str, Any]) -> ModelInfo:
+    place = without_secrets(url)
+    return ModelInfo(
+        backend="http",
+        model_id=options.model_id or place,
+        path=place,
+        device="endpoint",
+        fingerprint=f"url:{place}#{options.model_id or ''}",
+        settings=settings,
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class HttpEncoder:
-    def __init__(self, url: str, options: ModelOptions) -> None:
-        self._url = url
-        self._options = options
-        self._rows = options.batch_size or ROWS
-        self.info = ModelInfo(
-            backend="http",
-            model_id=options.model_id or without_secrets(url),
-            path=without_secrets(url),
-            device="endpoint",
-            fingerprint=f"url:{without_secrets(url)}#{options.model_id or ''}",
-            settings={
-                "protocol": "tei" if _is_tei(url) else "openai",
-                "prompt": options.prompt or "",
-                "normalize": options.normalize,
-                "batching": f"{self._rows} texts a request",
-            },
-        )
+    url: str = field(repr=False)  # it may hold a password
+    options: ModelOptions
+    info: ModelInfo
 
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
         distinct = list(dict.fromkeys(texts))
-        before = (self._options.prompt or "") if prompt is None else prompt
+        prompt = (self.options.prompt or "") if prompt is None else prompt
         progress.start("Encoding", len(distinct))
-        batches = [distinct[i : i + self._rows] for i in range(0, len(distinct), self._rows)]
+        rows = self.options.batch_size or ROWS
+        batches = [distinct[i : i + rows] for i in range(0, len(distinct), rows)]
         parts = []
-        with ThreadPoolExecutor(max_workers=REQUESTS) as pool:
-            try:
-                for part in pool.map(lambda rows: embed(self._url, [before + r for r in rows], self._options), batches):
-                    parts.append(part)
-                    progress.advance(len(part))
-            finally:
-                pool.shutdown(cancel_futures=True)
+        for part in requests(lambda batch: embed(self.url, [prompt + text for text in batch], self.options), batches):
+            parts.append(part)
+            progress.advance(len(part))
         if len({part.shape[1] for part in parts}) != 1:
             raise InferenceError(f"{self.info.path} answered with vectors of different lengths, or none")
         position = {text: i for i, text in enumerate(distinct)}
         vectors = np.concatenate(parts)
-        # OpenAI's protocol has no word for it, so it is done here; for TEI it changes nothing.
-        return (unit_like(vectors) if self._options.normalize else vectors)[[position[text] for text in texts]]
+        # OpenAI's protocol cannot request it, so it is done here; for TEI it changes nothing.
+        return (unit_like(vectors) if self.options.normalize else vectors)[[position[text] for text in texts]]
+
+
+def requests(send: Callable[[Batch], Answer], batches: Sequence[Batch]) -> Iterator[Answer]:
+    """The answer to each batch, in order, a few requests at once."""
+    with ThreadPoolExecutor(max_workers=_REQUESTS) as pool:
+        try:
+            yield from pool.map(send, batches)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float32]:
     """One request: float32[len(texts), d]."""
     if _is_tei(url):
-        wish = {} if options.normalize is None else {"normalize": options.normalize}
-        found = post(url, {"inputs": texts, "truncate": True, **wish}, options)
+        normalize = {} if options.normalize is None else {"normalize": options.normalize}
+        rows = post(url, {"inputs": texts, "truncate": True, **normalize}, options)
     else:
         body = {"input": texts, "model": options.model_id or "default", "encoding_format": "float"}
-        found = _openai_vectors(post(url, body, options), len(texts), url)
+        rows = _openai_vectors(post(url, body, options), len(texts), url)
     try:
-        if len({len(row) for row in found}) > 1:
+        if len({len(row) for row in rows}) > 1:
             raise InferenceError(f"{without_secrets(url)} answered with vectors of different lengths")
-        vectors = np.array([[np.nan if x is None else x for x in row] for row in found], dtype=np.float32)
+        vectors = np.array([[np.nan if x is None else x for x in row] for row in rows], dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InferenceError(f"{without_secrets(url)} answered with something else than vectors") from error
     if vectors.ndim != 2 or len(vectors) != len(texts):
@@ -136,11 +159,11 @@ def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
             with error:
                 if error.code not in (408, 409, 425, 429) and error.code < 500:
                     raise _refusal(error, url) from error
-            failure, wish = f"status {error.code}", error.headers.get("Retry-After")
+            failure, retry_after = f"status {error.code}", error.headers.get("Retry-After")
         except (OSError, http.client.HTTPException) as error:
-            failure, wish = first_line(getattr(error, "reason", None) or error), None
+            failure, retry_after = first_line(getattr(error, "reason", None) or error), None
         if attempt + 1 < _TRIES:
-            time.sleep(_pause(attempt, wish))
+            time.sleep(_pause(attempt, retry_after))
     raise InferenceError(f"{without_secrets(url)} did not answer in {_TRIES} tries: {failure}")
 
 
@@ -156,21 +179,8 @@ def _read(answer: Any, url: str) -> Any:
         raise InferenceError(f"{without_secrets(url)} answered with something else than JSON") from error
 
 
-def _settle_protocol(url: str, options: ModelOptions) -> str:
-    """An address that ends in /embeddings or /embed is taken as it is; else both are tried on one text."""
-    parts = urllib.parse.urlsplit(url)
-    path = parts.path.rstrip("/")
-    if path.endswith(("/embeddings", "/embed")):
-        paths = [path]
-    elif path.endswith("/v1"):
-        paths = [f"{path}/embeddings"]
-    else:
-        paths = [f"{path}/v1/embeddings", f"{path}/embed"]
-    return first_that_answers(url, paths, lambda candidate: embed(candidate, ["test"], options))
-
-
 def first_that_answers(url: str, paths: Sequence[str], attempt: Callable[[str], object]) -> str:
-    """The address with the first of the paths that is there; `attempt` asks something small of it."""
+    """The address with the first of the paths that is there; `attempt` sends it a small request."""
     parts = urllib.parse.urlsplit(url)
     failures: list[InferenceError] = []
     for candidate in (parts._replace(path=path).geturl() for path in paths):
@@ -201,9 +211,9 @@ def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
     return kind(f"{without_secrets(url)} answered with status {error.code}{hint}: {text[:200] or error.reason}")
 
 
-def _openai_vectors(found: Any, texts: int, url: str) -> list[Any]:
+def _openai_vectors(answer: Any, texts: int, url: str) -> list[Any]:
     try:
-        rows = sorted(found["data"], key=lambda row: row["index"])
+        rows = sorted(answer["data"], key=lambda row: row["index"])
         vectors = [row["embedding"] for row in rows]
     except (TypeError, KeyError) as error:
         raise InferenceError(f"{without_secrets(url)} did not answer in the form of /v1/embeddings") from error
@@ -225,7 +235,7 @@ def _headers(url: str) -> dict[str, str]:
 
 
 def find_key(other: str | None = None) -> str:
-    """ "" where there is none."""
+    """The key in the environment, "" where there is none."""
     for name in ("CALIPERS_API_KEY", other):
         key = os.environ.get(name, "").strip() if name else ""
         if key and not (key.isascii() and key.isprintable()):
@@ -235,9 +245,10 @@ def find_key(other: str | None = None) -> str:
     return ""
 
 
-def _pause(attempt: int, wish: str | None) -> float:
-    asked = float(wish) if wish and wish.isdigit() else 0.0
-    return float(min(_LONGEST_PAUSE, max(asked, _FIRST_PAUSE * 2**attempt)))
+def _pause(attempt: int, retry_after: str | None) -> float:
+    """Seconds to wait after a failed attempt; `retry_after` is the endpoint's header."""
+    requested = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
+    return float(min(_LONGEST_PAUSE, max(requested, _FIRST_PAUSE * 2**attempt)))
 
 
 def _without_login(url: str) -> str:

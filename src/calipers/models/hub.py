@@ -27,7 +27,7 @@ def fetch(model_id: str, *, revision: str | None, patterns: Sequence[str]) -> Pa
         return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # repository, revision, network and offline errors have no common base class
         raise ModelError(
-            f"{model_id!r} is neither a file or folder here nor a model that the hub gives us: {first_line(error)}"
+            f"{model_id!r} is neither a file or folder here nor a model that the hub can provide: {first_line(error)}"
         ) from error
 
 

@@ -71,10 +71,10 @@ def quantises_dynamically(file: Path) -> bool:
 
 def weight_files(file: Path) -> list[Path]:
     """The graph and the files that hold its external weights: those it names, and those named after it."""
-    beside = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]
-    beside += file.parent.glob(f"{file.stem}*.data")
-    named = [file.parent / name for name in external_names(file)]
-    return list(dict.fromkeys([*beside, *(p for p in named if p.is_file())]))
+    files = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]
+    files += file.parent.glob(f"{file.stem}*.data")
+    external = [file.parent / name for name in external_names(file)]
+    return list(dict.fromkeys([*files, *(p for p in external if p.is_file())]))
 
 
 def external_names(file: Path) -> list[str]:

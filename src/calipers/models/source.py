@@ -63,7 +63,7 @@ def _guess(path: Path) -> str:
     if _holds(path, "*.onnx", "onnx/*.onnx"):
         return "onnx"
     raise ModelError(
-        f"the folder {path} is no model: expected model.safetensors with config.json, modules.json, or an .onnx file"
+        f"the folder {path} is not a model: expected model.safetensors with config.json, modules.json, or an .onnx file"
     )
 
 
@@ -74,11 +74,11 @@ def _holds(folder: Path, *patterns: str) -> bool:
 def _is_static(folder: Path) -> bool:
     for name in ("config.json", "modules.json"):
         try:
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(found, dict) and found.get("model_type") == "model2vec":
+        if isinstance(content, dict) and content.get("model_type") == "model2vec":
             return True
-        if isinstance(found, list) and any("StaticEmbedding" in str(row) for row in found):
+        if isinstance(content, list) and any("StaticEmbedding" in str(row) for row in content):
             return True
     return False

@@ -60,7 +60,7 @@ class VectorsEncoder:
         self._ids = ids
 
     def bind(self, ids: Mapping[str, Sequence[str]]) -> VectorsEncoder:
-        """The same vectors, told which text has which ids."""
+        """The same vectors, with the ids of each text."""
         return VectorsEncoder(self._table, self._rows, self._by, self.info, ids)
 
     def encode(
@@ -68,8 +68,7 @@ class VectorsEncoder:
     ) -> NDArray[np.float32]:
         if prompt is not None:
             raise RequestError(
-                f"a prompt does not apply to {self.info.path}: its vectors are already computed, with the prompts that "
-                "they were made with"
+                f"a prompt does not apply to {self.info.path}: its vectors are already computed, with their own prompts"
             )
         keys = [self._key(text) for text in texts]
         missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
@@ -145,10 +144,10 @@ def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
     if not np.issubdtype(table.dtype, np.floating):
         raise ModelError(f"{file} holds {table.dtype}, expected floating point vectors")
     for by, suffix in _KEYS.items():
-        beside = file.with_suffix(suffix)
-        if beside.exists():
-            return _lines(beside), by, table
+        keys = file.with_suffix(suffix)
+        if keys.exists():
+            return _lines(keys), by, table
     raise ModelError(
-        f"{file} needs a file beside it that says whose vectors they are: "
+        f"{file} needs a file beside it with the texts or ids of the vectors: "
         f"{file.stem}.txt with one text per line, or {file.stem}.ids with one id per line"
     )
