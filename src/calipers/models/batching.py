@@ -11,14 +11,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import InferenceError, Progress
-from calipers.models.tokenizer import Tokens
+from calipers.core import InferenceError, ModelInfo, Progress
+from calipers.models.tokenizer import Tokenizer, Tokens
 
 WINDOW = 65_536
 
@@ -119,17 +120,10 @@ class Work:
         return torch_threads(1) if self.device == "cpu" else nullcontext()
 
 
-class _ThreadSetting:
-    """Who holds PyTorch's number of threads, a setting of the process: the first to enter saves it, the last to leave
-    restores it, so that models used by several threads at once cannot leave each other's number behind."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.holders = 0
-        self.before = 0
-
-
-_THREAD_SETTING = _ThreadSetting()
+# PyTorch's number of threads is a setting of the process: the first to enter saves it, the last to leave restores it.
+# So models used by several threads at once cannot leave each other's number behind.
+_THREADS_LOCK = threading.Lock()
+_THREADS_BEFORE: list[int] = []  # the same number once per holder
 
 
 @contextmanager
@@ -139,56 +133,55 @@ def torch_threads(number: int) -> Iterator[None]:
     if torch is None:
         yield
         return
-    with _THREAD_SETTING.lock:
-        if not _THREAD_SETTING.holders:
-            _THREAD_SETTING.before = torch.get_num_threads()
-        _THREAD_SETTING.holders += 1
+    with _THREADS_LOCK:
+        _THREADS_BEFORE.append(_THREADS_BEFORE[0] if _THREADS_BEFORE else torch.get_num_threads())
         torch.set_num_threads(number)
     try:
         yield
     finally:
-        with _THREAD_SETTING.lock:
-            _THREAD_SETTING.holders -= 1
-            if not _THREAD_SETTING.holders:
-                torch.set_num_threads(_THREAD_SETTING.before)
+        with _THREADS_LOCK:
+            before = _THREADS_BEFORE.pop()
+            if not _THREADS_BEFORE:
+                torch.set_num_threads(before)
 
 
-def compute_distinct(
-    label: str,
-    items: Sequence[Item],
-    tokenize: Callable[[Sequence[Item]], list[Tokens]],
-    forward: Forward,
-    *,
-    padding: Padding,
-    work: Work,
-    progress: Progress,
-) -> NDArray[np.float32]:
-    """What the model gives for each text or pair, in the order of `items`: float32[n, d]. Equal ones share one pass."""
-    distinct = list(dict.fromkeys(items))
-    position = {item: i for i, item in enumerate(distinct)}
-    progress.start(label, len(distinct))
-    table: NDArray[np.float32] | None = None
-    for start in range(0, len(distinct), WINDOW):
-        tokens = tokenize(distinct[start : start + WINDOW])
-        lengths = np.array([len(row.ids) for row in tokens])
-        for rows, values in answers(lengths, _on_batches(tokens, forward, padding, work), work):
-            if table is None:
-                table = np.empty((len(distinct), values.shape[1]), dtype=np.float32)
-            table[start + rows] = values
-            progress.advance(len(rows))
-    if table is None:
-        raise InferenceError("there is no text to encode")
-    return table[[position[item] for item in items]] if len(distinct) < len(items) else table
+@dataclass(frozen=True, eq=False)
+class BatchedModel:
+    """A model that computes batches of tokens on several threads."""
 
+    tokenizer: Tokenizer
+    work: Work
+    info: ModelInfo
 
-def _on_batches(
-    tokens: Sequence[Tokens], forward: Forward, padding: Padding, work: Work
-) -> Callable[[Ints], NDArray[np.float32]]:
-    def compute(rows: Ints) -> NDArray[np.float32]:
-        batch = work.pad([tokens[i] for i in rows], padding)
+    def compute(
+        self,
+        label: str,
+        items: Sequence[Item],
+        tokenize: Callable[[Sequence[Item]], list[Tokens]],
+        forward: Forward,
+        progress: Progress,
+    ) -> NDArray[np.float32]:
+        """What `forward` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass."""
+        distinct = list(dict.fromkeys(items))
+        position = {item: i for i, item in enumerate(distinct)}
+        progress.start(label, len(distinct))
+        table: NDArray[np.float32] | None = None
+        with self.work.one_core_each():
+            for start in range(0, len(distinct), WINDOW):
+                tokens = tokenize(distinct[start : start + WINDOW])
+                lengths = np.array([len(row.ids) for row in tokens])
+                for rows, values in answers(lengths, partial(self._compute_rows, tokens, forward), self.work):
+                    if table is None:
+                        table = np.empty((len(distinct), values.shape[1]), dtype=np.float32)
+                    table[start + rows] = values
+                    progress.advance(len(rows))
+        if table is None:
+            raise InferenceError("there is no text to encode")
+        return table[[position[item] for item in items]] if len(distinct) < len(items) else table
+
+    def _compute_rows(self, tokens: Sequence[Tokens], forward: Forward, rows: Ints) -> NDArray[np.float32]:
+        batch = self.work.pad([tokens[i] for i in rows], self.tokenizer)
         return forward(batch)[: batch.rows]
-
-    return compute
 
 
 def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:

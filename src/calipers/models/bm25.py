@@ -43,15 +43,8 @@ def load(source: Source, options: ModelOptions) -> BM25:
     """`source.reference` is `bm25`, or has settings behind a colon; the word before the colon may be missing."""
     options.refuse_others("BM25", "model_id")
     settings, facts = settle(source)
-    info = ModelInfo(
-        backend="bm25",
-        model_id=options.model_id or "bm25",
-        path=None,
-        device="cpu",
-        fingerprint=f"sha256:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}",
-        settings=facts,
-    )
-    return BM25(settings, info)
+    fingerprint = f"sha256:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}"
+    return BM25(settings, ModelInfo("bm25", options.model_id or "bm25", None, "cpu", fingerprint, facts))
 
 
 def settle(source: Source) -> tuple[Settings, dict[str, Any]]:
@@ -82,10 +75,10 @@ def parse(text: str) -> Settings:
     return Settings(**values)
 
 
+@dataclass(frozen=True, eq=False)
 class BM25:
-    def __init__(self, settings: Settings, info: ModelInfo) -> None:
-        self.info = info
-        self._settings = settings
+    settings: Settings
+    info: ModelInfo
 
     def search(
         self, queries: Sequence[str], documents: Sequence[str], k: int, *, progress: Progress = SILENT
@@ -101,7 +94,7 @@ class BM25:
         tokens = self._tokens(documents, ids=True)
         if not any(map(len, tokens.ids)):  # bm25s divides by the mean length
             return scores, best
-        index = bm25s.BM25(k1=self._settings.k1, b=self._settings.b, method=self._settings.method)
+        index = bm25s.BM25(k1=self.settings.k1, b=self.settings.b, method=self.settings.method)
         index.index(tokens, show_progress=False)
         progress.start("Searching", len(queries))
         for row, words in enumerate(self._tokens(queries, ids=False)):
@@ -116,7 +109,7 @@ class BM25:
     def _tokens(self, texts: Sequence[str], *, ids: bool) -> Any:
         import bm25s
 
-        stopwords = None if self._settings.stopwords == "none" else self._settings.stopwords
+        stopwords = None if self.settings.stopwords == "none" else self.settings.stopwords
         try:
             return bm25s.tokenize(
                 list(texts), token_pattern=_TOKEN, stopwords=stopwords, return_ids=ids, show_progress=False

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
-from calipers.models.batching import Batch, Work, compute_distinct
+from calipers.core import SILENT, InferenceError, ModelError, Progress
+from calipers.models.batching import Batch, BatchedModel
 from calipers.models.layout import EncoderSettings, Layout
-from calipers.models.tokenizer import Tokenizer, read_json
+from calipers.models.tokenizer import read_json
 
 Pair = tuple[str, str]
 Scores = NDArray[np.float32]
@@ -47,14 +47,11 @@ class Head:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadScorer(ABC):
+class HeadScorer(BatchedModel, ABC):
     """A cross-encoder with batches and an activation of our own. A backend says how a batch is computed."""
 
-    tokenizer: Tokenizer
     head: Head
     prompt: str
-    work: Work
-    info: ModelInfo
 
     @abstractmethod
     def logits(self, batch: Batch) -> Scores:
@@ -64,17 +61,8 @@ class HeadScorer(ABC):
         """float32[n], or float32[n, labels]; no pairs give no rows."""
         if not pairs:
             return self.head.none()
-        with self.work.one_core_each():
-            logits = compute_distinct(
-                "Scoring",
-                [(self.prompt + a, b) for a, b in pairs],
-                self.tokenizer.encode_pairs,
-                self.logits,
-                padding=self.tokenizer,
-                work=self.work,
-                progress=progress,
-            )
-        return self.head.finish(logits)
+        items = [(self.prompt + a, b) for a, b in pairs]
+        return self.head.finish(self.compute("Scoring", items, self.tokenizer.encode_pairs, self.logits, progress))
 
 
 def read_head(folder: Path, layout: Layout, *, labels: int) -> Head:

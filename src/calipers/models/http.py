@@ -82,14 +82,8 @@ def url_path(url: str) -> str:
 
 def endpoint_info(url: str, options: ModelOptions, settings: Mapping[str, Any]) -> ModelInfo:
     place = without_secrets(url)
-    return ModelInfo(
-        backend="http",
-        model_id=options.model_id or place,
-        path=place,
-        device="endpoint",
-        fingerprint=f"url:{place}#{options.model_id or ''}",
-        settings=settings,
-    )
+    fingerprint = f"url:{place}#{options.model_id or ''}"
+    return ModelInfo("http", options.model_id or place, place, "endpoint", fingerprint, settings)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calipers.models import hub
+from calipers.models import bm25, hub, onnx, onnx_files, onnx_session, static, torch_weights
 from calipers.models.layout import Layout, prompt_settings, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -48,34 +48,18 @@ def names(source: Source, options: ModelOptions) -> tuple[str, str | None]:
     place = _place(source, options)
     if source.path is None:
         return options.model_id or source.reference, str(place)
-    if source.backend == "onnx":
-        from calipers.models.onnx_files import folder_name
-
-        return options.model_id or folder_name(place), str(place)
-    name = {"torch": place.name, "static": place.resolve().name}.get(source.backend, place.stem)
-    return options.model_id or name, str(place)
+    in_folder = {"torch": place.name, "static": place.resolve().name, "onnx": onnx_files.folder_name(place)}
+    return options.model_id or in_folder.get(source.backend, place.stem), str(place)
 
 
 def _place(source: Source, options: ModelOptions) -> Path:
     """The folder or file that the backend loads."""
-    if source.backend == "torch":
-        from calipers.models.torch_weights import find_folder
-
-        return find_folder(source, options)
-    if source.backend == "static":
-        from calipers.models.static import find_folder as find_static
-
-        return find_static(source, options)
-    if source.backend == "onnx":
-        from calipers.models.onnx_files import graph_file
-
-        return graph_file(source, options)
-    return source.path or Path(source.reference)
+    finders = {"torch": torch_weights.find_folder, "static": static.find_folder, "onnx": onnx_files.graph_file}
+    find = finders.get(source.backend)
+    return find(source, options) if find else source.path or Path(source.reference)
 
 
 def _torch(source: Source, options: ModelOptions, ability: str) -> Facts | None:
-    from calipers.models.torch_weights import choose_batching
-
     folder = _place(source, options)
     layout = read_layout(folder)
     if "--" in str(read_json(layout.transformer / "config.json").get("auto_map")):
@@ -84,13 +68,11 @@ def _torch(source: Source, options: ModelOptions, ability: str) -> Facts | None:
         "weights": _digest(folder, _among(folder, layout, _WEIGHTS)),
         **_other_files(folder, layout),
         **_settled(layout, options, ability),
-        "batching": str(choose_batching(options)),
+        "batching": str(torch_weights.choose_batching(options)),
     }
 
 
 def _onnx(source: Source, options: ModelOptions, ability: str) -> Facts:
-    from calipers.models import onnx, onnx_files, onnx_session
-
     file = _place(source, options)
     layout = read_layout(folder := onnx_files.settings_folder(file, options))
     return {
@@ -123,8 +105,6 @@ def _vectors(source: Source, options: ModelOptions, ability: str) -> Facts:
 
 
 def _bm25(source: Source, options: ModelOptions, ability: str) -> Facts:
-    from calipers.models import bm25
-
     return {"weights": bm25.settle(source)[1]}
 
 

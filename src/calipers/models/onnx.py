@@ -43,7 +43,7 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
         "max_length": tokenizer.max_length,
     }
     info = replace(model.info(source, options, reported), notes=() if pooled else _missing_modules(model.layout))
-    return OnnxEncoder(tokenizer, settings, model.work, info, model.graph, output, pooled)
+    return OnnxEncoder(tokenizer, model.work, info, settings, model.graph, output, pooled)
 
 
 def _missing_modules(layout: Layout) -> tuple[str, ...]:
@@ -104,15 +104,11 @@ class OnnxModel:
         """What every ONNX model reports, and the `settings` of its kind."""
         tokenizer = self.layout.transformer / "tokenizer.json"
         files = [*weight_files(self.file), *([tokenizer] if tokenizer.exists() else [])]
+        model_id = options.model_id or (folder_name(self.file) if source.path else source.reference)
+        device = f"{options.device} ({self.provider})"
         shape = {"shape": self.graph.dimensions, "batching": str(self.work.batching)}
-        return ModelInfo(
-            backend="onnx",
-            model_id=options.model_id or (folder_name(self.file) if source.path else source.reference),
-            path=str(self.file),
-            device=f"{options.device} ({self.provider})",
-            fingerprint=hub.fingerprint(files),
-            settings={"provider": self.provider, **settings, **shape},
-        )
+        settings = {"provider": self.provider, **settings, **shape}
+        return ModelInfo("onnx", model_id, str(self.file), device, hub.fingerprint(files), settings)
 
 
 def open_model(source: Source, options: ModelOptions) -> OnnxModel:

@@ -7,17 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from calipers.core import ModelError
+from calipers.models import masking
 from calipers.models.batching import Batch
-from calipers.models.masking import (
-    EXACT,
-    Ints,
-    Logits,
-    MaskedModel,
-    MaskTokenizer,
-    bound_memory,
-    difference,
-    refuse_misfit,
-)
+from calipers.models.masking import Ints, Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx import OnnxModel, list_shapes, open_model
 from calipers.models.onnx_session import Graph, open_graph
 from calipers.models.options import ModelOptions
@@ -35,10 +27,10 @@ def load(source: Source, options: ModelOptions) -> MaskedModel:
     longest = model.shortest(options.max_length, longest_input(folder)) or USUAL_LIMIT
     tokenizer = MaskTokenizer(fast_backend(folder), folder, max_length=longest)
     output, vocabulary = _find_logits(model, tokenizer, options)
-    refuse_misfit(tokenizer, vocabulary, folder)
+    masking.refuse_misfit(tokenizer, vocabulary, folder)
     short, short_cut = _find_short_cut(model, output, tokenizer, vocabulary)
     kept = 1 if short else tokenizer.max_length
-    batching = bound_memory(model.work.batching, vocabulary, positions_kept=kept)
+    batching = masking.bound_memory(model.work.batching, vocabulary, positions_kept=kept)
     model = replace(model, work=replace(model.work, batching=batching))
     settings = {"output": output, "max_length": tokenizer.max_length, "short_cut": short_cut}
     info = model.info(source, options, settings)
@@ -94,11 +86,11 @@ def _find_short_cut(
         try:
             graph = open_graph(content, provider=model.provider, weights=weights, extra=[POSITIONS])
             short = _Short(graph, output)
-            worst = difference(full, short, tokenizer, vocabulary, model.work)
+            worst = masking.difference(full, short, tokenizer, vocabulary, model.work)
         except Exception:  # a rewritten graph that does not load or run is one that is not taken
             worst = float("inf")
             continue
-        if worst <= EXACT:
+        if worst <= masking.EXACT:
             return short, f"at the masked position from {name} on"
     why = "the graph has no plain vocabulary projection" if worst is None else f"the short cut differs by {worst:.1e}"
     return None, f"none: the full pass is used ({why})"

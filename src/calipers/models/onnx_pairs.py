@@ -38,7 +38,7 @@ def load(source: Source, options: ModelOptions) -> OnnxScorer:
     settings = replace(settings, max_length=tokenizer.max_length)
     reported = {"through": "onnxruntime", "output": output, **head_settings(head, settings)}
     info = model.info(source, options, reported)
-    return OnnxScorer(tokenizer, head, settings.prompt, model.work, info, model.graph, output)
+    return OnnxScorer(tokenizer, model.work, info, head, settings.prompt, model.graph, output)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,23 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, ModelInfo, Progress
+from calipers.core import SILENT, Progress
 from calipers.metrics.geometry import unit_like
-from calipers.models.batching import Batch, Work, compute_distinct
+from calipers.models.batching import Batch, BatchedModel
 from calipers.models.layout import EncoderSettings
-from calipers.models.tokenizer import Tokenizer
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class PooledEncoder(ABC):
+class PooledEncoder(BatchedModel, ABC):
     """A transformer whose token embeddings are pooled. A backend says how a batch is computed."""
 
-    tokenizer: Tokenizer
     settings: EncoderSettings
-    work: Work
-    info: ModelInfo
 
     @abstractmethod
     def embed(self, batch: Batch) -> Floats:
@@ -35,16 +31,8 @@ class PooledEncoder(ABC):
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Floats:
         prompt = self.settings.prompt if prompt is None else prompt
-        with self.work.one_core_each():
-            return compute_distinct(
-                "Encoding",
-                [prompt + text for text in texts],
-                self.tokenizer.encode,
-                partial(self._vectors, skip=self.tokens_to_skip(prompt)),
-                padding=self.tokenizer,
-                work=self.work,
-                progress=progress,
-            )
+        forward = partial(self._vectors, skip=self.tokens_to_skip(prompt))
+        return self.compute("Encoding", [prompt + text for text in texts], self.tokenizer.encode, forward, progress)
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""

@@ -33,22 +33,13 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     normalize = settings.normalize or bool(config.get("normalize")) if options.normalize is None else options.normalize
     length = options.max_length or _MAX_LENGTH
     backend = load_backend(folder)
-    unknown = unknown_id(backend)
-    info = ModelInfo(
-        backend="static",
-        model_id=options.model_id or (folder.resolve().name if source.path else source.reference),
-        path=str(folder),
-        device="cpu",
-        fingerprint=hub.fingerprint([file, folder / "tokenizer.json"]),
-        settings={
-            "pooling": "mean",
-            "normalize": normalize,
-            **prompt_settings(layout, settings, options),
-            "max_length": length,
-        },
-    )
     tokenizer = Tokenizer(backend, max_length=length, pad_id=0)
-    return StaticEncoder(_token_vectors(file), tokenizer, unknown, normalize, settings.prompt, info)
+    prompts = prompt_settings(layout, settings, options)
+    reported = {"pooling": "mean", "normalize": normalize, **prompts, "max_length": length}
+    model_id = options.model_id or (folder.resolve().name if source.path else source.reference)
+    fingerprint = hub.fingerprint([file, folder / "tokenizer.json"])
+    info = ModelInfo("static", model_id, str(folder), "cpu", fingerprint, reported)
+    return StaticEncoder(_token_vectors(file), tokenizer, unknown_id(backend), normalize, settings.prompt, info)
 
 
 def find_folder(source: Source, options: ModelOptions) -> Path:

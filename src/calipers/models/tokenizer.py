@@ -159,17 +159,14 @@ def open_tokenizer(
 def fast_backend(folder: Path) -> Backend:
     """The tokenizer of a folder, without transformers where tokenizer.json says it all."""
     settings = read_json(folder / "tokenizer_config.json")
-    if (folder / "tokenizer.json").exists() and not _completed_by_transformers(settings):
+    # Some tokenizer.json lack the begin or end token that tokenizer_config.json makes transformers add.
+    incomplete = settings.get("add_eos_token") or settings.get("add_bos_token")
+    if (folder / "tokenizer.json").exists() and not incomplete:
         return load_backend(folder)
     try:
         return transformers_backend(folder)[1]
     except ImportError as error:
         raise ModelError(f"the tokenizer in {folder} needs transformers: pip install 'calipers[torch]'") from error
-
-
-def _completed_by_transformers(settings: dict[str, Any]) -> bool:
-    """Some tokenizer.json lack the begin or end token that tokenizer_config.json makes transformers add."""
-    return bool(settings.get("add_eos_token") or settings.get("add_bos_token"))
 
 
 def pad_id(folder: Path, backend: Backend) -> int:

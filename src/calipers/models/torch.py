@@ -7,23 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, ModelInfo, Progress, RequestError
+from calipers.models import torch_weights as weights
 from calipers.models.batching import Batch
 from calipers.models.layout import Layout, prompt_settings
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import Floats, PooledEncoder
 from calipers.models.source import Source
 from calipers.models.tokenizer import open_tokenizer, read_json, transformers_backend
-from calipers.models.torch_weights import (
-    TorchFolder,
-    compute_batch,
-    load_modules,
-    load_weights,
-    module_rows,
-    open_folder,
-    run_modules,
-    with_settings,
-    work,
-)
+from calipers.models.torch_weights import TorchFolder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -33,7 +24,7 @@ if TYPE_CHECKING:
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
     used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "dtype", "device")
     options.refuse_others("PyTorch", *used, "batch_tokens", "batch_size", "allow_pickle", "trust_remote_code")
-    opened = open_folder(source, options)
+    opened = weights.open_folder(source, options)
     return _with_modules(opened) if opened.layout.further else _plain(opened)
 
 
@@ -46,17 +37,17 @@ class TorchEncoder(PooledEncoder):
     def embed(self, batch: Batch) -> Floats:
         has_types = bool(getattr(self.model.config, "type_vocab_size", 0))
         type_ids = has_types and bool(batch.type_ids.any())
-        return compute_batch(self.model, batch, self.work.device, "last_hidden_state", type_ids=type_ids)
+        return weights.compute_batch(self.model, batch, self.work.device, "last_hidden_state", type_ids=type_ids)
 
 
 def _plain(opened: TorchFolder) -> TorchEncoder:
     folder, settings, options = opened.layout.transformer, opened.settings, opened.options
-    plan = work(options)
-    model = load_weights("AutoModel", folder, options)
+    plan = weights.work(options)
+    model = weights.load_weights("AutoModel", folder, options)
     _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
     tokenizer = open_tokenizer(folder, max_length=settings.max_length, lower_case=settings.lower_case, backend=backend)
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
-    return TorchEncoder(tokenizer, settings, plan, info, model)
+    return TorchEncoder(tokenizer, plan, info, settings, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +61,7 @@ class ModulesEncoder:
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Floats:
         prompt = self.prompt if prompt is None else prompt
-        return run_modules(self.model.encode, texts, label="Encoding", rows=self.rows, prompt=prompt, progress=progress)
+        return weights.run_modules("Encoding", self.model.encode, texts, self.rows, prompt, progress)
 
 
 def _with_modules(opened: TorchFolder) -> ModulesEncoder:
@@ -79,9 +70,9 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
         raise RequestError(
             f"`pooling` and `normalize` do not apply to {opened.folder}: it brings its own modules {list(further)}"
         )
-    model = load_modules("SentenceTransformer", opened.folder, options)
+    model = weights.load_modules("SentenceTransformer", opened.folder, options)
     model.max_seq_length = opened.settings.max_length
-    rows = module_rows(options)
+    rows = weights.module_rows(options)
     info = _info(opened, "sentence-transformers", "+".join(further), f"{rows} rows a batch")
     return ModulesEncoder(model, opened.settings.prompt, rows, info)
 
@@ -96,7 +87,7 @@ def _info(opened: TorchFolder, through: str, pooling: str, batching: str) -> Mod
         "max_length": opened.settings.max_length,
         "batching": batching,
     }
-    return with_settings(opened.info, settings, _doubts(opened.layout))
+    return weights.with_settings(opened.info, settings, _doubts(opened.layout))
 
 
 def _doubts(layout: Layout) -> tuple[str, ...]:

@@ -19,20 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import Halo, InferenceError, ModelError, ModelInfo, TokenizedText
+from calipers.models import masking
 from calipers.models.batching import Batch, Work, answers, pad
 from calipers.models.layout import read_layout
-from calipers.models.masking import (
-    EXACT,
-    Ints,
-    Logits,
-    MaskedModel,
-    MaskTokenizer,
-    bound_memory,
-    difference,
-    log_softmax,
-    refuse_misfit,
-    untyped,
-)
+from calipers.models.masking import Ints, Logits, MaskedModel, MaskTokenizer
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input, transformers_backend
@@ -90,10 +80,10 @@ def _masked_lm(model: PreTrainedModel, folder: Path, options: ModelOptions, info
     longest = longest_input(folder) or USUAL_LIMIT
     tokenizer = MaskTokenizer(backend, folder, max_length=min(options.max_length or longest, longest))
     vocabulary = network.run(tokenizer.masks(2)).shape[-1]
-    refuse_misfit(tokenizer, vocabulary, folder)
+    masking.refuse_misfit(tokenizer, vocabulary, folder)
     short_cut = network.find_short_cut(tokenizer, vocabulary, plan)
     kept = 1 if network.reads_one_position else tokenizer.max_length
-    plan = replace(plan, batching=bound_memory(plan.batching, vocabulary, positions_kept=kept))
+    plan = replace(plan, batching=masking.bound_memory(plan.batching, vocabulary, positions_kept=kept))
     settings = {"max_length": tokenizer.max_length, "short_cut": short_cut, "batching": str(plan.batching)}
     forward = network.short if network.reads_one_position else network.full
     return TorchMaskedLM(forward, tokenizer, plan, with_settings(info, settings), network)
@@ -156,8 +146,8 @@ class _Network:
         worst = 0.0
         for name, module in _places(self.model):
             self.gather.attach(module)
-            worst = difference(self.full, self.short, tokenizer, vocabulary, plan)
-            if worst <= EXACT:
+            worst = masking.difference(self.full, self.short, tokenizer, vocabulary, plan)
+            if worst <= masking.EXACT:
                 return f"at the masked position from {name} on"
             self.gather.detach()
         return f"none: the full pass is used (the short cut differs by {worst:.1e})"
@@ -237,8 +227,8 @@ def _halos(
 
     def compute(rows: Ints) -> Floats:
         chosen = [texts[int(i)] for i in scored[rows]]
-        batch = pad([untyped(text.ids) for text in chosen], tokenizer)
-        scores = log_softmax(forward(batch, _weights(chosen, batch)))[:, : tokenizer.vocab_size]
+        batch = pad([masking.untyped(text.ids) for text in chosen], tokenizer)
+        scores = masking.log_softmax(forward(batch, _weights(chosen, batch)))[:, : tokenizer.vocab_size]
         scores[:, silent[silent < scores.shape[1]]] = -np.inf
         return scores
 

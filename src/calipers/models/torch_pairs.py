@@ -14,31 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.models import heads
+from calipers.models import torch_weights as weights
 from calipers.models.batching import Batch, torch_threads
-from calipers.models.heads import (
-    Head,
-    HeadScorer,
-    Pair,
-    Scores,
-    find_activation,
-    general_settings,
-    head_settings,
-    read_head,
-)
+from calipers.models.heads import Head, HeadScorer, Pair, Scores
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import open_tokenizer, read_json, transformers_backend
-from calipers.models.torch_weights import (
-    TorchFolder,
-    compute_batch,
-    load_modules,
-    load_weights,
-    module_rows,
-    open_folder,
-    run_modules,
-    with_settings,
-    work,
-)
+from calipers.models.torch_weights import TorchFolder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -49,7 +32,7 @@ if TYPE_CHECKING:
 def load(source: Source, options: ModelOptions) -> TorchScorer | ModulesScorer:
     used = ("model_id", "revision", "prompt", "prompt_name", "max_length", "dtype", "device", "batch_tokens")
     options.refuse_others("a cross-encoder in PyTorch", *used, "batch_size", "allow_pickle", "trust_remote_code")
-    opened = open_folder(source, options)
+    opened = weights.open_folder(source, options)
     _refuse_embeddings(opened)
     tokenizer, backend = transformers_backend(opened.layout.transformer, trust_remote_code=options.trust_remote_code)
     why = _why_not_ours(opened, tokenizer)
@@ -64,22 +47,22 @@ class TorchScorer(HeadScorer):
     type_ids: bool  # whether the model reads them
 
     def logits(self, batch: Batch) -> Scores:
-        return compute_batch(self.model, batch, self.work.device, "logits", type_ids=self.type_ids)
+        return weights.compute_batch(self.model, batch, self.work.device, "logits", type_ids=self.type_ids)
 
 
 def _plain(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase, backend: Backend) -> TorchScorer:
     folder, settings = opened.layout.transformer, opened.settings
-    plan = work(opened.options)
-    model = load_weights("AutoModelForSequenceClassification", folder, opened.options)
+    plan = weights.work(opened.options)
+    model = weights.load_weights("AutoModelForSequenceClassification", folder, opened.options)
     _refuse_random(model, folder, only="pooler")
-    head = read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
+    head = heads.read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
     takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
     pairs = open_tokenizer(
         folder, max_length=settings.max_length, lower_case=settings.lower_case, pairs=True, backend=backend
     )
     info = _info(opened, head, "transformers", str(plan.batching))
     type_ids = "token_type_ids" in tokenizer.model_input_names and takes_types
-    return TorchScorer(pairs, head, settings.prompt, plan, info, model, type_ids)
+    return TorchScorer(pairs, plan, info, head, settings.prompt, model, type_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +82,7 @@ class ModulesScorer:
             return self.head.none()
         items = [(a, b) for a, b in pairs]
         with torch_threads(self.threads):
-            logits = run_modules(
-                self.model.predict, items, label="Scoring", rows=self.rows, prompt=self.prompt, progress=progress
-            )
+            logits = weights.run_modules("Scoring", self.model.predict, items, self.rows, self.prompt, progress)
         return self.head.finish(logits)
 
 
@@ -111,23 +92,23 @@ def _with_modules(opened: TorchFolder, why: str) -> ModulesScorer:
     options, settings, folder = opened.options, opened.settings, opened.folder
     if options.batch_tokens:
         raise RequestError(f"`batch_tokens` does not apply to {folder} ({why}): set `batch_size`")
-    work(options)  # refuses a device that is not here
+    weights.work(options)  # refuses a device that is not here
     _refuse_named_code(folder, options)
     # Without the model's activation: ours is applied to the logits.
-    model = load_modules(
+    model = weights.load_modules(
         "CrossEncoder", folder, options, max_length=settings.max_length, activation_fn=torch.nn.Identity()
     )
     if type(model.model).__name__.endswith("ForSequenceClassification"):
         _refuse_random(model.model, opened.layout.transformer)
-    head = read_head(folder, opened.layout, labels=int(model.num_labels))
-    rows = module_rows(options)
+    head = heads.read_head(folder, opened.layout, labels=int(model.num_labels))
+    rows = weights.module_rows(options)
     info = _info(opened, head, f"sentence-transformers ({why})", f"{rows} rows a batch")
     return ModulesScorer(model, head, settings.prompt, rows, options.workers, info)
 
 
 def _info(opened: TorchFolder, head: Head, through: str, batching: str) -> ModelInfo:
-    settings = {"through": through, **head_settings(head, opened.settings), "batching": batching}
-    return with_settings(opened.info, settings)
+    settings = {"through": through, **heads.head_settings(head, opened.settings), "batching": batching}
+    return weights.with_settings(opened.info, settings)
 
 
 # --- which models are ours to run, and which are refused -------------------------------------------------------
@@ -149,7 +130,7 @@ def _why_not_ours(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase) -> st
         "a chat template": bool(chat),
         "its own processing": bool(bert.get("processing_kwargs")),
         "padding or truncation on the left": sides != {"right"},
-        "modules kept in float32": bool(general_settings(opened.folder).get("keep_in_fp32_modules")),
+        "modules kept in float32": bool(heads.general_settings(opened.folder).get("keep_in_fp32_modules")),
     }
     return "; ".join(reason for reason, holds in reasons.items() if holds)
 
@@ -157,7 +138,7 @@ def _why_not_ours(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase) -> st
 def _refuse_embeddings(opened: TorchFolder) -> None:
     folder, layout = opened.folder, opened.layout
     pools = layout.pooling is not None or layout.normalize or any("Pooling" in name for name in layout.further)
-    if pools and general_settings(folder).get("model_type") != "CrossEncoder":
+    if pools and heads.general_settings(folder).get("model_type") != "CrossEncoder":
         raise ModelError(
             f"{folder} cannot score pairs: its modules.json pools token embeddings, so this is an embedding model; "
             "expected a sequence classifier or a CrossEncoder"
@@ -201,4 +182,4 @@ def _refuse_named_code(folder: Path, options: ModelOptions) -> None:
             raise ModelError(f"{path} names {kind}, code of its own: read it, then set `trust_remote_code`")
         place = folder / str(module.get("path")) / "config.json"
         if module.get("path") and "activation_function" in (config := read_json(place)):
-            find_activation(config["activation_function"], place)
+            heads.find_activation(config["activation_function"], place)

@@ -144,14 +144,10 @@ def choose_batching(options: ModelOptions) -> Batching:
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:
     """What every PyTorch model reports; `with_settings` adds the settings of its kind."""
     files = [p for pattern in (*_WEIGHTS, *_PICKLED, "tokenizer.json", "*.model") for p in folder.glob(pattern)]
-    return ModelInfo(
-        backend="torch",
-        model_id=options.model_id or (folder.name if source.path else source.reference),
-        path=str(folder),
-        device=options.device,
-        fingerprint=hub.fingerprint(f for f in files if f.is_file()),
-        settings={"dtype": options.dtype, "revision": options.revision},
-    )
+    model_id = options.model_id or (folder.name if source.path else source.reference)
+    fingerprint = hub.fingerprint(f for f in files if f.is_file())
+    settings = {"dtype": options.dtype, "revision": options.revision}
+    return ModelInfo("torch", model_id, str(folder), options.device, fingerprint, settings)
 
 
 def with_settings(info: ModelInfo, settings: Mapping[str, Any], notes: tuple[str, ...] = ()) -> ModelInfo:
@@ -190,7 +186,7 @@ def module_rows(options: ModelOptions) -> int:
 
 
 def run_modules(
-    predict: Callable[..., Any], items: Sequence[Item], *, label: str, rows: int, prompt: str, progress: Progress
+    label: str, predict: Callable[..., Any], items: Sequence[Item], rows: int, prompt: str, progress: Progress
 ) -> NDArray[np.float32]:
     """What `predict` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass, the longest come
     first."""

@@ -10,6 +10,7 @@ The id of a text is given by the task (see `calipers tasks`): for pairs it is th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,35 +34,23 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
     if len(set(keys)) < len(keys):
         twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 10_000 else ["some"]
         raise ModelError(f"{file} has more than one vector for the same {by}: {name_some(twice)}")
-    info = ModelInfo(
-        backend="vectors",
-        model_id=options.model_id or file.stem,
-        path=str(file),
-        device="none",
-        fingerprint=hub.fingerprint([file] if file.suffix == ".parquet" else [file, file.with_suffix(_KEYS[by])]),
-        settings={"by": by, "vectors": len(keys), "dimensions": int(table.shape[1])},
-    )
+    fingerprint = hub.fingerprint([file] if file.suffix == ".parquet" else [file, file.with_suffix(_KEYS[by])])
+    settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1])}
+    info = ModelInfo("vectors", options.model_id or file.stem, str(file), "none", fingerprint, settings)
     return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, info)
 
 
+@dataclass(frozen=True, eq=False)
 class VectorsEncoder:
-    def __init__(
-        self,
-        table: NDArray[np.floating],
-        rows: Mapping[str, int],
-        by: str,
-        info: ModelInfo,
-        ids: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.info = info
-        self._table = table
-        self._rows = rows
-        self._by = by
-        self._ids = ids
+    table: NDArray[np.floating]
+    rows: Mapping[str, int]  # text or id → row of the table
+    by: str  # "text" or "id"
+    info: ModelInfo
+    ids: Mapping[str, Sequence[str]] | None = None  # of each text
 
     def bind(self, ids: Mapping[str, Sequence[str]]) -> VectorsEncoder:
         """The same vectors, with the ids of each text."""
-        return VectorsEncoder(self._table, self._rows, self._by, self.info, ids)
+        return replace(self, ids=ids)
 
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
@@ -71,21 +60,21 @@ class VectorsEncoder:
                 f"a prompt does not apply to {self.info.path}: its vectors are already computed, with their own prompts"
             )
         keys = [self._key(text) for text in texts]
-        missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
+        missing = [key for key in dict.fromkeys(keys) if key not in self.rows]
         if missing:
             raise InferenceError(
-                f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self._by}s: "
+                f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self.by}s: "
                 f"{name_some(missing, 3)}"
             )
-        return np.asarray(self._table[[self._rows[key] for key in keys]], dtype=np.float32)
+        return np.asarray(self.table[[self.rows[key] for key in keys]], dtype=np.float32)
 
     def _key(self, text: str) -> str:
-        if self._by == "text" or self._ids is None:
+        if self.by == "text" or self.ids is None:
             return text
-        stored = [id for id in self._ids.get(text, (text,)) if id in self._rows]
+        stored = [id for id in self.ids.get(text, (text,)) if id in self.rows]
         if not stored:
-            return self._ids.get(text, (text,))[0]
-        vectors = np.asarray(self._table[[self._rows[id] for id in stored]])
+            return self.ids.get(text, (text,))[0]
+        vectors = np.asarray(self.table[[self.rows[id] for id in stored]])
         if not np.array_equal(vectors, np.broadcast_to(vectors[0], vectors.shape), equal_nan=True):
             raise InferenceError(
                 f"{self.info.path} has different vectors for the same text under the ids {name_some(stored)}: "
