@@ -16,17 +16,16 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import InferenceError, ModelInfo, Progress
+from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.tokenizer import Tokenizer, Tokens
 
 WINDOW = 65_536
 
-Ints = NDArray[np.int64]
 Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=Hashable)  # a text, or a pair of them
-Forward = Callable[["Batch"], NDArray[np.float32]]
+Forward = Callable[["Batch"], Vectors]
 
 
 @dataclass(frozen=True)
@@ -160,12 +159,12 @@ class BatchedModel:
         tokenize: Callable[[Sequence[Item]], list[Tokens]],
         forward: Forward,
         progress: Progress,
-    ) -> NDArray[np.float32]:
+    ) -> Vectors:
         """What `forward` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass."""
         distinct = list(dict.fromkeys(items))
         position = {item: i for i, item in enumerate(distinct)}
         progress.start(label, len(distinct))
-        table: NDArray[np.float32] | None = None
+        table: Vectors | None = None
         with self.work.one_core_each():
             for start in range(0, len(distinct), WINDOW):
                 tokens = tokenize(distinct[start : start + WINDOW])
@@ -179,7 +178,7 @@ class BatchedModel:
             raise InferenceError("there is no text to encode")
         return table[[position[item] for item in items]] if len(distinct) < len(items) else table
 
-    def _compute_rows(self, tokens: Sequence[Tokens], forward: Forward, rows: Ints) -> NDArray[np.float32]:
+    def _compute_rows(self, tokens: Sequence[Tokens], forward: Forward, rows: Ints) -> Vectors:
         batch = self.work.pad([tokens[i] for i in rows], self.tokenizer)
         return forward(batch)[: batch.rows]
 

@@ -15,9 +15,9 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 
@@ -47,7 +47,7 @@ def load(source: Source, options: ModelOptions) -> BM25:
     return BM25(settings, ModelInfo("bm25", options.model_id or "bm25", None, "cpu", fingerprint, facts))
 
 
-def settle(source: Source) -> tuple[Settings, dict[str, Any]]:
+def settle(source: Source) -> tuple[Settings, dict[str, object]]:
     """The settings, and all that decides the result of a search."""
     try:
         version = metadata.version("bm25s")
@@ -82,7 +82,7 @@ class BM25:
 
     def search(
         self, queries: Sequence[str], documents: Sequence[str], k: int, *, progress: Progress = SILENT
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    ) -> tuple[Vectors, Ints]:
         """Scores float32[q, k] and documents int64[q, k], best first, among equals the earlier document.
 
         Places that no document with a word of the query fills are -1, with the score 0.
@@ -118,7 +118,7 @@ class BM25:
             raise RequestError(f"bm25s has no stop words for {stopwords!r}: {error}") from error
 
 
-def _best(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def _best(scores: Vectors, k: int) -> Ints:
     """Up to k documents with a score above 0, best first, among equals the earlier one.
 
     >>> _best(np.array([0, 2, 1, 2, 1], np.float32), 3)

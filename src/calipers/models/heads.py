@@ -11,18 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, Progress
+from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Batch, BatchedModel
 from calipers.models.layout import EncoderSettings, Layout
-from calipers.models.tokenizer import read_json
+from calipers.models.tokenizer import Config, read_json
 
 Pair = tuple[str, str]
-Scores = NDArray[np.float32]
+Scores = Vectors
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_head(folder: Path, layout: Layout, *, labels: int) -> Head:
     return Head(labels, label_names(config, labels), name, why)
 
 
-def head_settings(head: Head, settings: EncoderSettings) -> dict[str, Any]:
+def head_settings(head: Head, settings: EncoderSettings) -> dict[str, object]:
     """What a scorer reports of its head; `label_names` is left out where the files have none."""
     names = {"label_names": list(head.names)} if head.names else {}
     return {
@@ -85,7 +85,7 @@ def head_settings(head: Head, settings: EncoderSettings) -> dict[str, Any]:
     }
 
 
-def label_names(config: dict[str, Any], labels: int) -> tuple[str, ...]:
+def label_names(config: Config, labels: int) -> tuple[str, ...]:
     """The names in the order of the outputs, or none.
 
     >>> label_names({"id2label": {"1": "entailment", "0": "neutral"}}, 2)
@@ -114,7 +114,7 @@ def _activation(folder: Path, layout: Layout) -> tuple[str | None, str]:
     return (None, "") if name is None else (find_activation(name, file), file.name)
 
 
-def general_settings(folder: Path) -> dict[str, Any]:
+def general_settings(folder: Path) -> Config:
     return read_json(folder / "config_sentence_transformers.json")
 
 

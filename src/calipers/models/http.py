@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
+from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -41,7 +41,7 @@ Batch = TypeVar("Batch")
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would send the key to a host that nobody named."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
@@ -80,7 +80,7 @@ def url_path(url: str) -> str:
     return parts.path.rstrip("/")
 
 
-def endpoint_info(url: str, options: ModelOptions, settings: Mapping[str, Any]) -> ModelInfo:
+def endpoint_info(url: str, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
     place = without_secrets(url)
     fingerprint = f"url:{place}#{options.model_id or ''}"
     return ModelInfo("http", options.model_id or place, place, "endpoint", fingerprint, settings)
@@ -92,9 +92,7 @@ class HttpEncoder:
     options: ModelOptions
     info: ModelInfo
 
-    def encode(
-        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         distinct = list(dict.fromkeys(texts))
         prompt = (self.options.prompt or "") if prompt is None else prompt
         progress.start("Encoding", len(distinct))
@@ -121,7 +119,7 @@ def requests(send: Callable[[Batch], Answer], batches: Sequence[Batch]) -> Itera
             pool.shutdown(cancel_futures=True)
 
 
-def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float32]:
+def embed(url: str, texts: list[str], options: ModelOptions) -> Vectors:
     """One request: float32[len(texts), d]."""
     if _is_tei(url):
         normalize = {} if options.normalize is None else {"normalize": options.normalize}
@@ -142,7 +140,7 @@ def embed(url: str, texts: list[str], options: ModelOptions) -> NDArray[np.float
     return vectors
 
 
-def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
+def post(url: str, body: Mapping[str, object], options: ModelOptions) -> Any:
     """POST as JSON. Busy and broken answers, and connections that fail, are tried again with growing pauses."""
     request = urllib.request.Request(_without_login(url), json.dumps(body).encode(), _headers(url), method="POST")
     for attempt in range(_TRIES):
@@ -161,7 +159,7 @@ def post(url: str, body: dict[str, Any], options: ModelOptions) -> Any:
     raise InferenceError(f"{without_secrets(url)} did not answer in {_TRIES} tries: {failure}")
 
 
-def _read(answer: Any, url: str) -> Any:
+def _read(answer: http.client.HTTPResponse, url: str) -> Any:
     content = answer.read(_LARGEST_ANSWER + 1)
     if answer.length and len(content) <= _LARGEST_ANSWER:  # read(n) is silent about an answer that is cut off
         raise http.client.IncompleteRead(content, answer.length)

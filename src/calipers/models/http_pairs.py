@@ -81,7 +81,7 @@ def group(pairs: Sequence[Pair], most: int) -> list[tuple[str, list[str]]]:
 def rerank(url: str, query: str, documents: list[str], options: ModelOptions) -> list[float]:
     """One request: a score for each document, in order, NaN where the endpoint says null."""
     if _is_tei(url):
-        body: dict[str, Any] = {"query": query, "texts": documents, "raw_scores": True, "truncate": True}
+        body: dict[str, object] = {"query": query, "texts": documents, "raw_scores": True, "truncate": True}
         return _scores(post(url, body, options), "score", len(documents), url)
     body = {"model": options.model_id or "default", "query": query, "documents": documents, "top_n": len(documents)}
     answer = post(url, body, options)

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from calipers.models import bm25, hub, onnx, onnx_files, onnx_session, static, torch_weights
 from calipers.models.layout import Layout, prompt_settings, read_layout, settle
@@ -19,7 +18,7 @@ from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import longest_input, read_json
 
-Facts = dict[str, Any]
+Facts = dict[str, object]
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "config.json", "*.py")
 _TOKENIZER = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.codes", "*.tiktoken", "*.jinja", "chat_template*")

@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
-from calipers.models.tokenizer import longest_input, read_json
+from calipers.models.tokenizer import Config, longest_input, read_json
 
 # Names of pooling modes: in the older file format, in the newer one, and ours.
 _OLD_POOLING = {
@@ -87,7 +86,7 @@ def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
     )
 
 
-def prompt_settings(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, Any]:
+def prompt_settings(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, object]:
     """What an encoder reports of its prompts: the one it puts before a text, and the named ones to choose from.
 
     Nothing is left to choose where the user named one: a task must not replace it.
@@ -131,7 +130,7 @@ def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, b
     return _OURS[modes[0]], config.get("include_prompt", True) is not False, ()
 
 
-def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
+def _pooling_modes(config: Config) -> list[str]:
     mode = config.get("pooling_mode")
     if isinstance(mode, str):
         return [mode]

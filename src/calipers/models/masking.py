@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, MaskedTokens, ModelError, ModelInfo, Progress, TokenizedText
+from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
 from calipers.models.tokenizer import Tokens, first_position, pad_id, read_json, unknown_id
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
     from tokenizers import Tokenizer as Backend
 
-Ints = NDArray[np.int64]
-Logits = NDArray[np.float32]
+Logits = Vectors
 Forward = Callable[[Batch, Ints], Logits]  # a batch and one position per row, to float32[rows, vocabulary]
 
 EXACT = 1e-4  # a short cut whose logits differ by more than this is not taken
@@ -118,9 +118,7 @@ class MaskedModel:
     def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
         return self.tokenizer.encode(texts, truncate=truncate)
 
-    def log_probs(
-        self, questions: MaskedTokens, *, progress: Progress = SILENT
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def log_probs(self, questions: MaskedTokens, *, progress: Progress = SILENT) -> tuple[Vectors, Vectors]:
         """Log-probability and rank of every hidden token. Equal logits share the middle of their ranks."""
         log_probs, ranks = np.empty(len(questions), np.float32), np.empty(len(questions), np.float32)
         progress.start("Masking", len(questions))
@@ -129,9 +127,9 @@ class MaskedModel:
             progress.advance(len(rows))
         return log_probs, ranks
 
-    def distributions(self, questions: MaskedTokens) -> NDArray[np.float32]:
+    def distributions(self, questions: MaskedTokens) -> Vectors:
         """The log-probabilities of all tokens for each question, float32[n, vocabulary]: ask for a few at a time."""
-        table: NDArray[np.float32] | None = None
+        table: Vectors | None = None
         for rows, values in self._answers(questions, lambda logits, _: log_softmax(logits)):
             if table is None:
                 table = np.empty((len(questions), values.shape[1]), np.float32)
@@ -176,7 +174,7 @@ def hide(questions: MaskedTokens, rows: Ints, tokenizer: MaskTokenizer, work: Wo
     return batch, positions, targets
 
 
-def likelihood(logits: Logits, targets: Ints) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def likelihood(logits: Logits, targets: Ints) -> tuple[Vectors, Vectors]:
     """Log-softmax at the target, and its rank: 1 is best, ties share the middle.
 
     >>> log_prob, rank = likelihood(np.log(np.array([[1, 6, 1, 2]], np.float32)), np.array([3]))

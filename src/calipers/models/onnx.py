@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from calipers.core import InferenceError, ModelError, ModelInfo, RequestError
+from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.batching import Batch, Batching, Work
 from calipers.models.layout import Layout, prompt_settings, read_layout, settle
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder, weight_files
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
-from calipers.models.pooling import Floats, PooledEncoder
+from calipers.models.pooling import PooledEncoder
 from calipers.models.source import Source
-from calipers.models.tokenizer import Tokenizer, open_tokenizer, read_json
+from calipers.models.tokenizer import Config, Tokenizer, open_tokenizer, read_json
 
 _BATCH_TOKENS = 512  # fastest of 256 … 2048 for a 6 × 384 BERT on two cores (bench/similarity.py)
 
@@ -61,7 +61,7 @@ class OnnxEncoder(PooledEncoder):
     output: str
     pooled: bool  # in the graph
 
-    def embed(self, batch: Batch) -> Floats:
+    def embed(self, batch: Batch) -> Vectors:
         return self.graph.forward(self.output)(batch)
 
     def tokens_to_skip(self, prompt: str) -> int:
@@ -81,7 +81,7 @@ class OnnxModel:
     file: Path
     folder: Path
     layout: Layout
-    config: dict[str, Any]
+    config: Config
     provider: str
     graph: Graph
     work: Work
@@ -100,7 +100,7 @@ class OnnxModel:
             raise ModelError(f"the graph cannot be run on a short text: {error}") from error
         return {name: np.asarray(value) for name, value in arrays.items()}
 
-    def info(self, source: Source, options: ModelOptions, settings: Mapping[str, Any]) -> ModelInfo:
+    def info(self, source: Source, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
         """What every ONNX model reports, and the `settings` of its kind."""
         tokenizer = self.layout.transformer / "tokenizer.json"
         files = [*weight_files(self.file), *([tokenizer] if tokenizer.exists() else [])]

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from calipers.core import ModelError
+from calipers.metrics.arrays import Ints
 from calipers.models import masking
 from calipers.models.batching import Batch
-from calipers.models.masking import Ints, Logits, MaskedModel, MaskTokenizer
+from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx import OnnxModel, list_shapes, open_model
 from calipers.models.onnx_session import Graph, open_graph
 from calipers.models.options import ModelOptions

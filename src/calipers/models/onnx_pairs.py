@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from calipers.core import ModelError
 from calipers.models.batching import Batch
@@ -14,7 +13,7 @@ from calipers.models.onnx import OnnxModel, float_shapes, list_shapes, open_mode
 from calipers.models.onnx_session import Graph
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import Tokenizer, open_tokenizer
+from calipers.models.tokenizer import Config, Tokenizer, open_tokenizer
 
 # Words in the names of outputs that tell scores from embeddings.
 _SCORES = ("logit", "score", "prob")
@@ -81,7 +80,7 @@ def _find_scores(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions) 
     )
 
 
-def _refuse_embeddings(file: Path, config: dict[str, Any], labels: int) -> None:
+def _refuse_embeddings(file: Path, config: Config, labels: int) -> None:
     """A pooled embedding [b, d] has the shape of d labels: the config knows how many there are.
 
     >>> _refuse_embeddings(Path("m.onnx"), {"hidden_size": 384}, labels=384)  # doctest: +ELLIPSIS

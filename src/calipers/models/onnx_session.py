@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import InferenceError, ModelError, RequestError
+from calipers.metrics.arrays import Array
 from calipers.models.batching import Batch, Forward
 from calipers.models.options import ModelOptions
 from calipers.models.tokenizer import first_line
@@ -22,7 +22,7 @@ from calipers.models.tokenizer import first_line
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, NodeArg
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 CPU = "CPUExecutionProvider"
 
@@ -189,7 +189,7 @@ class Graph:
         self,
         batch: Batch,
         outputs: Sequence[str] | None = None,
-        extra: Mapping[str, NDArray[Any]] | None = None,
+        extra: Mapping[str, Array] | None = None,
     ) -> Arrays:
         """The named outputs, all of them unless named, by name."""
         names = list(outputs or self.outputs)

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, Progress
+from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, BatchedModel
 from calipers.models.layout import EncoderSettings
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +25,10 @@ class PooledEncoder(BatchedModel, ABC):
     settings: EncoderSettings
 
     @abstractmethod
-    def embed(self, batch: Batch) -> Floats:
+    def embed(self, batch: Batch) -> Vectors:
         """Token embeddings float32[b, s, d], or pooled vectors float32[b, d]."""
 
-    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Floats:
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         prompt = self.settings.prompt if prompt is None else prompt
         forward = partial(self._vectors, skip=self.tokens_to_skip(prompt))
         return self.compute("Encoding", [prompt + text for text in texts], self.tokenizer.encode, forward, progress)
@@ -42,14 +41,14 @@ class PooledEncoder(BatchedModel, ABC):
         """How many tokens at the head of a text pooling leaves out, the special token before the prompt included."""
         return 0 if self.settings.include_prompt or not prompt else self.tokenizer.prompt_length(prompt)
 
-    def _vectors(self, batch: Batch, skip: int) -> Floats:
+    def _vectors(self, batch: Batch, skip: int) -> Vectors:
         vectors = self.embed(batch)
         if vectors.ndim == 3:
             vectors = pool(vectors, batch.mask, self.settings.pooling, skip=skip)
         return unit_like(vectors) if self.settings.normalize else vectors
 
 
-def pool(tokens: Floats, mask: NDArray[np.integer[Any]], mode: str, *, skip: int = 0) -> Floats:
+def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: int = 0) -> Vectors:
     """tokens float32[b, s, d], mask int[b, s] (1 for real tokens), to float32[b, d].
 
     `skip` tokens at the head of every row are left out: those of a prompt that a model was trained to leave out. The

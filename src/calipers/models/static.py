@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress
+from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models import hub
 from calipers.models.layout import prompt_settings, read_layout, settle
@@ -50,16 +50,14 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class StaticEncoder:
-    vectors: NDArray[np.float32]
+    vectors: Vectors
     tokenizer: Tokenizer
     unknown: int | None  # the id of the token that stands for unknown ones
     normalize: bool
     prompt: str
     info: ModelInfo
 
-    def encode(
-        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         """A text without a token of the vocabulary is a zero vector."""
         prompt = self.prompt if prompt is None else prompt
         progress.start("Encoding", len(texts))
@@ -74,7 +72,7 @@ class StaticEncoder:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
         return self.tokenizer.pieces(words)
 
-    def _means(self, texts: list[str]) -> NDArray[np.float32]:
+    def _means(self, texts: list[str]) -> Vectors:
         means = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for i, tokens in enumerate(self.tokenizer.encode(texts, special_tokens=False)):
             ids = tokens.ids if self.unknown is None else tokens.ids[tokens.ids != self.unknown]
@@ -83,7 +81,7 @@ class StaticEncoder:
         return means
 
 
-def _token_vectors(file: Path) -> NDArray[np.float32]:
+def _token_vectors(file: Path) -> Vectors:
     """float32[vocabulary, d]: what model2vec stores as embeddings, token weights and a mapping to shared rows."""
     from safetensors.numpy import load_file
 

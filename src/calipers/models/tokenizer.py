@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
     from tokenizers import Tokenizer as Backend
     from transformers import PreTrainedTokenizerBase
+
+Config = dict[str, Any]  # the content of a JSON file
 
 # What transformers writes for "no limit" is 1e30; anything above this is not a limit.
 _NO_LIMIT = 1_000_000
@@ -199,7 +201,7 @@ def longest_input(folder: Path) -> int | None:
     return min(usable, default=None)
 
 
-def first_position(config: Mapping[str, Any]) -> int:
+def first_position(config: Config) -> int:
     """The position of a text's first token: RoBERTa's family counts from the id behind the padding id.
 
     >>> first_position({"model_type": "xlm-roberta", "pad_token_id": 1}), first_position({"model_type": "bert"})
@@ -211,7 +213,7 @@ def first_position(config: Mapping[str, Any]) -> int:
     return 0
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Config:
     """A JSON object, or an empty one where there is no such file."""
     if not path.exists():
         return {}

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, ModelInfo, Progress, RequestError
+from calipers.metrics.arrays import Vectors
 from calipers.models import torch_weights as weights
 from calipers.models.batching import Batch
 from calipers.models.layout import Layout, prompt_settings
 from calipers.models.options import ModelOptions
-from calipers.models.pooling import Floats, PooledEncoder
+from calipers.models.pooling import PooledEncoder
 from calipers.models.source import Source
 from calipers.models.tokenizer import open_tokenizer, read_json, transformers_backend
 from calipers.models.torch_weights import TorchFolder
@@ -34,7 +35,7 @@ class TorchEncoder(PooledEncoder):
 
     model: PreTrainedModel
 
-    def embed(self, batch: Batch) -> Floats:
+    def embed(self, batch: Batch) -> Vectors:
         has_types = bool(getattr(self.model.config, "type_vocab_size", 0))
         type_ids = has_types and bool(batch.type_ids.any())
         return weights.compute_batch(self.model, batch, self.work.device, "last_hidden_state", type_ids=type_ids)
@@ -59,7 +60,7 @@ class ModulesEncoder:
     rows: int  # a batch
     info: ModelInfo
 
-    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Floats:
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         prompt = self.prompt if prompt is None else prompt
         return weights.run_modules("Encoding", self.model.encode, texts, self.rows, prompt, progress)
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import Halo, InferenceError, ModelError, ModelInfo, TokenizedText
+from calipers.metrics.arrays import Array, Ints, Vectors
 from calipers.models import masking
 from calipers.models.batching import Batch, Work, answers, pad
 from calipers.models.layout import read_layout
-from calipers.models.masking import Ints, Logits, MaskedModel, MaskTokenizer
+from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input, transformers_backend
@@ -31,10 +31,10 @@ from calipers.models.torch_weights import compute_batch, fetch_folder, load_weig
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
+    from torch.utils.hooks import RemovableHandle
     from transformers import PreTrainedModel
 
-Floats = NDArray[np.float32]
-Pooled = Callable[[Batch, Floats], Floats]  # a batch and weights [rows, length], to logits float32[rows, vocabulary]
+Pooled = Callable[[Batch, Vectors], Vectors]  # a batch and weights [rows, length], to logits float32[rows, vocabulary]
 
 _MARKS = ("##", "▁", "Ġ", "</w>")  # how vocabularies write that a piece goes on, or begins, a word
 
@@ -127,7 +127,7 @@ class _Network:
     def short(self, batch: Batch, positions: Ints) -> Logits:
         return self._gathered(self.gather, batch, positions)
 
-    def _gathered(self, gather: _Gather, batch: Batch, positions: NDArray[Any]) -> Logits:
+    def _gathered(self, gather: _Gather, batch: Batch, positions: Array) -> Logits:
         with gather.at(positions, self.device):
             return np.asarray(self.run(batch)[:, 0])
 
@@ -159,7 +159,7 @@ class _Gather:
 
     def __init__(self) -> None:
         self.module: Module | None = None
-        self._handle: Any = None
+        self._handle: RemovableHandle
         self._local = threading.local()
 
     def attach(self, module: Module) -> None:
@@ -171,7 +171,7 @@ class _Gather:
         self.module = None
 
     @contextmanager
-    def at(self, positions: NDArray[Any], device: str) -> Iterator[None]:
+    def at(self, positions: Array, device: str) -> Iterator[None]:
         """Positions int64[b], or weights float32[b, s], for calls of this thread."""
         import torch
 
@@ -181,7 +181,7 @@ class _Gather:
         finally:
             self._local.positions = None
 
-    def _hook(self, module: Module, arguments: Any, output: Any) -> Any:
+    def _hook(self, module: Module, arguments: object, output: Any) -> Any:
         positions = getattr(self._local, "positions", None)
         if positions is None:
             return output
@@ -225,7 +225,7 @@ def _halos(
     scored = np.flatnonzero([len(text.scored) > 0 for text in texts])
     silent = np.array(tokenizer.special_ids, np.int64)
 
-    def compute(rows: Ints) -> Floats:
+    def compute(rows: Ints) -> Vectors:
         chosen = [texts[int(i)] for i in scored[rows]]
         batch = pad([masking.untyped(text.ids) for text in chosen], tokenizer)
         scores = masking.log_softmax(forward(batch, _weights(chosen, batch)))[:, : tokenizer.vocab_size]
@@ -240,7 +240,7 @@ def _halos(
     return results
 
 
-def _weights(texts: Sequence[TokenizedText], batch: Batch) -> Floats:
+def _weights(texts: Sequence[TokenizedText], batch: Batch) -> Vectors:
     """Weights that make the mean over each text's own tokens, float32[rows, length]."""
     weights = np.zeros(batch.ids.shape, np.float32)
     for i, text in enumerate(texts):
@@ -248,7 +248,7 @@ def _weights(texts: Sequence[TokenizedText], batch: Batch) -> Floats:
     return weights
 
 
-def _best(text: TokenizedText, scores: Floats, k: int, tokenizer: MaskTokenizer) -> Halo:
+def _best(text: TokenizedText, scores: Vectors, k: int, tokenizer: MaskTokenizer) -> Halo:
     """The k highest, among equals the earlier token."""
     top = np.argsort(-scores, kind="stable")[:k]
     top = top[np.isfinite(scores[top])]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import InferenceError, ModelError, ModelInfo, Progress, RequestError
+from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.batching import Batch, Batching, Work
 from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
@@ -104,9 +104,7 @@ def load_weights(kind: str, folder: Path, options: ModelOptions) -> PreTrainedMo
     return model.to(options.device).eval()
 
 
-def compute_batch(
-    model: Module, batch: Batch, device: str, output: str, *, type_ids: bool = False
-) -> NDArray[np.float32]:
+def compute_batch(model: Module, batch: Batch, device: str, output: str, *, type_ids: bool = False) -> Vectors:
     """The named output of a transformers model for a batch."""
     import torch
 
@@ -150,14 +148,14 @@ def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo
     return ModelInfo("torch", model_id, str(folder), options.device, fingerprint, settings)
 
 
-def with_settings(info: ModelInfo, settings: Mapping[str, Any], notes: tuple[str, ...] = ()) -> ModelInfo:
+def with_settings(info: ModelInfo, settings: Mapping[str, object], notes: tuple[str, ...] = ()) -> ModelInfo:
     return replace(info, settings={**info.settings, **settings}, notes=notes)
 
 
 # --- models that sentence-transformers runs -----------------------------------------------------------------------
 
 
-def load_modules(kind: str, folder: Path, options: ModelOptions, **arguments: Any) -> Any:
+def load_modules(kind: str, folder: Path, options: ModelOptions, **arguments: object) -> Any:
     """A SentenceTransformer or CrossEncoder with all modules of the folder."""
     import torch
 
@@ -187,7 +185,7 @@ def module_rows(options: ModelOptions) -> int:
 
 def run_modules(
     label: str, predict: Callable[..., Any], items: Sequence[Item], rows: int, prompt: str, progress: Progress
-) -> NDArray[np.float32]:
+) -> Vectors:
     """What `predict` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass, the longest come
     first."""
     distinct = sorted(dict.fromkeys(items), key=_characters, reverse=True)

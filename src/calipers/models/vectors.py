@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError, name_some
+from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -52,9 +53,7 @@ class VectorsEncoder:
         """The same vectors, with the ids of each text."""
         return replace(self, ids=ids)
 
-    def encode(
-        self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         if prompt is not None:
             raise RequestError(
                 f"a prompt does not apply to {self.info.path}: its vectors are already computed, with their own prompts"
