@@ -6,15 +6,15 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from calipers import models
 from calipers.core import Encoder, ModelError, RequestError
 from calipers.models import ModelOptions
 from calipers.models.onnx_files import quantises_dynamically
 from tests.support.exporting import fix_shape
+from tests.support.tiny_graphs import WIDTH, logits, table_rows, tiny
 
 SHORT = [
     "The bakery opens at seven.",
@@ -23,7 +23,6 @@ SHORT = [
     "bread",
     "Tulips bloom in spring.",
 ]
-WIDTH = 8
 
 
 def load(reference: str | Path, **options: object) -> Encoder:
@@ -43,56 +42,6 @@ def test_a_fixed_length_cuts_long_texts(minilm: Path, minilm_onnx: Path, tmp_pat
     fixed = load(fix_shape(minilm_onnx, tmp_path / "fixed", rows=None, length=16))
     assert fixed.info.settings["max_length"] == 16
     np.testing.assert_allclose(fixed.encode([long]), load(minilm, max_length=16).encode([long]), atol=2e-5)
-
-
-def tiny(
-    folder: Path,
-    tokenizer: Path,
-    *,
-    inputs: dict[str, int],
-    output: str = "tokens",
-    shape: tuple[int | str, int | str] = ("b", "s"),
-) -> Path:
-    """A graph whose token embedding is a row of a table times its mask, with inputs of any name and type."""
-    table = np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)
-    ids, *others = inputs
-    nodes = [
-        helper.make_node("Cast", [ids], ["ids64"], to=TensorProto.INT64),
-        helper.make_node("Gather", ["table", "ids64"], ["rows"]),
-    ]
-    value = "rows"
-    for name in others:
-        nodes += [
-            helper.make_node("Cast", [name], [f"{name}_f"], to=TensorProto.FLOAT),
-            helper.make_node("Unsqueeze", [f"{name}_f", "two"], [f"{name}_3"]),
-            helper.make_node("Mul" if "mask" in name else "Add", [value, f"{name}_3"], [f"after_{name}"]),
-        ]
-        value = f"after_{name}"
-    ends = {"tokens": ("Identity", [value]), "pooled": ("ReduceMean", [value, "one"])}
-    for kind in output.split("+"):
-        operator, arguments = ends[kind]
-        attributes = {"keepdims": 0} if operator == "ReduceMean" else {}
-        nodes.append(helper.make_node(operator, arguments, [kind], **attributes))
-    shapes = {"tokens": [*shape, WIDTH], "pooled": [shape[0], WIDTH]}
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind in inputs.items()],
-        [helper.make_tensor_value_info(kind, TensorProto.FLOAT, shapes[kind]) for kind in output.split("+")],
-        [
-            numpy_helper.from_array(table, "table"),
-            numpy_helper.from_array(np.array([2], np.int64), "two"),
-            numpy_helper.from_array(np.array([1], np.int64), "one"),
-        ],
-    )
-    folder.mkdir(exist_ok=True)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "m.onnx")
-    shutil.copy(tokenizer / "tokenizer.json", folder)
-    return folder / "m.onnx"
-
-
-def table_rows(ids: list[int]) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)[ids]
 
 
 BREAD = [101, 7852, 102]  # [CLS] bread [SEP]
@@ -157,24 +106,7 @@ def test_several_graphs_in_a_folder_ask_for_a_name(minilm: Path, tmp_path: Path)
 
 def test_logits_over_the_vocabulary_are_no_embeddings(minilm: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="masked language model"):
-        load(_logits(tmp_path, minilm))
-
-
-def _logits(folder: Path, tokenizer: Path) -> Path:
-    """[b, s] ids to [b, s, 30522] by OneHot: as wide as the vocabulary."""
-    graph = helper.make_graph(
-        [helper.make_node("OneHot", ["input_ids", "depth", "values"], ["logits"])],
-        "mlm",
-        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["b", "s"])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", "s", 30522])],
-        [
-            numpy_helper.from_array(np.array(30522, np.int64), "depth"),
-            numpy_helper.from_array(np.array([0, 1], np.float32), "values"),
-        ],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "m.onnx")
-    shutil.copy(tokenizer / "tokenizer.json", folder)
-    return folder / "m.onnx"
+        load(logits(tmp_path, minilm))
 
 
 def test_a_dynamically_quantised_graph_runs_row_by_row_unless_asked(minilm_onnx: Path, tmp_path: Path) -> None:

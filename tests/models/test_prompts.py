@@ -18,8 +18,8 @@ from calipers.core import Encoder, RequestError
 from calipers.models import ModelOptions
 from calipers.models.pooling import pool
 from calipers.tasks import retrieval
-from tests.models.test_onnx import tiny
 from tests.support.endpoint import serving
+from tests.support.tiny_graphs import tiny
 
 TEXTS = ["fresh bread", "a", "Rain is expected tonight, with strong winds along the coast.", "fresh bread"]
 NAMED = {"query": "query: ", "passage": "passage: "}

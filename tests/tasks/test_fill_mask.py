@@ -124,24 +124,39 @@ def reference_onnx(model: Named, tmp_path_factory: pytest.TempPathFactory) -> Na
     return get
 
 
-REFERENCE = [
-    ("rxnmapper-albert-mlm-smiles", "smiles/reactions.txt", 395, 0.3467295),
-    ("sapiens-roberta-mlm-antibody-vh", "antibodies/vh.txt", 364, 0.9230891),
-]
+@pytest.mark.parametrize("name", ["bert", "albert", "roberta"])
+@pytest.mark.parametrize("shape", [(1, 32), (3, 64)], ids=str)
+def test_a_fixed_shape_equals_the_plain_loop(
+    family: Named, family_onnx: Named, tmp_path: Path, name: str, shape: tuple[int, int]
+) -> None:
+    model = load(fix_shape(family_onnx(name), tmp_path, rows=shape[0], length=shape[1]))
+    assert model.info.settings["shape"] == f"[{shape[0]}, {shape[1]}]"
+    wanted = plain_loop(family(name), [t.ids.tolist() for t in model.tokenize(TEXTS)])
+    np.testing.assert_allclose(score(model, TEXTS).details["tokens"]["log_prob"], wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize(("name", "texts", "tokens", "wanted"), REFERENCE)
-@pytest.mark.parametrize("form", ["torch", "onnx", "onnx [1, 256]", "onnx [1, 512]"])
+ALBERT = ("rxnmapper-albert-mlm-smiles", "smiles/reactions.txt", 395, 0.3467295)
+ROBERTA = ("sapiens-roberta-mlm-antibody-vh", "antibodies/vh.txt", 364, 0.9230891)
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "texts", "tokens", "wanted"),
+    [
+        *(pytest.param(form, *ALBERT) for form in ("torch", "onnx")),
+        *(pytest.param(form, *ALBERT, marks=pytest.mark.slow) for form in ("onnx [1, 256]", "onnx [1, 512]")),
+        *(pytest.param(form, *ROBERTA) for form in ("torch", "onnx", "onnx [1, 256]", "onnx [1, 512]")),
+    ],
+)
 def test_the_figures_of_the_reference(
     model: Named,
     reference_onnx: Named,
     data: Named,
     tmp_path: Path,
+    form: str,
     name: str,
     texts: str,
     tokens: int,
     wanted: float,
-    form: str,
 ) -> None:
     folder = model(name)
     if form != "torch":
