@@ -28,7 +28,7 @@ def doctor() -> None:
     from pathlib import Path
 
     from calipers.models import onnx_session
-    from calipers.rendering import text
+    from calipers.rendering import tables
     from calipers.runs import record, store
 
     out, _ = options.consoles()
@@ -40,9 +40,9 @@ def doctor() -> None:
         for name, extra in extras.items()
         if name not in environment["versions"]
     ]
-    text.show_facts(out, "Packages", [("python", environment["python"]), *versions])
+    tables.show_facts(out, "Packages", [("python", environment["python"]), *versions])
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
-    text.show_facts(
+    tables.show_facts(
         out,
         "Machine",
         [
@@ -54,4 +54,4 @@ def doctor() -> None:
     )
     folder = store.default_folder()
     kept = len(store.Store(folder).list())
-    text.show_facts(out, "Places", [("Store", f"{folder} ({kept} runs)"), ("Hub cache", hub)])
+    tables.show_facts(out, "Places", [("Store", f"{folder} ({kept} runs)"), ("Hub cache", hub)])

@@ -10,8 +10,6 @@ from calipers.core import Thresholds, printable
 from calipers.rendering import numbers
 from calipers.rendering.numbers import NONE, certainty, number, percent, shorten, signed, signed_interval
 
-__all__ = ["NONE", "number", "shorten", "signed"]
-
 MARK = "*"  # behind a metric that the verdict depends on
 RIGHT = (1, 2, 3, 4, 5, 7, 8, 9)  # columns of the table whose cells are numbers
 _OPENINGS = {
@@ -244,7 +242,3 @@ def cost(example: Example) -> str:
 def primary(verdict: Verdict) -> str:
     """The metric whose delta the worst examples account for: the first one."""
     return verdict.comparisons[0].metric if verdict.comparisons else ""
-
-
-# Until the other rooms use `rendering.numbers`:
-interval, plural = signed_interval, numbers.count

@@ -139,12 +139,12 @@ def _chain(count: int, between: Mapping[tuple[int, int], float]) -> list[int]:
     >>> _chain(4, {(0, 1): 0.1, (0, 2): 0.9, (0, 3): 0.2, (1, 2): 0.3, (1, 3): 0.8, (2, 3): 0.4})
     [0, 2, 3, 1]
     """
-    left, found = set(range(1, count)), [0]
+    left, order = set(range(1, count)), [0]
     while left:
-        last = found[-1]
-        found.append(min(left, key=lambda one: (-between.get((min(last, one), max(last, one)), -1.0), one)))
-        left.remove(found[-1])
-    return found
+        last = order[-1]
+        order.append(min(left, key=lambda one: (-between.get((min(last, one), max(last, one)), -1.0), one)))
+        left.remove(order[-1])
+    return order
 
 
 def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
@@ -204,10 +204,10 @@ def bin_doublings(times: Sequence[int], documents: Sequence[int]) -> tuple[list[
 
 
 def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
-    told = html.escape(title)
+    label = html.escape(title)
     return (
-        f'<svg class="chart" role="img" aria-label="{told}" viewBox="0 0 {width:g} {height:g}">'
-        f"<title>{told}</title>{''.join(parts)}</svg>"
+        f'<svg class="chart" role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}">'
+        f"<title>{label}</title>{''.join(parts)}</svg>"
     )
 
 

@@ -27,7 +27,7 @@ def model_index(results: Sequence[Result], *, mteb_task: str | None = None) -> s
     """The front matter of a card, from `---` to `---`: runs of one model, at least one.
 
     Each metric has its interval in `args`; each dataset says how many examples were scored and their fingerprint. Of a
-    path on this machine only the last part is told.
+    path on this machine only the last part is shown.
     """
     from huggingface_hub import ModelCardData
 
@@ -59,13 +59,13 @@ def _eval_results(result: Result, mteb_task: str | None) -> list[EvalResult]:
 
 
 def _dataset(result: Result, mteb_task: str | None) -> dict[str, Any]:
-    """Under MTEB's name where the task is one of MTEB's, so that cards can be told to speak of the same data."""
+    """Under MTEB's name where the task is one of MTEB's, so that cards about the same data can be recognised."""
     source = result.dataset
-    known = mteb_json.find_task(result, mteb_task) if mteb_task else mteb_json.known_task(result)
+    task = mteb_json.find_task(result, mteb_task) if mteb_task else mteb_json.known_task(result)
     place = printable(_last(source.path.removeprefix("hub:")))
     return {
-        "dataset_type": known.path if known else place,
-        "dataset_name": f"MTEB {known.name}" if known else place,
+        "dataset_type": task.path if task else place,
+        "dataset_name": f"MTEB {task.name}" if task else place,
         "dataset_config": source.name or "default",
         "dataset_split": mteb_json.split(result),
         "dataset_revision": source.revision,

@@ -16,7 +16,7 @@ from calipers.core import RequestError, Result
 
 
 @dataclass(frozen=True)
-class MtebTask:
+class MtebTaskFacts:
     """What mteb knows of a task: enough to write a result that it reads."""
 
     name: str
@@ -25,20 +25,20 @@ class MtebTask:
     languages: tuple[str, ...] = ("eng-Latn",)
 
 
-def _sts(name: str, path: str, *languages: str) -> MtebTask:
-    return MtebTask(name, path, "cosine_spearman", languages or ("eng-Latn",))
+def _sts(name: str, path: str, *languages: str) -> MtebTaskFacts:
+    return MtebTaskFacts(name, path, "cosine_spearman", languages or ("eng-Latn",))
 
 
-def _retrieval(name: str, path: str) -> MtebTask:
-    return MtebTask(name, path, "ndcg_at_10")
+def _retrieval(name: str, path: str) -> MtebTaskFacts:
+    return MtebTaskFacts(name, path, "ndcg_at_10")
 
 
-def _reranking(name: str) -> MtebTask:
-    return MtebTask(name, f"mteb/{name}", "map_at_1000")
+def _reranking(name: str) -> MtebTaskFacts:
+    return MtebTaskFacts(name, f"mteb/{name}", "map_at_1000")
 
 
-# Those of which the data's path tells the task. mteb itself knows the others: `--mteb-task`.
-TASKS: tuple[MtebTask, ...] = (
+# Tasks that the path of the data identifies. The others are looked up in mteb by their name.
+TASKS: tuple[MtebTaskFacts, ...] = (
     _sts("STSBenchmark", "mteb/stsbenchmark-sts"),
     *(_sts(f"STS{year}", f"mteb/sts{year}-sts") for year in range(12, 17)),
     _sts("SICK-R", "mteb/sickr-sts"),
@@ -66,7 +66,7 @@ _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "
 _HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
 
 
-def find_task(result: Result, name: str | None = None) -> MtebTask:
+def find_task(result: Result, name: str | None = None) -> MtebTaskFacts:
     """The task of MTEB that a run measured: the one named, else the one whose data it read."""
     if result.task not in _TYPES:
         raise RequestError(
@@ -86,7 +86,7 @@ def find_task(result: Result, name: str | None = None) -> MtebTask:
     return task
 
 
-def known_task(result: Result) -> MtebTask | None:
+def known_task(result: Result) -> MtebTaskFacts | None:
     """By the hub id of the data, or for a BEIR folder by its name; None where neither tells."""
     path = result.dataset.path.removeprefix("hub:").rstrip("/\\")
     folder = re.split(r"[/\\]", path)[-1].lower()
@@ -98,10 +98,10 @@ def known_task(result: Result) -> MtebTask | None:
     return None
 
 
-def document(result: Result, task: MtebTask) -> dict[str, Any]:
+def document(result: Result, task: MtebTaskFacts) -> dict[str, Any]:
     """What mteb's TaskResult writes to disk. mteb was not used, so its version is null.
 
-    The revision of the data is the one that was asked for; where there is none, the fingerprint of the rows, so that
+    The revision of the data is the one that was requested; where there is none, the fingerprint of the rows, so that
     nothing is claimed that nobody checked.
     """
     named = scores(result)
@@ -195,7 +195,7 @@ def _is_fingerprint(*documents: dict[str, Any]) -> bool:
     return all(str(d["dataset_revision"]).startswith("sha256:") for d in documents)
 
 
-def _named(name: str, subset: str) -> MtebTask:
+def _named(name: str, subset: str) -> MtebTaskFacts:
     for task in TASKS:
         if task.name == name:
             return task
@@ -207,10 +207,10 @@ def _named(name: str, subset: str) -> MtebTask:
             f"({', '.join(task.name for task in TASKS)}): pip install 'calipers[mteb]'"
         ) from error
     try:
-        known = get_task(name).metadata
+        metadata = get_task(name).metadata
     except KeyError as error:
         raise RequestError(f"mteb has no task {name!r}: {str(error).strip(chr(34))}") from error
-    languages = known.hf_subsets_to_langscripts
+    languages = metadata.hf_subsets_to_langscripts
     if subset not in languages:
         raise RequestError(f"MTEB's task {name} has no subset {subset!r}: expected one of {', '.join(languages)}")
-    return MtebTask(name, str(known.dataset["path"]), str(known.main_score), tuple(languages[subset]))
+    return MtebTaskFacts(name, str(metadata.dataset["path"]), str(metadata.main_score), tuple(languages[subset]))

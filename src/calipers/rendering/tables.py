@@ -205,7 +205,7 @@ def _text(cell: str | Cell) -> Text:
 
     text, style, below = _cell(cell)
     shown = Text(printable(text), style=style)
-    # What stands below is quieter, so that rows of two lines can be told apart.
+    # What stands below is quieter, so that rows of two lines stay distinct.
     return Text.assemble(shown, (f"\n{printable(below)}", "not bold dim")) if below else shown
 
 

@@ -7,15 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, Measurement, Progress, Result, RunLine, Task
-from calipers.rendering import tables
 from calipers.rendering.numbers import interval, interval_name, number, plural
-from calipers.rendering.tables import show_table, warn
+from calipers.rendering.tables import show_facts, show_table, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
-
-show_facts, show_examples = tables.show_facts, tables.show_records  # until all callers use `tables`
 
 
 def show_result(console: Console, result: Result, task: Measurement) -> None:

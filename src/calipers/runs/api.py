@@ -49,7 +49,7 @@ def evaluate(
 
     For retrieval, `rerank` is a cross-encoder for the second stage and `run_out` a file for the TREC run; as the model,
     `run:FILE` measures a run that was made elsewhere. The data are read and checked before the model is loaded.
-    Nothing is stored unless a store is given.
+    Nothing is stored without a store.
 
     With `reuse`, a run in the store that answered the same question (same model content, settings, rows, options and
     code; see `calipers.runs.key`) is taken and no model is loaded: `timing` has `reused_seconds`, and its times of
@@ -67,26 +67,13 @@ def evaluate(
     key = settled.key(rows) if store else None
     stored = store.find(key) if store and key and reuse else None
     info, outcomes = settled.answer(rows, stored, progress, clock)
-    record, bootstrap = request.record(info), resampling.record(settled.task.unit)
-    timing = {**stored.timing, **clock.laps} if stored else clock.laps
-    if stored and not run_out and _same([stored.request, stored.bootstrap], [record, bootstrap]):
-        return replace(stored, timing=timing)
-    rows = _scored_rows(rows, outcomes)
-    values = measure(settled.task, settled.options, outcomes, resampling)
-    clock.lap("metrics_seconds")
-    result = make_result(
-        settled.task.name,
-        asdict(settled.options),
-        info,
-        outcomes,
-        values,
-        dataset=rows.source,
-        fingerprint=rows.fingerprint,
-        bootstrap=bootstrap,
-        request=record,
-        warnings=(*_data_warnings(rows), *info.notes, *outcomes.notes),
-        timing={**timing, **clock.laps},
-    )
+    chosen = request.record(info)
+    facts = [chosen, resampling.record(settled.task.unit)]
+    if stored and not run_out and _same([stored.request, stored.bootstrap], facts):
+        return replace(stored, timing={**stored.timing, **clock.laps})
+    result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
+    if stored:
+        result = replace(result, timing={**stored.timing, **result.timing})
     if run_out:
         trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id.replace(" ", "_"))
     if store:
@@ -279,6 +266,33 @@ class _Clock:
 
 
 # --- record ----------------------------------------------------------------------------------------------------------
+
+
+def _record(
+    settled: _Settled,
+    request: Mapping[str, Any],
+    rows: Dataset,
+    info: ModelInfo,
+    outcomes: Outcomes,
+    resampling: Resampling,
+    clock: _Clock,
+) -> Result:
+    """The metrics of the outcomes, and all that decided them."""
+    values = measure(settled.task, settled.options, outcomes, resampling)
+    clock.lap("metrics_seconds")
+    return make_result(
+        settled.task.name,
+        asdict(settled.options),
+        info,
+        outcomes,
+        values,
+        dataset=rows.source,
+        fingerprint=rows.fingerprint,
+        bootstrap=resampling.record(settled.task.unit),
+        request=request,
+        warnings=(*_data_warnings(rows), *info.notes, *outcomes.notes),
+        timing=clock.laps,
+    )
 
 
 def _same(one: Any, other: Any) -> bool:
