@@ -1,55 +1,101 @@
-"""Measure text encoders before they ship."""
+"""Measure text encoders before they ship.
+
+Every command that does work has a function here: `evaluate` (the command `eval`), `compare`, `build`, `attribute`,
+`diagnose`, `trust` and `report`. Options, results and errors are importable from here too.
+
+>>> import calipers
+>>> result = calipers.evaluate("static:./potion-base-4m", dataset="pairs.csv")     # doctest: +SKIP
+>>> result.metrics["cosine_spearman"], result.intervals["cosine_spearman"]         # doctest: +SKIP
+(74.31, (71.9, 76.5))
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = [
-    "CalipersError",
-    "DataOptions",
-    "ModelOptions",
-    "Result",
-    "Store",
-    "Trust",
-    "Verdict",
-    "compare",
-    "diagnose",
-    "evaluate",
-]
-
 if TYPE_CHECKING:
-    from calipers.comparison.api import compare
-    from calipers.comparison.records import Verdict
-    from calipers.core import CalipersError, Result
-    from calipers.data import DataOptions
-    from calipers.diagnosis.api import diagnose
-    from calipers.models import ModelOptions
-    from calipers.reliability import Trust
-    from calipers.runs.api import evaluate
-    from calipers.runs.store import Store
+    from calipers.artifacts.api import build as build
+    from calipers.artifacts.recipe import Recipe as Recipe
+    from calipers.artifacts.records import BuildOptions as BuildOptions, Manifest as Manifest
+    from calipers.attribution.api import attribute as attribute
+    from calipers.attribution.records import Attribution as Attribution, AttributionOptions as AttributionOptions
+    from calipers.comparison.api import Protocol as Protocol, compare as compare
+    from calipers.comparison.records import Comparison as Comparison, Verdict as Verdict
+    from calipers.core import (
+        CalipersError as CalipersError,
+        DataError as DataError,
+        Dataset as Dataset,
+        Encoder as Encoder,
+        InferenceError as InferenceError,
+        InvalidOutput as InvalidOutput,
+        MaskedLM as MaskedLM,
+        Metric as Metric,
+        Model as Model,
+        ModelError as ModelError,
+        ModelInfo as ModelInfo,
+        Outcomes as Outcomes,
+        PairScorer as PairScorer,
+        Progress as Progress,
+        RequestError as RequestError,
+        Result as Result,
+        Task as Task,
+        Thresholds as Thresholds,
+    )
+    from calipers.data import DataOptions as DataOptions, load_dataset as load_dataset
+    from calipers.diagnosis.api import diagnose as diagnose
+    from calipers.diagnosis.options import DiagnosisOptions as DiagnosisOptions
+    from calipers.diagnosis.records import Diagnosis as Diagnosis, Finding as Finding
+    from calipers.models import ModelOptions as ModelOptions, load_model as load_model
+    from calipers.reliability.answer import TrustAnswer as TrustAnswer
+    from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
+    from calipers.reliability.trust import Trust as Trust
+    from calipers.runs.api import evaluate as evaluate
+    from calipers.runs.embedding import Inputs as Inputs
+    from calipers.runs.report import report as report
+    from calipers.runs.store import Store as Store
+    from calipers.runs.vector_cache import VectorCache as VectorCache
 
+__version__ = "0.1.0"
+
+# Module → the public names that live there. `import calipers` alone imports none of them.
 _HOMES = {
-    "evaluate": "calipers.runs.api",
-    "compare": "calipers.comparison.api",
-    "diagnose": "calipers.diagnosis.api",
-    "CalipersError": "calipers.core",
-    "Result": "calipers.core",
-    "Verdict": "calipers.comparison.records",
-    "DataOptions": "calipers.data",
-    "ModelOptions": "calipers.models",
-    "Store": "calipers.runs.store",
-    "Trust": "calipers.reliability",
+    "runs.api": ("evaluate",),
+    "runs.embedding": ("Inputs",),
+    "runs.report": ("report",),
+    "runs.store": ("Store",),
+    "runs.vector_cache": ("VectorCache",),
+    "comparison.api": ("compare", "Protocol"),
+    "comparison.records": ("Comparison", "Verdict"),
+    "artifacts.api": ("build",),
+    "artifacts.recipe": ("Recipe",),
+    "artifacts.records": ("BuildOptions", "Manifest"),
+    "attribution.api": ("attribute",),
+    "attribution.records": ("Attribution", "AttributionOptions"),
+    "diagnosis.api": ("diagnose",),
+    "diagnosis.options": ("DiagnosisOptions",),
+    "diagnosis.records": ("Diagnosis", "Finding"),
+    "reliability.api": ("trust", "TrustOptions"),
+    "reliability.answer": ("TrustAnswer",),
+    "reliability.trust": ("Trust",),
+    "models": ("ModelOptions", "load_model"),
+    "data": ("DataOptions", "load_dataset"),
+    "core": (
+        *("CalipersError", "RequestError", "DataError", "ModelError", "InferenceError", "InvalidOutput"),
+        *("Dataset", "Metric", "Model", "ModelInfo", "Encoder", "PairScorer", "MaskedLM"),
+        *("Outcomes", "Progress", "Result", "Task", "Thresholds"),
+    ),
 }
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: `import calipers` alone costs nothing."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'calipers' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"calipers.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -65,6 +65,10 @@ def compare(
     With `unlabelled`, no gold labels are needed: it is measured how far each candidate agrees with the baseline,
     against perfect agreement. Both models of a pair are in memory at once; nothing is stored, since the outcomes are of
     two models.
+
+    >>> (verdict,) = compare("./float32", ["./int8"], protocol=Protocol(dataset="pairs.csv"))     # doctest: +SKIP
+    >>> verdict.label                                                                             # doctest: +SKIP
+    'PASS'
     """
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from calipers.core import Model, ModelError
+from calipers.core import Model, ModelError, RequestError
 from calipers.models import hub, identity
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, find
 
-__all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "identity", "load"]
+__all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "identity", "load", "load_model"]
 
 # What a task may need of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
 _ENCODERS = {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"}
@@ -20,6 +20,18 @@ ABILITIES = {
     "score": {"torch": "torch_pairs", "onnx": "onnx_pairs", "http": "http_pairs"},
     "fill-mask": {"torch": "torch_masked", "onnx": "onnx_masked"},
 }
+
+
+def load_model(reference: str, *, ability: str = "encode", options: ModelOptions | None = None) -> Model:
+    """The model behind a reference, ready to use. `ability` is what it must be able to do: a key of `ABILITIES`.
+
+    >>> model = load_model("./model.onnx", options=ModelOptions(pooling="cls"))     # doctest: +SKIP
+    >>> model.encode(["a text"]).shape                                              # doctest: +SKIP
+    (1, 384)
+    """
+    if ability not in ABILITIES:
+        raise RequestError(f"`ability` must be one of {', '.join(ABILITIES)}, found {ability!r}")
+    return load(find(reference), options or ModelOptions(), ability)
 
 
 def load(source: Source, options: ModelOptions, ability: str = "encode") -> Model:

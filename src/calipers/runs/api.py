@@ -55,6 +55,10 @@ def evaluate(
     code; see `calipers.runs.key`) is taken and no model is loaded: `timing` has `reused_seconds`, and its times of
     loading and inference are those of the stored run. Where the question was put in other words (another path to the
     same files, other resamples), the stored outcomes make a new run.
+
+    >>> result = evaluate("./model.onnx", dataset="pairs.csv")     # doctest: +SKIP
+    >>> result.metrics["cosine_spearman"]                          # doctest: +SKIP
+    82.03
     """
     clock = _Clock()
     request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
