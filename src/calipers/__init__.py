@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
     from calipers.reliability.trust import Trust as Trust
     from calipers.runs.api import evaluate as evaluate
-    from calipers.runs.embedding import Inputs as Inputs
+    from calipers.runs.embedding import CorpusInputs as CorpusInputs
     from calipers.runs.report import report as report
     from calipers.runs.store import Store as Store
     from calipers.runs.vector_cache import VectorCache as VectorCache
@@ -60,7 +60,7 @@ __version__ = "0.1.0"
 # Module → the public names that live there. `import calipers` alone imports none of them.
 _HOMES = {
     "runs.api": ("evaluate",),
-    "runs.embedding": ("Inputs",),
+    "runs.embedding": ("CorpusInputs",),
     "runs.report": ("report",),
     "runs.store": ("Store",),
     "runs.vector_cache": ("VectorCache",),
