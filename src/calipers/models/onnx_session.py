@@ -196,7 +196,8 @@ class Graph:
         try:
             return dict(zip(names, self.session.run(names, self.feeds(batch) | dict(extra or {})), strict=True))
         except Exception as error:
-            raise InferenceError(f"{self.name} failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
+            where = f"{self.name} on a batch of {batch.ids.shape}"
+            raise InferenceError(f"ONNX Runtime failed to run {where}: {first_line(error)}") from error
 
     def forward(self, output: str) -> Forward:
         """One output as a function of a batch, in float32."""
