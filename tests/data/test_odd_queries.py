@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from calipers.data import odd_queries
 
 SHOPPING = odd_queries.bundled(("en",))["shopping"]
@@ -49,3 +51,23 @@ def test_a_corpus_is_looked_through_evenly(monkeypatch) -> None:  # type: ignore
     monkeypatch.setattr(odd_queries, "_TEXTS", 10)
     found = odd_queries.foreign([text for text in SHOPPING for _ in range(3)], ["mug"])
     assert "shopping" not in found.domains
+
+
+def test_gibberish_follows_its_seed_and_holds_no_long_word_of_a_language() -> None:
+    found = odd_queries.gibberish(50, seed=3)
+    assert found == odd_queries.gibberish(50, seed=3)
+    assert found != odd_queries.gibberish(50, seed=4)
+    assert all(text.strip() and len(text.split()) <= 4 for text in found)
+
+
+def test_a_keyboard_walk_goes_from_key_to_key() -> None:
+    for text in odd_queries.gibberish(40)[1::2]:
+        for word in text.split():
+            assert all(b in odd_queries._beside(a) for a, b in pairwise(word))
+
+
+def test_vague_terms_are_frequent_but_not_everywhere() -> None:
+    texts = ["the red box", "the red hat", "the old box", "the cat", "the dog"]
+    assert odd_queries.vague(texts, 2) == ["box", "red"]
+    assert odd_queries.vague([], 5) == []
+    assert odd_queries.vague(["a bc"], 5) == []

@@ -14,7 +14,6 @@ from calipers import cli
 from calipers.core import DataError
 from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
-from calipers.diagnosis.layers.attributes import make_figures
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.runs.embedding import CorpusInputs
@@ -96,17 +95,6 @@ def test_every_figure_has_what_a_reader_needs(tmp_path: Path, capsys: Any) -> No
     low, high = layer["intervals"]["brand_global_failure_rate"]
     assert 0 <= low < 6 / 20 < high <= 0.75
     assert layer["intervals"]["colour_explicit_failure_rate"] is None  # one query has no spread
-
-
-@pytest.mark.parametrize(("stated", "warns"), [(4, False), (5, True)])
-def test_a_rate_of_fewer_than_five_queries_does_not_warn(stated: int, warns: bool) -> None:
-    columns = {"results": np.full(20, 10.0)}
-    for prefix in ("", "colour_", "brand_", "dimension_"):
-        columns[f"{prefix}stated"] = (np.arange(20) < (stated if prefix != "dimension_" else 0)).astype(np.float64)
-        columns |= {f"{prefix}failures": columns[f"{prefix}stated"] * 8, f"{prefix}unknown": np.zeros(20)}
-    found = {figure.name: figure for figure in make_figures(columns)}
-    assert found["brand_explicit_failure_rate"].value == 0.8
-    assert ("contradict it" in (found["brand_explicit_failure_rate"].warning or "")) == warns
 
 
 def test_words_of_ones_own_are_added(tmp_path: Path, capsys: Any) -> None:

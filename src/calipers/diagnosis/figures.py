@@ -15,15 +15,16 @@ from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Floats
 from calipers.metrics.means import mean_of
 
+Entry = Mapping[str, Any]  # a layer, a family or a figure of the file, or words by name
 _DIRECTIONS = {"higher": True, "lower": False}
 
 
 @cache
-def _read() -> Mapping[str, Any]:
+def _read() -> Mapping[str, Entry]:
     import yaml
 
     text = files("calipers.diagnosis").joinpath("figures.yaml").read_text(encoding="utf-8")
-    layers: Mapping[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    layers: Mapping[str, Entry] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return layers
 
 
@@ -37,7 +38,7 @@ def kinds_of(layer: str, **words: object) -> Mapping[str, FigureKind]:
     return MappingProxyType({kind.name: kind for kind in kinds})
 
 
-def _expand(block: Mapping[str, Any], words: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[FigureKind]:
+def _expand(block: Entry, words: Entry, defaults: Entry) -> Iterator[FigureKind]:
     """A layer or a family: its figures once for each of its cases, which add words of their own."""
     defaults = {**defaults, **block.get("defaults", {})}
     for case in block.get("each", ({},)):
@@ -48,7 +49,7 @@ def _expand(block: Mapping[str, Any], words: Mapping[str, Any], defaults: Mappin
                 yield _kind(name, {**defaults, **entry}, {**words, **case})
 
 
-def _kind(name: str, entry: Mapping[str, Any], words: Mapping[str, Any]) -> FigureKind:
+def _kind(name: str, entry: Entry, words: Entry) -> FigureKind:
     fields = {key: _fill(value, words) for key, value in entry.items()}
     direction, thresholds = fields.pop("better", None), fields.pop("thresholds", None)
     if fields.get("above") is None and fields.get("below") is None:
@@ -62,7 +63,7 @@ def _kind(name: str, entry: Mapping[str, Any], words: Mapping[str, Any]) -> Figu
     )
 
 
-def _fill(value: Any, words: Mapping[str, Any]) -> Any:
+def _fill(value: Any, words: Entry) -> Any:
     """A text with its words; one that is nothing but a word becomes the word's value, None where there is none."""
     if not isinstance(value, str):
         return value

@@ -27,7 +27,7 @@ from calipers.core.figures import Figure, Named, figure_tables
 from calipers.diagnosis.figures import kinds_of
 from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, setting
 from calipers.metrics import bootstrap, geometry
-from calipers.metrics.arrays import Bools, Ints
+from calipers.metrics.arrays import Array, Bools, Ints
 from calipers.metrics.means import ratio_statistic
 from calipers.runs.space import Space
 from calipers.shop import Agreement, Attributes, Extractor, agree_all
@@ -279,7 +279,7 @@ def _offending(
     pairs: _ResultPairs,
     requests: Sequence[Attributes],
     offers: Sequence[Attributes],
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """One row per contradiction: the query's row, the product's id, its rank, the part, what each of them states."""
     parts = [(part, i) for part in PARTS for i in np.flatnonzero(states[part] == Agreement.CONTRADICT)]
     parts.sort(key=lambda entry: (pairs.rank[entry[1]], pairs.query[entry[1]]))

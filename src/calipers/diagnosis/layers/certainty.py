@@ -22,7 +22,7 @@ from calipers.diagnosis.figures import kinds_of, metric_of
 from calipers.diagnosis.layer import Layer, LayerOptions, setting
 from calipers.metrics import assessment, bootstrap, codecs, geometry, probabilities, search
 from calipers.metrics import trust as metrics
-from calipers.metrics.arrays import Floats
+from calipers.metrics.arrays import Array, Floats
 from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate, Quality
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.trust import TrustParts
@@ -260,9 +260,7 @@ def _first(order: Floats, rows: NDArray[np.intp]) -> Sequence[int]:
 # --- metrics -----------------------------------------------------------------------------------------------------
 
 
-def _judged_only(
-    statistic: Callable[[NDArray[Any], NDArray[Any]], Statistic], score: str
-) -> Callable[[Columns], Statistic]:
+def _judged_only(statistic: Callable[[Array, Array], Statistic], score: str) -> Callable[[Columns], Statistic]:
     """Over the queries that are judged: the others count for nothing."""
 
     def prepare(columns: Columns) -> Statistic:

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import (
     Columns,
@@ -38,7 +36,7 @@ from calipers.diagnosis.figures import kinds_of, mean_figure, metric_of
 from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, setting
 from calipers.diagnosis.layers.words import ENTITIES, count_pieces, mine
 from calipers.metrics import bootstrap, geometry, search, trust
-from calipers.metrics.arrays import Floats, Ints, Vectors
+from calipers.metrics.arrays import Array, Floats, Ints, Vectors
 from calipers.metrics.means import mean_statistic
 from calipers.runs.space import LEAST, Space, directed
 
@@ -364,7 +362,7 @@ def describe_halo(halo: Halo, most: int = 5) -> str:
 
 def _tables(probed: Probe, space: Space) -> dict[str, Columns]:
     echo, size = probed.echo, len(probed.entities)
-    entities: dict[str, NDArray[Any]] = {
+    entities: dict[str, Array] = {
         "example": np.arange(size, dtype=np.int32),
         "coherence": probed.coherence,
         "relative": probed.relative,

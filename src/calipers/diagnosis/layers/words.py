@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -92,10 +92,9 @@ def _parser(language: str) -> Callable[[str], Sequence[str]]:
             "Japanese and Chinese texts are split into phrases by budoux, which is not installed: "
             "pip install 'calipers[ja]'"
         ) from error
-    parser: Any = (
-        budoux.load_default_japanese_parser() if language == "ja" else budoux.load_default_simplified_chinese_parser()
-    )
-    return parser.parse  # type: ignore[no-any-return]
+    load = budoux.load_default_japanese_parser if language == "ja" else budoux.load_default_simplified_chinese_parser
+    parse: Callable[[str], Sequence[str]] = load().parse
+    return parse
 
 
 # --- sub-words -------------------------------------------------------------------------------------------------------

@@ -1,21 +1,16 @@
-"""The failure rates of attributes over the results of queries."""
+"""The layer attributes: failure rates over results, and the pairs that fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from calipers.core import RequestError
 from calipers.core.figures import read_figures, read_named
 from calipers.diagnosis.layers import attributes as layer
 from calipers.shop import Extractor
-
-
-@pytest.fixture(scope="module")
-def extractor() -> Extractor:
-    return Extractor.from_files()
-
 
 PRODUCTS: Mapping[str, layer.Product] = {
     "r": {"title": "Mug 300 ml", "colour": "red", "brand": "Sony"},
@@ -24,6 +19,11 @@ PRODUCTS: Mapping[str, layer.Product] = {
 }
 QUERIES = {"q1": "red mug", "q2": "mug", "q3": "blue mug 300 ml", "q4": "sony mug"}
 RESULTS = [["b", "r", "n"], ["b", "r", "n"], ["r", "b"], []]
+
+
+@pytest.fixture(scope="module")
+def extractor() -> Extractor:
+    return Extractor.from_files()
 
 
 def test_rates_by_hand(extractor: Extractor) -> None:
@@ -106,3 +106,14 @@ def test_metrics_are_lower_is_better_and_named_as_in_the_design() -> None:
 def test_no_queries_at_all(extractor: Extractor) -> None:
     outcomes = layer.measure(extractor, {}, {}, [])
     assert all(f.value is None for f in read_figures(outcomes))
+
+
+@pytest.mark.parametrize(("stated", "warns"), [(4, False), (5, True)])
+def test_a_rate_of_fewer_than_five_queries_does_not_warn(stated: int, warns: bool) -> None:
+    columns = {"results": np.full(20, 10.0)}
+    for prefix in ("", "colour_", "brand_", "dimension_"):
+        columns[f"{prefix}stated"] = (np.arange(20) < (stated if prefix != "dimension_" else 0)).astype(np.float64)
+        columns |= {f"{prefix}failures": columns[f"{prefix}stated"] * 8, f"{prefix}unknown": np.zeros(20)}
+    found = {figure.name: figure for figure in layer.make_figures(columns)}
+    assert found["brand_explicit_failure_rate"].value == 0.8
+    assert ("contradict it" in (found["brand_explicit_failure_rate"].warning or "")) == warns

@@ -13,7 +13,7 @@ from calipers.core import SILENT, DataError, Figure, InvalidOutput, Outcomes, Re
 from calipers.diagnosis.layers import PairVectors, Space, Texts, geometry
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.runs.store import Store
-from tests.runs.test_store import make
+from tests.support.stores import make
 
 OPTIONS = GeometryOptions()
 

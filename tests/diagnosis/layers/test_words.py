@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from tokenizers import decoders, pre_tokenizers, trainers
 
 from calipers import models
 from calipers.core import SILENT, Encoder, read_figures
-from calipers.diagnosis.layers import Space, Texts, edits, geometry, words
+from calipers.diagnosis.layers import Space, Texts, geometry, words
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.models.tokenizer import Tokenizer
 
@@ -41,24 +40,6 @@ def test_japanese_and_chinese_fall_into_phrases() -> None:
     assert len(chinese) > 1
     assert joint.join(chinese) == "今天是晴天。"
     assert words.split("ソニー WH-1000XM5 wireless headphones", "space")[1] == " "
-
-
-def test_every_shuffle_is_another_order_of_the_same_words() -> None:
-    text = "to be or not to be"
-    found = edits.shuffles(text, permutations=50, seed=[42, 1])
-    assert len(found) == 50
-    assert text not in found
-    assert all(sorted(version.split()) == sorted(text.split()) for version in found)
-    assert found == edits.shuffles(text, permutations=50, seed=[42, 1])
-    assert found != edits.shuffles(text, permutations=50, seed=[42, 2])
-
-
-def test_real_japanese_sentences_are_shuffled_by_phrases(data: Loader) -> None:
-    lines = data("jsts/valid.jsonl").read_text(encoding="utf-8").splitlines()[:50]
-    for text in (json.loads(line)["sentence1"] for line in lines):
-        version = edits.shuffles(text, permutations=1, seed=[0])[0]
-        assert version != text
-        assert sorted(version) == sorted("".join(text.split()))
 
 
 def test_texts_with_one_order_are_skipped_and_counted(potion: Encoder) -> None:
