@@ -1,0 +1,43 @@
+"""report: runs in memory or in a store, in the formats of others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calipers.core import RequestError
+from calipers.runs.report import load_runs, mteb_files, report
+from calipers.runs.store import Store
+from tests.support import verdicts as made
+
+
+def test_a_run_is_a_result_or_its_id(tmp_path: Path) -> None:
+    result, store = made.result(), Store(tmp_path)
+    store.save(result)
+    assert report([result]) == report([result.run_id], store=store) == report(["latest"], store=store)
+    assert len(load_runs(["latest", result.run_id[:12], result], store)) == 1
+
+
+def test_each_format_is_a_text() -> None:
+    result = made.result()
+    assert report([result]).startswith("## `all-MiniLM-L6-v2`: sentence-similarity")
+    assert json.loads(report([result], format="json"))["run"] == result.run_id
+    both = [result, made.result(run_id="20261001-120000-abc124")]
+    assert len(json.loads(report(both, format="json"))) == 2
+    assert json.loads(report([result], format="mteb"))["task_name"] == "STSBenchmark"
+    assert report([result], format="model-index").startswith("---\n")
+    assert list(mteb_files([result])) == ["STSBenchmark"]
+
+
+def test_what_cannot_be_reported_is_one_sentence() -> None:
+    result = made.result()
+    with pytest.raises(RequestError, match="`format` must be one of markdown, json, mteb, model-index, found 'pdf'"):
+        report([result], format="pdf")
+    with pytest.raises(RequestError, match="`mteb_task` is for the formats mteb and model-index"):
+        report([result], mteb_task="STSBenchmark")
+    with pytest.raises(RequestError, match="name at least one run"):
+        report([])
+    with pytest.raises(RequestError, match="these runs are of 2 models"):
+        report([result, made.result("other", run_id="x")], format="mteb")
