@@ -26,6 +26,8 @@ from calipers.tasks import agreement
 
 _RUN_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
+_CHOICE = ("name", "split", "revision", "seed", "shuffle", "streaming")  # what a stored run says of its rows
+
 Side = str | Model | Result  # a reference to a model, a stored run's id, or either of them in memory
 
 
@@ -245,15 +247,7 @@ def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> 
         dataset=source.path if same_data else protocol.dataset,
         columns=protocol.columns or (source.columns_mapping if same_data else {}),
         model_options=protocol.model_options,
-        data_options=DataOptions(
-            name=source.name,
-            split=source.split,
-            revision=source.revision,
-            samples=source.requested,
-            seed=source.seed,
-            shuffle=source.shuffle,
-            streaming=source.streaming,
-        )
+        data_options=DataOptions(samples=source.requested, **{name: getattr(source, name) for name in _CHOICE})
         if same_data and options == DataOptions()
         else options,
     )

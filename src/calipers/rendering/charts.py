@@ -33,8 +33,8 @@ def histogram(
     if not counts or max(counts) <= 0:
         return ""
     heights = [math.log10(1 + c) for c in counts] if log else list(counts)
-    top, inner = max(heights), WIDTH - _LEFT - _RIGHT
-    step, room = inner / len(counts), HEIGHT - _TOP - _BOTTOM - 14
+    top = max(heights)
+    step, room = (WIDTH - _LEFT - _RIGHT) / len(counts), HEIGHT - _TOP - _BOTTOM - 14
     parts = []
     for place, (count, height, label) in enumerate(zip(counts, heights, labels, strict=True)):
         tall, x = room * height / top, _LEFT + place * step
@@ -44,9 +44,7 @@ def histogram(
             parts.append(_text(x + step / 2, y - 4, _short(count), "middle", "small"))
         parts.append(_text(x + step / 2, HEIGHT - _BOTTOM + 14, label, "middle", "small"))
     parts.append(_axis(_LEFT, HEIGHT - _BOTTOM, WIDTH - _RIGHT, HEIGHT - _BOTTOM))
-    parts.append(_text(_LEFT + inner / 2, HEIGHT - 8, across, "middle"))
-    parts.append(_turned(14, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2, up + (" (log scale)" if log else "")))
-    return _svg(title, WIDTH, HEIGHT, parts)
+    return _named_axes(title, across, up + (" (log scale)" if log else ""), parts)
 
 
 def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: str, up: str) -> str:
@@ -72,9 +70,7 @@ def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: s
         parts.append(_text(x, y - 8, f"{value:.1f}", "middle", "small"))
         parts.append(_text(x, HEIGHT - _BOTTOM + 14, _short(size), "middle", "small"))
     parts.append(_axis(_LEFT, HEIGHT - _BOTTOM, WIDTH - _RIGHT, HEIGHT - _BOTTOM))
-    parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 8, across, "middle"))
-    parts.append(_turned(14, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2, up))
-    return _svg(title, WIDTH, HEIGHT, parts)
+    return _named_axes(title, across, up, parts)
 
 
 def square(
@@ -103,9 +99,7 @@ def square(
         if math.isfinite(low) and math.isfinite(high):
             parts.append(_axis(*place(x, low), *place(x, high), "thin"))
             parts.append(_dot(*place(x, y)))
-    parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 8, across, "middle"))
-    parts.append(_turned(10, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2, up))
-    return _svg(title, WIDTH, HEIGHT, parts)
+    return _named_axes(title, across, up, parts, left=10)
 
 
 def graph(centre: str, around: Sequence[tuple[str, float]], between: Mapping[tuple[int, int], float]) -> str:
@@ -203,6 +197,16 @@ def bin_doublings(times: Sequence[int], documents: Sequence[int]) -> tuple[list[
     return [int(c) for c in counts], names[: len(counts)]
 
 
+def _named_axes(title: str, across: str, up: str, parts: Sequence[str], left: int = 14) -> str:
+    """The drawing with the names of its axes; the upright one is turned, `left` from the edge."""
+    x, y = (_LEFT + WIDTH - _RIGHT) / 2, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2
+    turned = (
+        f'<text x="{left}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {left} {y:.1f})">'
+        f"{html.escape(up)}</text>"
+    )
+    return _svg(title, WIDTH, HEIGHT, [*parts, _text(x, HEIGHT - 8, across, "middle"), turned])
+
+
 def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
     label = html.escape(title)
     return (
@@ -213,11 +217,6 @@ def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
 
 def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(words)}</text>'
-
-
-def _turned(x: float, y: float, words: str) -> str:
-    turn = f"rotate(-90 {x} {y:.1f})"
-    return f'<text x="{x}" y="{y:.1f}" text-anchor="middle" transform="{turn}">{html.escape(words)}</text>'
 
 
 def _rect(kind: str, x: float, y: float, wide: float, tall: float) -> str:

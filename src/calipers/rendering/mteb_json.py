@@ -25,42 +25,35 @@ class MtebTaskFacts:
     languages: tuple[str, ...] = ("eng-Latn",)
 
 
-def _sts(name: str, path: str, *languages: str) -> MtebTaskFacts:
-    return MtebTaskFacts(name, path, "cosine_spearman", languages or ("eng-Latn",))
-
-
-def _retrieval(name: str, path: str) -> MtebTaskFacts:
-    return MtebTaskFacts(name, path, "ndcg_at_10")
-
-
-def _reranking(name: str) -> MtebTaskFacts:
-    return MtebTaskFacts(name, f"mteb/{name}", "map_at_1000")
-
-
+_STS = {
+    "STSBenchmark": "stsbenchmark-sts",
+    **{f"STS{year}": f"sts{year}-sts" for year in range(12, 17)},
+    "SICK-R": "sickr-sts",
+    "BIOSSES": "biosses-sts",
+}
+_RETRIEVAL = {
+    "ArguAna": "arguana",
+    "ClimateFEVER": "climate-fever",
+    "DBPedia": "dbpedia",
+    "FEVER": "fever",
+    "FiQA2018": "fiqa",
+    "HotpotQA": "hotpotqa",
+    "MSMARCO": "msmarco",
+    "NFCorpus": "nfcorpus",
+    "NQ": "nq",
+    "QuoraRetrieval": "quora",
+    "SCIDOCS": "scidocs",
+    "SciFact": "scifact",
+    "Touche2020": "touche2020",
+    "TRECCOVID": "trec-covid",
+}
+_RERANKING = ("AskUbuntuDupQuestions", "SciDocsRR", "StackOverflowDupQuestions")
 # Tasks that the path of the data identifies. The others are looked up in mteb by their name.
 TASKS: tuple[MtebTaskFacts, ...] = (
-    _sts("STSBenchmark", "mteb/stsbenchmark-sts"),
-    *(_sts(f"STS{year}", f"mteb/sts{year}-sts") for year in range(12, 17)),
-    _sts("SICK-R", "mteb/sickr-sts"),
-    _sts("BIOSSES", "mteb/biosses-sts"),
-    _sts("JSTS", "mteb/JSTS", "jpn-Jpan"),
-    _retrieval("ArguAna", "mteb/arguana"),
-    _retrieval("ClimateFEVER", "mteb/climate-fever"),
-    _retrieval("DBPedia", "mteb/dbpedia"),
-    _retrieval("FEVER", "mteb/fever"),
-    _retrieval("FiQA2018", "mteb/fiqa"),
-    _retrieval("HotpotQA", "mteb/hotpotqa"),
-    _retrieval("MSMARCO", "mteb/msmarco"),
-    _retrieval("NFCorpus", "mteb/nfcorpus"),
-    _retrieval("NQ", "mteb/nq"),
-    _retrieval("QuoraRetrieval", "mteb/quora"),
-    _retrieval("SCIDOCS", "mteb/scidocs"),
-    _retrieval("SciFact", "mteb/scifact"),
-    _retrieval("Touche2020", "mteb/touche2020"),
-    _retrieval("TRECCOVID", "mteb/trec-covid"),
-    _reranking("AskUbuntuDupQuestions"),
-    _reranking("SciDocsRR"),
-    _reranking("StackOverflowDupQuestions"),
+    *(MtebTaskFacts(name, f"mteb/{path}", "cosine_spearman") for name, path in _STS.items()),
+    MtebTaskFacts("JSTS", "mteb/JSTS", "cosine_spearman", ("jpn-Jpan",)),
+    *(MtebTaskFacts(name, f"mteb/{path}", "ndcg_at_10") for name, path in _RETRIEVAL.items()),
+    *(MtebTaskFacts(name, f"mteb/{name}", "map_at_1000") for name in _RERANKING),
 )
 _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
 _HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
