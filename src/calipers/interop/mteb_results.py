@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from calipers.core.datasets import DataSource, fingerprint
 from calipers.core.errors import DataError, InvalidOutput, RequestError, name_some
 from calipers.core.models import ModelInfo
 from calipers.core.results import NoOptions, Result
-from calipers.runs.record import Resampling, make_result, measure
+from calipers.runs.record import Resampling, describe_environment, make_result, measure
 from calipers.tasks import mteb as task
 
 _META = "model_meta.json"
@@ -102,14 +100,11 @@ def _check(scores: Sequence[TaskScore]) -> None:
 
 
 def _environment(scores: Sequence[TaskScore]) -> dict[str, Any]:
-    versions = {}
-    for package in ("calipers", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    """What made the means; the scores were measured elsewhere, by these versions of mteb."""
+    here = describe_environment()
+    versions = {package: here["versions"][package] for package in ("calipers", "numpy")}
     measured_by = sorted({score.mteb_version for score in scores if score.mteb_version})
-    return {"python": platform.python_version(), "versions": versions, "mteb_versions": measured_by}
+    return {"python": here["python"], "versions": versions, "mteb_versions": measured_by}
 
 
 @dataclass(frozen=True)
