@@ -404,6 +404,6 @@ def test_what_would_surprise_is_told(family: Callable[[str], Path]) -> None:
     assert [note.split(":")[0] for note in odd.notes] == [
         "75% of the scored tokens are unknown to the tokenizer",
         "no word has several tokens here",
-        "1000 tokens were asked for and whole texts with 4 fit",
+        "1000 tokens were requested and whole texts with 4 fit",
     ]
     assert score(model, TEXTS).notes == ()
