@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from calipers.artifacts.manifest import read_manifest
 from calipers.core import ModelError, RequestError
 from tests.support import build_models as small
 
@@ -46,3 +47,11 @@ def test_a_build_that_is_repeated_leaves_nothing_beside_its_result(
     for _ in range(2):
         small.run(tiny_bert, folder, "w8a8", few_texts)
     assert list(folder.glob(".*.part")) == []
+
+
+def test_a_notebook_shows_the_stages(built: Path) -> None:
+    manifest = read_manifest(built)
+    assert repr(manifest).endswith("w8a8: torch, exported, optimized, quantized)")
+    page = manifest._repr_html_()
+    assert page.count("<tr>") == 5
+    assert "<td>none: the first</td>" in page

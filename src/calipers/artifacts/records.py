@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calipers.core import RequestError
+from calipers.core import RequestError, html_table
 from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
+from calipers.rendering.numbers import megabytes
 
 SCHEMA = 1
 STAGES = ("torch", "exported", "optimized", "quantized")
@@ -167,5 +168,32 @@ class Manifest:
         """The content of manifest.json."""
         return {"schema": SCHEMA, **asdict(self)}
 
+    def rows(self) -> list[dict[str, str]]:
+        """The table of stages, as a person reads it."""
+        return [_row(stage) for stage in self.stages]
+
     def __repr__(self) -> str:
         return f"Manifest({self.model_id}, {self.precision}: {', '.join(stage.name for stage in self.stages)})"
+
+    def _repr_html_(self) -> str:
+        """The table of stages, for notebooks."""
+        rows = self.rows()
+        title = f"{self.model_id}, {self.precision}: {self.model}"
+        return html_table(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def _row(stage: Stage) -> dict[str, str]:
+    difference = stage.difference
+    return {
+        "stage": stage.name,
+        "size": megabytes(stage.size),
+        "p50": f"{stage.latency.p50:.2f} ms",
+        "p95": f"{stage.latency.p95:.2f} ms",
+        "largest difference": str(difference) if difference else "none: the first",
+        "relative": _share(difference.relative) if difference else "",
+        "note": "; ".join(stage.notes),
+    }
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}" if value >= 0.001 else f"{value:.1e}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calipers.artifacts.records import Manifest, Stage
+from calipers.artifacts.records import Manifest
 from calipers.rendering import tables
-from calipers.rendering.numbers import megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 def show_build(console: Console, manifest: Manifest) -> None:
     """The facts of the build, then a line for each stage."""
     tables.show_facts(console, f"{manifest.model_id}  ·  {manifest.precision}", _facts(manifest))
-    tables.show_records(console, [_line(stage) for stage in manifest.stages])
+    tables.show_records(console, manifest.rows())
 
 
 def _facts(manifest: Manifest) -> list[tuple[str, str]]:
@@ -29,20 +28,3 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
     made = [stage.name for stage in manifest.stages if not stage.reused]
     facts.append(("Made now", ", ".join(made) or "nothing: every stage was there"))
     return facts
-
-
-def _line(stage: Stage) -> dict[str, str]:
-    difference = stage.difference
-    return {
-        "stage": stage.name,
-        "size": megabytes(stage.size),
-        "p50": f"{stage.latency.p50:.2f} ms",
-        "p95": f"{stage.latency.p95:.2f} ms",
-        "largest difference": str(difference) if difference else "none: the first",
-        "relative": _share(difference.relative) if difference else "",
-        "note": "; ".join(stage.notes),
-    }
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}" if value >= 0.001 else f"{value:.1e}"
