@@ -12,50 +12,17 @@ from calipers.cli import options
 if TYPE_CHECKING:
     from calipers.diagnosis.records import Diagnosis
 
-_LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "relevant_from", "alpha", "t", "codec")
-
 
 @click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Four layers say.")
 @click.argument("model")
-@options.option(
-    "Data",
-    "--dataset",
-    metavar="D",
-    help="A BEIR folder or hub id, or a table of query–product pairs with ESCI labels.",
-)
-@options.option("Data", "--corpus", metavar="FILE", help="Documents: jsonl, csv, tsv, parquet, or one text per line.")
-@options.option("Data", "--queries", metavar="FILE", help="Queries, in the same formats. Optional.")
-@options.option("Data", "--qrels", metavar="FILE", help="Judgements, TREC or BEIR or ESCI labels. Optional.")
-@options.option(
-    "Data",
-    "--pairs",
-    metavar="FILE",
-    help="Texts that belong together (sentence1, sentence2), for alignment; alone, they are the corpus as well.",
-)
-@options.option(
-    "Data",
-    "--pairs-above",
-    type=float,
-    metavar="SCORE",
-    help="Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.",
-)
-@options.option("Data", "--terms", metavar="FILE", help="Domain terms, one per line, for the look at the tokenizer.")
-@options.option(
-    "Data",
-    "--paraphrases",
-    metavar="FILE",
-    help="Queries that mean the same: a group per line with tabs between, or rows with `texts`.",
-)
-@options.option("Data", "--split", metavar="S", help="Which judgements of the dataset. Default: test.")
-@options.option(
-    "Data", "--dataset-name", metavar="CONFIG", help="What stands before corpus, queries and qrels on the hub."
-)
-@options.option("Data", "--revision", metavar="R", help="The hub dataset's revision.")
-@options.option(
-    "Data", "--samples", type=int, metavar="N", help="How many queries. Default: all. The corpus stays whole."
-)
-@options.option(
-    "Data", "--seed", type=int, default=42, show_default=True, help="Of samples, shuffles, edits, resamples."
+@options.flags("runs.embedding:CorpusInputs")
+@options.flags(
+    "data:DataOptions",
+    only=("name", "revision", "split", "samples", "seed"),
+    name="What stands before corpus, queries and qrels on the hub.",
+    split="Which judgements of the dataset. Default: test.",
+    samples="How many queries. Default: all. The corpus stays whole.",
+    seed="Of samples, shuffles, edits, resamples.",
 )
 @options.option(
     "Diagnosis",
@@ -64,35 +31,11 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     help="Compare with this model: every figure with delta, interval and label, and how many results stay.",
 )
 @options.option(
-    "Diagnosis", "--layers", metavar="NAMES", help="geometry,retrieval,certainty,… Default: all that the data allow."
-)
-@options.option("Diagnosis", "--k", type=int, metavar="K", help="How many results a user sees. Default: 10.")
-@options.option(
     "Diagnosis",
-    "--codec",
-    choices="CODECS",
-    help="How vectors are stored, for certainty. Default: int8.",
+    "--layers",
+    metavar="NAMES",
+    help="geometry,retrieval,behaviour,certainty, or single ones. Default: all that the data allow.",
 )
-@options.option("Diagnosis", "--exact", is_flag=True, default=None, help="Never work a figure out on a sample.")
-@options.option(
-    "Diagnosis",
-    "--grades",
-    choices="GRADES",
-    help="esci: grades 3 2 1 0 are exact, substitute, complement, irrelevant. Default: plain, or what the labels say.",
-)
-@options.option(
-    "Diagnosis", "--relevant-from", type=float, metavar="GRADE", help="Grades that are relevant. Default: 1."
-)
-@options.option(
-    "Diagnosis",
-    "--words",
-    choices="WORDS",
-    help="What a word is, for word order: phrases for Japanese and Chinese. Default: by the text.",
-)
-@options.option(
-    "Diagnosis", "--permutations", type=int, metavar="N", help="Shuffles of a text, for word order. Default: 3."
-)
-@options.option("Diagnosis", "--texts", type=int, metavar="N", help="Texts to shuffle, queries to edit. Default: 500.")
 @options.option(
     "Diagnosis",
     "--mteb",
@@ -100,21 +43,6 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     metavar="NAMES",
     help="General language: tasks or benchmarks of mteb, commas between. A drop against the baseline is reported.",
 )
-@options.option("Data", "--entities", metavar="FILE", help="Entities for the layer knowledge. Default: mined.")
-@options.option(
-    "Data",
-    "--out-of-domain",
-    metavar="FILE",
-    help="For certainty: queries that the corpus has no answer to. Default: bundled ones.",
-)
-@options.option(
-    "Data",
-    "--attributes",
-    multiple=True,
-    metavar="FILE",
-    help="YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
-)
-@options.option("Data", "--sts", metavar="FILE", help="With --adaptation: scored pairs that show what was forgotten.")
 @options.flags("diagnosis.options:DiagnosisOptions")
 @options.option(
     "Diagnosis",
@@ -124,6 +52,7 @@ _LAYER_OPTIONS = ("k", "exact", "words", "permutations", "texts", "grades", "rel
     show_default=True,
     help="With --baseline: from which label on the exit code is 1.",
 )
+@options.LAYER_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
 @options.option(
@@ -180,29 +109,22 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
     from calipers.runs.embedding import CorpusInputs
 
     store = options.open_store(flags["store"], flags["no_store"])
-    inputs = CorpusInputs(
-        **{name: flags[name] for name in _INPUTS},
-        source=DataSource(
-            path="",
-            name=flags["dataset_name"],
-            split=flags["split"],
-            revision=flags["revision"],
-            requested=flags["samples"],
-            seed=flags["seed"],
-        ),
+    data = options.data_options(flags)
+    source = DataSource(
+        path="", name=data.name, split=data.split, revision=data.revision, requested=data.samples, seed=data.seed
     )
     chosen = options.make(
         DiagnosisOptions,
         flags,
         layers=_names(flags["layers"], "--layers"),
-        layer_options={"seed": flags["seed"], **{name: flags.get(name) for name in _LAYER_OPTIONS}},
+        layer_options={"seed": data.seed, **options.layer_options(flags)},
         mteb=_names(flags["mteb_names"], "--mteb"),
     )
     _, err = options.consoles()
     with text.bar(err) as progress:
         return api.diagnose(
             model,
-            inputs,
+            options.make(CorpusInputs, flags, source=source),
             baseline=flags["baseline"],
             options=chosen,
             model_options=options.model_options(flags),
@@ -210,22 +132,6 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
             vectors=options.vector_cache(store, flags),
             progress=progress,
         )
-
-
-_INPUTS = (
-    "attributes",
-    "dataset",
-    "corpus",
-    "queries",
-    "qrels",
-    "pairs",
-    "pairs_above",
-    "terms",
-    "paraphrases",
-    "entities",
-    "out_of_domain",
-    "sts",
-)
 
 
 def _names(words: str | None, flag: str) -> tuple[str, ...]:

@@ -201,25 +201,42 @@ DATA_FLAGS = apply(
 )
 
 
-def _task_flags() -> list[GroupedOption]:
-    """The options of all tasks. Their default is None, so that only those that are given reach a task."""
+def _flags_of_all(records: Mapping[str, Any], group: str, without: Sequence[str] = ()) -> list[GroupedOption]:
+    """The options of several tasks or layers, by their names. An option that several have is one flag, whose help says
+    which have it. The default is None, so that only what is on the command line reaches them."""
     from calipers.core.options import options_of
-    from calipers.tasks import TASKS
 
-    owners: dict[str, list[Any]] = {}
-    for task in TASKS:
-        for name in options_of(task.options):
-            owners.setdefault(name, []).append(task)
+    owners: dict[str, list[str]] = {}
+    for owner, record in records.items():
+        for name in options_of(record):
+            owners.setdefault(name, []).append(owner)
     made = []
-    for name, tasks in owners.items():
-        record = tasks[0].options
-        help = f"{', '.join(task.name for task in tasks)}: {options_of(record)[name].help}"
-        (flag,) = _flags_of(record, [name], (), None, {name: help})
-        flag.default, flag.show_default = None, False
-        made.append(flag)
+    for name, names in owners.items():
+        if name not in without:
+            record = records[names[0]]
+            help = f"{', '.join(names)}: {options_of(record)[name].help}"
+            (flag,) = _flags_of(record, [name], (), group, {name: help})
+            if flag.show_default:
+                flag.help = f"{flag.help} Default: {flag.default}."
+            flag.default, flag.show_default = None, False
+            made.append(flag)
     return made
 
 
+def _task_flags() -> list[GroupedOption]:
+    from calipers.tasks import TASKS
+
+    return _flags_of_all({task.name: task.options for task in TASKS}, "Task")
+
+
+def _layer_flags() -> list[GroupedOption]:
+    from calipers.diagnosis.layers import LAYERS
+
+    return _flags_of_all({name: layer.options for name, layer in LAYERS.items()}, "Layers", DIAGNOSIS_OWN)
+
+
+DIAGNOSIS_OWN = ("seed", "confidence", "resamples")  # options of layers that a diagnosis sets for all of them
+LAYER_FLAGS = _add(_layer_flags)
 TASK_FLAGS = _add(_task_flags)
 
 SECOND_STAGE_FLAGS = apply(
@@ -278,10 +295,22 @@ def data_options(values: Mapping[str, Any]) -> DataOptions:
 
 def task_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the command line sets for the task; the task decides which of it is its own."""
-    from calipers.core.options import options_of
     from calipers.tasks import TASKS
 
-    names = dict.fromkeys(name for task in TASKS for name in options_of(task.options))
+    return _values_of_all([task.options for task in TASKS], values)
+
+
+def layer_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command line sets for the layers of a diagnosis."""
+    from calipers.diagnosis.layers import LAYERS
+
+    return _values_of_all([layer.options for layer in LAYERS.values()], values, DIAGNOSIS_OWN)
+
+
+def _values_of_all(records: Sequence[Any], values: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:
+    from calipers.core.options import options_of
+
+    names = dict.fromkeys(name for record in records for name in options_of(record) if name not in without)
     return {name: values.get(name) for name in names}
 
 

@@ -106,7 +106,7 @@ def _choose_layers(options: DiagnosisOptions, inputs: CorpusInputs) -> list[Laye
     """Those requested by name, else all; none where only mteb is requested."""
     if options.mteb and not options.layers and inputs.has_no_texts:
         return []
-    chosen = [layers.find(name) for name in dict.fromkeys(options.layers)] or list(layers.LAYERS.values())
+    chosen = list(layers.select(options.layers)) or list(layers.LAYERS.values())
     if inputs.attributes and not any(layer.name == _ATTRIBUTES for layer in chosen):
         raise RequestError("`attributes` gives words to the layer attributes: add it to `layers`")
     accepted = {f.name for layer in chosen for f in fields(layer.options)}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError
+from calipers.core.options import Options, option
 from calipers.data import corpora
 from calipers.metrics import geometry
 from calipers.metrics.search import WINDOW, exact_search
@@ -25,22 +26,39 @@ from calipers.tasks import retrieval
 _EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours can change a vector
 
 
-@dataclass(frozen=True)
-class CorpusInputs:
-    """What is read, by file or folder. `source` says split, samples (of queries), seed and shuffle."""
+def _file(help: str, **settings: Any) -> Any:
+    return option(None, help, group="Data", **{"metavar": "FILE", **settings})
 
-    dataset: str | None = None
-    corpus: str | None = None
-    queries: str | None = None
-    qrels: str | None = None
-    pairs: str | None = None
-    pairs_above: float | None = None
-    terms: str | None = None
-    paraphrases: str | None = None
-    entities: str | None = None
-    out_of_domain: str | None = None
-    sts: str | None = None
-    attributes: tuple[str, ...] = ()  # files of words for the layer attributes
+
+@dataclass(frozen=True)
+class CorpusInputs(Options):
+    """What is read, by file or folder. `source` has split, samples (of queries), seed and shuffle."""
+
+    dataset: str | None = _file(
+        "A BEIR folder or hub id, or a table of query–product pairs with ESCI labels.", metavar="D"
+    )
+    corpus: str | None = _file("Documents: jsonl, csv, tsv, parquet, or one text per line.")
+    queries: str | None = _file("Queries, in the same formats. Optional.")
+    qrels: str | None = _file("Judgements, TREC or BEIR or ESCI labels. Optional.")
+    pairs: str | None = _file(
+        "Texts that belong together (sentence1, sentence2), for alignment; alone, they are the corpus as well."
+    )
+    pairs_above: float | None = _file(
+        "Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.", metavar="SCORE"
+    )
+    terms: str | None = _file("Domain terms, one per line, for the tokenizer's figures.")
+    paraphrases: str | None = _file(
+        "Queries that mean the same: a group per line with tabs between, or rows with `texts`."
+    )
+    entities: str | None = _file("Entities for the layer knowledge. Default: mined.")
+    out_of_domain: str | None = _file("For certainty: queries that the corpus has no answer to. Default: bundled ones.")
+    attributes: tuple[str, ...] = option(
+        (),
+        "YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
+        group="Data",
+        metavar="FILE",
+    )
+    sts: str | None = _file("With --adaptation: scored pairs that show what was forgotten.")
     source: DataSource = field(default_factory=lambda: DataSource(path=""))
 
     @property

@@ -205,7 +205,7 @@ def _top_overlap(a: Floats, b: Floats, k: int) -> float:
 
 @dataclass(frozen=True)
 class RankersOptions(Options):
-    at_k: int = option(10, "Cut-off of MRR and nDCG. Default: 10.", group="Task", metavar="K", at_least=1)
+    at_k: int = option(10, "Cut-off of MRR and nDCG.", group="Task", metavar="K", at_least=1)
 
 
 _higher = partial(Metric, digits=4)

@@ -40,7 +40,7 @@ class FillMaskOptions(Options):
     )
     pll: str = option(
         "original",
-        "Mask one token, or also the later sub-words of its word. Default: original.",
+        "Mask one token, or also the later sub-words of its word.",
         group="Task",
         choices=PSEUDO_LIKELIHOODS,
     )

@@ -53,7 +53,7 @@ class NanoBEIROptions(ListOptions):
         group="Task",
         metavar="NAMES",
     )
-    rerank_k: int = option(100, "How many results are reranked. Default: 100.", group="Task", metavar="K", at_least=1)
+    rerank_k: int = option(100, "How many results are reranked.", group="Task", metavar="K", at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -43,7 +43,7 @@ QRELS = "qrels"  # the column of judgements, {document id: grade}, where there i
 class ListOptions(Options):
     """What every task that reranks lists of documents takes."""
 
-    at_k: int = option(10, "Cut-off of MRR and nDCG. Default: 10.", group="Task", metavar="K", at_least=1)
+    at_k: int = option(10, "Cut-off of MRR and nDCG.", group="Task", metavar="K", at_least=1)
     always_rerank_positives: bool = option(
         True,
         "Also rank positive texts that the first stage did not retrieve. Default: yes.",

@@ -41,25 +41,25 @@ _PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sente
 
 @dataclass(frozen=True)
 class RetrievalOptions(Options):
-    top_k: int = option(100, "How many results a query gets. Default: 100.", group="Task", metavar="K", at_least=SHOWN)
+    top_k: int = option(100, "How many results a query gets.", group="Task", metavar="K", at_least=SHOWN)
     query_prompt: str | None = option(
         None, "Put before every query. Default: the model's own.", group="Task", metavar="TEXT"
     )
     passage_prompt: str | None = option(
         None, "Put before every passage. Default: the model's own.", group="Task", metavar="TEXT"
     )
-    similarity: str = option("cosine", "Of vectors. Default: cosine.", group="Task", choices=SIMILARITIES)
+    similarity: str = option("cosine", "Of vectors.", group="Task", choices=SIMILARITIES)
     relevant_from: float = option(
         1.0,
-        "Grades from here on are relevant; nDCG uses the grades as they are. Default: 1.",
+        "Grades from here on are relevant; nDCG uses the grades as they are.",
         group="Task",
         metavar="GRADE",
         above=0,
     )
     empty_queries: str = option(
-        "zero", "What a query without relevant documents counts. Default: zero.", group="Task", choices=EMPTY_QUERIES
+        "zero", "What a query without relevant documents counts.", group="Task", choices=EMPTY_QUERIES
     )
-    rerank_k: int = option(100, "How many results are reranked. Default: 100.", group="Task", metavar="K", at_least=1)
+    rerank_k: int = option(100, "How many results are reranked.", group="Task", metavar="K", at_least=1)
 
 
 class Retriever(Protocol):
