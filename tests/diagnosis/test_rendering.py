@@ -104,7 +104,7 @@ def test_a_layer_that_cannot_run_is_left_out_with_its_reason(files: dict[str, st
     found = api.diagnose(Letters(), CorpusInputs(corpus=files["corpus"]))
     reasons = {finding.layer: finding.reason for finding in found.findings}
     assert reasons["geometry"] is None
-    assert "--queries" in (reasons["retrieval"] or "")
+    assert "`queries`" in (reasons["retrieval"] or "")
     assert "left out" in text_of(found)
     assert "Left out" in diagnosis_html.page(found)
 
@@ -113,7 +113,7 @@ def test_a_layer_whose_options_do_not_fit_is_left_out_too(files: dict[str, str])
     found = api.diagnose(Letters(), CorpusInputs(**files), options=DiagnosisOptions(layer_options={"k": 1}))
     reasons = {finding.layer: finding.reason for finding in found.findings}
     assert reasons["retrieval"] is None
-    assert "--k must be at least 2" in (reasons["certainty"] or "")
+    assert "`k` must be at least 2" in (reasons["certainty"] or "")
 
 
 def test_stored_layers_are_shown_and_compared_like_other_runs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     """
     for path in (flags["output"], flags["html"]):
         options.check_output(path, flags["force"])
-    diagnosis = _diagnose(model, flags)
+    diagnosis = _with_flags(_diagnose(model, flags), context)
     _show(diagnosis, flags)
     context.exit(_exit_code(diagnosis, flags["fail_on"]))
 
@@ -132,6 +133,16 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
             vectors=options.vector_cache(store, flags),
             progress=progress,
         )
+
+
+def _with_flags(diagnosis: Diagnosis, context: click.Context) -> Diagnosis:
+    """The reasons of layers that were skipped name flags, as errors do."""
+    parameters = context.command.params
+    findings = [
+        replace(finding, reason=options.name_flags(finding.reason, parameters)) if finding.reason else finding
+        for finding in diagnosis.findings
+    ]
+    return replace(diagnosis, findings=tuple(findings))
 
 
 def _names(words: str | None, flag: str) -> tuple[str, ...]:
