@@ -113,13 +113,9 @@ def _part_figures(parts: TrustParts, options: CertaintyOptions) -> list[Figure]:
     for name in _PARTS:
         values = getattr(parts, name)
         estimate = geometry.mean_estimate(values)
-        means = bootstrap.distribution(
-            [mean_statistic(values)], len(parts), resamples=options.resamples, seed=options.seed
-        )
-        interval = bootstrap.percentile_interval(means[0], confidence=options.confidence)
-        figures.append(
-            _figure(name, IntervalEstimate(estimate.value, interval), estimate.count, estimate.standard_error)
-        )
+        interval = bootstrap.interval(mean_statistic(values), len(parts), **options.drawing)
+        measured = IntervalEstimate(estimate.value, interval)
+        figures.append(_figure(name, measured, estimate.count, estimate.standard_error))
     return figures
 
 

@@ -173,8 +173,9 @@ def _interval(estimate: Estimate, options: GeometryOptions) -> tuple[float, floa
         reach = NormalDist().inv_cdf((1 + options.confidence) / 2) * error
         return estimate.value - reach, estimate.value + reach
     statistic = mean_statistic(estimate.contributions)
-    means = bootstrap.distribution([statistic], estimate.count, resamples=RESAMPLES, seed=options.seed)
-    return bootstrap.percentile_interval(means[0], confidence=options.confidence)
+    return bootstrap.interval(
+        statistic, estimate.count, resamples=RESAMPLES, confidence=options.confidence, seed=options.seed
+    )
 
 
 # --- rows --------------------------------------------------------------------------------------------------------
