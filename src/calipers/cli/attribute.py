@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,11 +19,9 @@ if TYPE_CHECKING:
 @options.option("What", "--precision", choices="PRECISIONS", help="How the model is quantised.")
 @options.flags("attribution.records:AttributionOptions", only=("fix", "budget"))
 @stage_flag("Stages")
-@options.option(
+@options.file_option(
     "Stages",
     "--recipe",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="How to quantise, beyond the precision: the file that `calipers build --recipe` takes.",
 )
 @options.flags(
@@ -35,14 +32,7 @@ if TYPE_CHECKING:
 )
 @samples_flag("Stages")
 @options.flags("attribution.records:AttributionOptions", only=("work",))
-@options.option(
-    "Verdict",
-    "--threshold",
-    "limits",
-    multiple=True,
-    metavar="METRIC=PASS,RISK",
-    help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
-)
+@thresholds.FLAG
 @options.flags("attribution.records:AttributionOptions", only=("confidence", "resamples"))
 @options.TASK_FLAGS
 @options.DATA_FLAGS
@@ -79,20 +69,12 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
 def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
     from calipers.attribution import api
     from calipers.attribution.records import AttributionOptions
-    from calipers.comparison.api import Protocol
     from calipers.data import DataOptions
     from calipers.rendering.text import bar
 
     samples = flags["calibration_samples"]
     chosen = samples or flags["calibration"]
-    protocol = Protocol(
-        task=flags["task"],
-        task_options=options.task_options(flags),
-        dataset=flags["dataset"],
-        columns=options.column_mapping(flags["columns"]),
-        model_options=options.model_options(flags),
-        data_options=options.data_options(flags),
-    )
+    protocol = options.protocol(flags)
     build = make_build_options(
         {**flags, "task": None},
         data_options=DataOptions(samples=samples, seed=flags["seed"] + 1) if chosen else DataOptions(),
@@ -115,13 +97,5 @@ def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
 
 def _show(attribution: Attribution, flags: dict[str, Any]) -> None:
     from calipers.attribution.text import show_attribution
-    from calipers.rendering import document
 
-    content = document.to_json(attribution.to_dict())
-    if flags["output"]:
-        options.write_output(flags["output"], content)
-    if flags["as_json"]:
-        click.echo(content)
-    else:
-        out, _ = options.consoles()
-        show_attribution(out, attribution)
+    options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution))

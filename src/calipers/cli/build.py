@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,22 +34,19 @@ def samples_flag(group: str) -> options.Decorator:
 @click.command(cls=options.GroupedCommand, short_help="Export, optimise and quantise a model, every stage checked.")
 @click.argument("model")
 @options.option("What", "--precision", choices="PRECISIONS", help="Of the result. fp32: no quantisation.")
-@options.option(
+@options.file_option(
     "What",
     "-o",
     "--output",
     required=True,
     metavar="DIR",
-    type=click.Path(path_type=Path),
     help="Where the stages go. A stage that is there already and would come out the same is kept.",
 )
 @options.flags("artifacts.records:BuildOptions", without=("calibration",))
 @stage_flag("What")
-@options.option(
+@options.file_option(
     "Recipe",
     "--recipe",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="YAML or JSON with precision, calibration, exclude, ranges, …; flags override its settings.",
 )
 @options.flags("artifacts.recipe:Recipe")
@@ -64,7 +60,7 @@ def samples_flag(group: str) -> options.Decorator:
 @options.flags(
     "models:ModelOptions", only=("provider",), provider="ONNX Runtime execution provider that must run the stages."
 )
-@options.option("Output", "--json", "as_json", is_flag=True, help="Print the manifest as JSON and nothing else.")
+@options.JSON_FLAG
 @click.pass_context
 def build(context: click.Context, /, model: str, **flags: Any) -> None:
     """Export, optimise and quantise a model. Every stage is checked against the one before it before it is kept.

@@ -22,21 +22,12 @@ if TYPE_CHECKING:
 @click.argument("candidates", nargs=-1, required=True, metavar="CANDIDATE…")
 @options.option("Task", "--task", help="What to measure. Default: that of the stored run, else sentence-similarity.")
 @options.flags("comparison.records:VerdictOptions", only=("metrics",))
-@options.option(
-    "Verdict",
-    "--threshold",
-    "limits",
-    multiple=True,
-    metavar="METRIC=PASS,RISK",
-    help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
-)
+@thresholds.FLAG
 @options.flags("comparison.records:VerdictOptions", only=("confidence", "resamples"))
 @options.flags("comparison.records:GateOptions")
-@options.option(
+@options.file_option(
     "Verdict",
     "--config",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="A YAML file whose section `compare` holds thresholds, metrics, confidence, fail_on, worst, resamples.",
 )
 @options.option(
@@ -51,12 +42,10 @@ if TYPE_CHECKING:
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
 @options.flags("comparison.records:VerdictOptions", only=("worst",))
-@options.option("Output", "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write JUnit XML.")
-@options.option(
+@options.file_option("Output", "--junit", help="Write JUnit XML.")
+@options.file_option(
     "Output",
     "--markdown",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set.",
 )
 @options.option("Output", "--fresh", is_flag=True, help="Run the models even if the same run is stored.")
@@ -116,17 +105,10 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
-    from calipers.comparison.api import Protocol, compare
+    from calipers.comparison.api import compare
     from calipers.rendering import text
 
-    protocol = Protocol(
-        task=flags["task"],
-        task_options=options.task_options(flags),
-        dataset=flags["dataset"],
-        columns=options.column_mapping(flags["columns"]),
-        model_options=options.model_options(flags),
-        data_options=options.data_options(flags),
-    )
+    protocol = options.protocol(flags)
     unlabelled = flags["unlabelled"]
     store = None if unlabelled else options.open_store(flags["store"], flags["no_store"])
     _, err = options.consoles()
@@ -146,11 +128,7 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
 def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str]) -> None:
     from calipers.comparison import json as verdict_json
     from calipers.comparison import text as verdict_text
-    from calipers.rendering import document
 
-    content = document.to_json(verdict_json.document(verdicts))
-    if flags["output"]:
-        options.write_output(flags["output"], content)
     if flags["junit"]:
         from calipers.comparison import junit
 
@@ -160,8 +138,4 @@ def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str])
         from calipers.rendering import markdown
 
         markdown.append(Path(summary), verdicts_markdown(verdicts))
-    if flags["as_json"]:
-        click.echo(content)
-    else:
-        out, _ = options.consoles()
-        verdict_text.show_verdicts(out, verdicts)
+    options.emit(verdict_json.document(verdicts), flags, lambda out: verdict_text.show_verdicts(out, verdicts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,9 +55,7 @@ if TYPE_CHECKING:
 @options.LAYER_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
-@options.option(
-    "Output", "--html", metavar="FILE", type=click.Path(path_type=Path), help="Write the report as one HTML file."
-)
+@options.file_option("Output", "--html", help="Write the report as one HTML file.")
 @options.option("Output", "--examples", type=int, default=5, show_default=True, help="Named examples shown per figure.")
 @options.CACHE_FLAGS
 @options.OUTPUT_FLAGS
@@ -159,22 +156,16 @@ def _names(words: str | None, flag: str) -> tuple[str, ...]:
 
 
 def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
-    from calipers.diagnosis import json as diagnosis_json
-    from calipers.diagnosis import text as diagnosis_text
-    from calipers.rendering import document
+    from calipers.diagnosis import json
+    from calipers.diagnosis.text import show_diagnosis
 
-    content = document.to_json(diagnosis_json.document(diagnosis))
-    if flags["output"]:
-        options.write_output(flags["output"], content)
     if flags["html"]:
         from calipers.diagnosis import html as diagnosis_html
 
         options.write_output(flags["html"], diagnosis_html.page(diagnosis))
-    if flags["as_json"]:
-        click.echo(content)
-        return
-    out, _ = options.consoles()
-    diagnosis_text.show_diagnosis(out, diagnosis, examples=flags["examples"])
+    options.emit(
+        json.document(diagnosis), flags, lambda out: show_diagnosis(out, diagnosis, examples=flags["examples"])
+    )
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

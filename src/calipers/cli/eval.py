@@ -32,8 +32,7 @@ from calipers.cli import options
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
-@options.option("Output", "--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@options.option("Output", "--resamples", type=int, default=10_000, show_default=True, help="Of the bootstrap.")
+@options.flags("runs.record:Resampling", only=("confidence", "resamples"), group="Output")
 @options.OUTPUT_FLAGS
 def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     """How good is a model? Metrics with confidence intervals, and what came out of each example.
@@ -54,10 +53,10 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     options.check_output(flags["output"], flags["force"])
     mapping = options.column_mapping(flags["columns"])
     from calipers import tasks
-    from calipers.rendering import document, text
+    from calipers.rendering import text
     from calipers.runs import api
 
-    out, err = options.consoles()
+    _, err = options.consoles()
     with text.bar(err) as progress:
         result = api.evaluate(
             model or str(model_flag),
@@ -74,10 +73,4 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
             rerank=flags["rerank"],
             run_out=flags["run_out"],
         )
-    content = document.to_json(result.to_dict())
-    if flags["output"]:
-        options.write_output(flags["output"], content)
-    if flags["as_json"]:
-        click.echo(content)
-    else:
-        text.show_result(out, result, tasks.find(result.task))
+    options.emit(result.to_dict(), flags, lambda out: text.show_result(out, result, tasks.find(result.task)))

@@ -17,6 +17,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from calipers.comparison.api import Protocol
     from calipers.core.options import Option
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
@@ -103,6 +104,11 @@ def option(group: str, *names: str, choices: str | None = None, **settings: Any)
         return [GroupedOption(names, group=group, **settings)]
 
     return _add(source)
+
+
+def file_option(group: str, *names: str, metavar: str = "FILE", **settings: Any) -> Decorator:
+    """A flag that names a file or a folder."""
+    return option(group, *names, metavar=metavar, type=click.Path(path_type=Path), **settings)
 
 
 def flags(
@@ -241,33 +247,23 @@ TASK_FLAGS = _add(_task_flags)
 
 SECOND_STAGE_FLAGS = apply(
     option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage."),
-    option(
-        "Task", "--run-out", metavar="FILE", type=click.Path(path_type=Path), help="retrieval: write the TREC run file."
-    ),
+    file_option("Task", "--run-out", help="retrieval: write the TREC run file."),
 )
 
 _RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout")
 MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)
 RUN_FLAGS = flags("models:ModelOptions", only=_RUNNING)
 
+FORCE_FLAG = option("Output", "--force", is_flag=True, help="Overwrite that file.")
+JSON_FLAG = option("Output", "--json", "as_json", is_flag=True, help="Print the JSON document and nothing else.")
+STORE_FLAG = file_option(
+    "Output", "--store", metavar="DIR", help="Where runs are kept. Default: CALIPERS_STORE, or the user's data folder."
+)
 OUTPUT_FLAGS = apply(
-    option(
-        "Output",
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Write the JSON document to a file.",
-    ),
-    option("Output", "--force", is_flag=True, help="Overwrite that file."),
-    option("Output", "--json", "as_json", is_flag=True, help="Print the JSON document and nothing else."),
-    option(
-        "Output",
-        "--store",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Where runs are kept. Default: CALIPERS_STORE, or the user's data folder.",
-    ),
+    file_option("Output", "-o", "--output", help="Write the JSON document to a file."),
+    FORCE_FLAG,
+    JSON_FLAG,
+    STORE_FLAG,
     option("Output", "--no-store", is_flag=True, help="Keep nothing."),
 )
 
@@ -312,6 +308,20 @@ def _values_of_all(records: Sequence[Any], values: Mapping[str, Any], without: S
 
     names = dict.fromkeys(name for record in records for name in options_of(record) if name not in without)
     return {name: values.get(name) for name in names}
+
+
+def protocol(values: Mapping[str, Any]) -> Protocol:
+    """What both sides of a comparison are measured on."""
+    from calipers.comparison.api import Protocol
+
+    return Protocol(
+        task=values["task"],
+        task_options=task_options(values),
+        dataset=values["dataset"],
+        columns=column_mapping(values["columns"]),
+        model_options=model_options(values),
+        data_options=data_options(values),
+    )
 
 
 def column_mapping(pairs: Sequence[str]) -> dict[str, str]:
@@ -364,6 +374,19 @@ def write_output(path: Path, content: str) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def emit(document: Mapping[str, Any], values: Mapping[str, Any], show: Callable[[Console], None]) -> None:
+    """The JSON document into the file of `--output`; on standard output as JSON, or what `show` prints."""
+    from calipers.rendering.document import to_json
+
+    content = to_json(document)
+    if values.get("output"):
+        write_output(values["output"], content)
+    if values["as_json"]:
+        click.echo(content)
+    else:
+        show(consoles()[0])
 
 
 def consoles() -> tuple[Console, Console]:

@@ -13,16 +13,14 @@ from calipers.cli import options
 @click.command(cls=options.GroupedCommand, short_help="Stored runs as JSON, Markdown, MTEB results or a model card.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @options.flags("runs.report:ReportOptions")
-@options.option(
+@options.file_option(
     "Output",
     "-o",
     "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="Write to a file instead of standard output. For mteb it may be a folder, which gets a file per task.",
 )
-@options.option("Output", "--force", is_flag=True, help="Overwrite that file.")
-@options.option("Output", "--store", metavar="DIR", type=click.Path(path_type=Path), help="Where runs are kept.")
+@options.FORCE_FLAG
+@options.file_option("Output", "--store", metavar="DIR", help="Where runs are kept.")
 def report(**flags: Any) -> None:
     """Stored runs in the formats that others read. RUN is an id, its beginning, or `latest`.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calipers.cli import options
+
 if TYPE_CHECKING:
     from calipers.core import Thresholds
 
@@ -34,6 +36,16 @@ def parse(text: str, where: str) -> Thresholds:
     if passes > at_risk:
         raise click.UsageError(f"{where}: the first number passes and must not be above the second, found {text!r}")
     return Thresholds(passes / 100, at_risk / 100) if match[2] else Thresholds(passes, at_risk, relative=False)
+
+
+FLAG = options.option(
+    "Verdict",
+    "--threshold",
+    "limits",
+    multiple=True,
+    metavar="METRIC=PASS,RISK",
+    help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
+)
 
 
 def from_flags(pairs: Sequence[str]) -> dict[str, Thresholds]:

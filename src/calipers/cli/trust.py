@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,21 +22,18 @@ from calipers.cli import options
 @options.flags("reliability.api:TrustOptions", without=("load",))
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
-@options.option(
+@options.file_option(
     "Output",
     "--save",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="Keep the fitted score in one file (safetensors), for `--load` or calipers.reliability.Trust.load.",
 )
 @options.flags("reliability.api:TrustOptions", only=("load",))
-@options.option("Output", "--force", is_flag=True, help="Overwrite that file.")
-@options.option("Output", "--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-@options.option(
+@options.FORCE_FLAG
+@options.JSON_FLAG
+@options.file_option(
     "Output",
     "--store",
     metavar="DIR",
-    type=click.Path(path_type=Path),
     help="Where the corpus's vectors are kept, as in diagnose. Default: CALIPERS_STORE, or the user's data folder.",
 )
 @options.CACHE_FLAGS
@@ -62,10 +58,9 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
         raise click.UsageError("there is nothing to do: give a QUERY, or --calibrate or --save")
     options.check_output(flags["save"], flags["force"])
     from calipers.reliability import api, text
-    from calipers.rendering import document
     from calipers.rendering.text import bar
 
-    out, err = options.consoles()
+    _, err = options.consoles()
     with bar(err) as progress:
         answer = api.trust(
             model,
@@ -78,7 +73,4 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
         )
     if flags["save"]:
         answer.trust.save(flags["save"])
-    if flags["as_json"]:
-        click.echo(document.to_json(answer.to_dict()))
-    else:
-        text.show_answer(out, answer, fitted=flags["load"] is None)
+    options.emit(answer.to_dict(), flags, lambda out: text.show_answer(out, answer, fitted=flags["load"] is None))

@@ -10,6 +10,7 @@ import numpy as np
 
 from calipers.core.datasets import Column, Dataset, DataSource
 from calipers.core.display import html_table
+from calipers.core.errors import DataError
 from calipers.core.models import ModelInfo, Progress
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 
@@ -84,6 +85,15 @@ class Measurement:
         return self.metrics_for(options) if self.metrics_for else self.metrics
 
 
+def refuse_empty(dataset: Dataset) -> None:
+    if len(dataset) == 0:
+        raise DataError(f"{dataset.source.path} gives no example")
+
+
+def no_ids(_: Dataset) -> Mapping[str, Sequence[str]]:
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(Measurement):
     """A measurement of a model on a dataset."""
@@ -92,8 +102,8 @@ class Task(Measurement):
     ability: str  # what a model must be able to do: a key of `models.ABILITIES`
     columns: tuple[Column, ...]
     default_data: DefaultData
-    check: Callable[[Dataset], None]  # refuse data that cannot give a number, before a model is loaded
-    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]]  # text → the ids that vectors may be stored under
+    check: Callable[[Dataset], None] = refuse_empty  # of data that cannot give a number, before a model is loaded
+    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]] = no_ids  # text → ids that vectors may be stored under
     run: Callable[[Any, Dataset, Any, Progress], Outcomes]
     # A table of rows; a corpus, queries and judgements; or sets of queries with documents that BM25 found.
     data: Literal["rows", "beir", "nanobeir"] = "rows"

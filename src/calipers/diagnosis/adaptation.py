@@ -40,6 +40,7 @@ from calipers.runs.record import MetricValues, make_result
 from calipers.runs.store import Store
 from calipers.tasks import fill_mask, similarity
 
+_LOADING = ("revision", "dtype", "device", "threads", "allow_pickle", "trust_remote_code")  # a head is no encoder
 _TEXTS, _TOKENS = 500, 3000  # of the corpus, for pseudo-perplexity
 _SIMILARITY, _FILL_MASK = similarity.TASK.name, fill_mask.TASK.name
 
@@ -82,14 +83,7 @@ def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -
         if mlm_head:
             raise RequestError(f"`mlm_head` needs the states of a PyTorch model, and {model} is {source.backend}")
         return None
-    loading = ModelOptions(
-        revision=options.revision,
-        dtype=options.dtype,
-        device=options.device,
-        threads=options.threads,
-        allow_pickle=options.allow_pickle,
-        trust_remote_code=options.trust_remote_code,
-    )
+    loading = ModelOptions(**{name: getattr(options, name) for name in _LOADING})
     if _has_head(source, loading):
         return models.load(source, loading, "fill-mask")
     if mlm_head is None:

@@ -335,15 +335,8 @@ def _scorecard(
     options = setting.options
     if options.adaptation is None or baseline is None or first is None or not first.findings or not second.findings:
         return None
-    request = adaptation.AdaptationOptions(
-        adaptation=options.adaptation,
-        sts=inputs.sts,
-        mlm_head=options.mlm_head,
-        model_options=setting.model_options,
-        confidence=options.confidence,
-        resamples=options.resamples,
-        seed=options.seed,
-    )
+    shared = {name: getattr(options, name) for name in ("adaptation", "mlm_head", "confidence", "resamples", "seed")}
+    request = adaptation.AdaptationOptions(sts=inputs.sts, model_options=setting.model_options, **shared)
     before_side, after_side = (
         adaptation.Side(model, {f.layer: f.result for f in examined.findings if f.result})
         for model, examined in ((baseline, first), (candidate, second))

@@ -24,7 +24,7 @@ from calipers.metrics.arrays import Array, Floats, Vectors
 from calipers.metrics.correlation import kendall
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
-from calipers.tasks.columns import QUERY, TEXT, no_ids, per_token, refuse_empty, text_ids
+from calipers.tasks.columns import QUERY, TEXT, per_token, text_ids
 
 NEIGHBOURS = 10
 _QUESTIONS = 64  # at a time: the log-probabilities of the whole vocabulary are held for each
@@ -223,7 +223,6 @@ ENCODERS = Task(
         _higher("cka", "linear CKA: 1 is the same space but for a rotation", mean_of("cka")),
         _lower("cosine_drift", "1 − cosine of a text's two vectors", mean_of("cosine_drift"), needs=("cosine_drift",)),
     ),
-    check=refuse_empty,
     text_ids=text_ids,
     run=run_encoders,
 )
@@ -239,8 +238,6 @@ MASKED = Task(
         _higher("top1_agreement", "share of tokens with the same first guess", per_token("same_top")),
         _lower("kl", "KL divergence of the distributions, nats per token", per_token("kl")),
     ),
-    check=refuse_empty,
-    text_ids=no_ids,
     run=run_masked,
 )
 
@@ -255,8 +252,6 @@ SCORERS = Task(
         _higher("kendall", "Kendall's tau of the two orders", mean_of("kendall")),
         _higher("overlap@k", "share of the first k documents in both", mean_of("overlap@k")),
     ),
-    check=refuse_empty,
-    text_ids=no_ids,
     run=run_scorers,
     options=RankersOptions,
 )

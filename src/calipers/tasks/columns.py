@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from calipers.core import Column, Columns, DataError, Dataset, Statistic
+from calipers.core import Column, Columns, Dataset, Statistic
 from calipers.metrics.means import ratio_statistic
 
 TEXT = Column("input_column", "text", "text", "the text")
@@ -15,17 +15,7 @@ PAIR = (
 )
 
 
-def refuse_empty(dataset: Dataset) -> None:
-    if len(dataset) == 0:
-        raise DataError(f"{dataset.source.path} gives no example")
-
-
 # --- text → the ids that its vector may be stored under ----------------------------------------------------------
-
-
-def no_ids(_: Dataset) -> Mapping[str, Sequence[str]]:
-    """For models without vectors."""
-    return {}
 
 
 def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:

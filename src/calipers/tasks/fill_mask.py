@@ -220,7 +220,6 @@ TASK = Task(
     columns=(columns.TEXT,),
     default_data=DefaultData("Salesforce/wikitext", "wikitext-2-raw-v1", "test"),
     metrics=METRICS,
-    check=columns.refuse_empty,
     text_ids=columns.text_ids,
     run=run,
     options=FillMaskOptions,

@@ -15,7 +15,6 @@ from calipers.core.errors import RequestError
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics.means import ratio_statistic
-from calipers.tasks.columns import no_ids
 
 # Fewer scores give no interval and no confidence: percentiles of so few draws are far too narrow.
 FEWEST = 8
@@ -86,6 +85,5 @@ TASK = Task(
         Metric("mean_by_type", "the same, every type of task alike", _mean_over_types, needs=("type_number",)),
     ),
     check=_refuse,
-    text_ids=no_ids,
     run=_refuse,
 )

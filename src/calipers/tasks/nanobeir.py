@@ -21,7 +21,6 @@ from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics.means import macro_mean_statistic, mean_statistic
 from calipers.tasks import reranking
-from calipers.tasks.columns import no_ids
 from calipers.tasks.reranking import ListOptions, RerankingOptions
 
 SETS = {
@@ -114,7 +113,6 @@ TASK = Task(
     default_data=DefaultData("sentence-transformers/NanoBEIR-en", None, ""),
     metrics=_means(NanoBEIROptions().at_k),
     check=reranking.check,
-    text_ids=no_ids,
     run=run,
     options=NanoBEIROptions,
     data="nanobeir",

@@ -33,7 +33,7 @@ from calipers.metrics import ranking
 from calipers.metrics.arrays import Floats
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
-from calipers.tasks.columns import QUERY, no_ids
+from calipers.tasks.columns import QUERY
 
 (COMPAT,) = COMPATIBLE
 QRELS = "qrels"  # the column of judgements, {document id: grade}, where there is one
@@ -345,7 +345,6 @@ TASK = Task(
     default_data=DefaultData("mteb/AskUbuntuDupQuestions", None, "test"),
     metrics=metrics_for(RerankingOptions()),
     check=check,
-    text_ids=no_ids,
     run=run,
     options=RerankingOptions,
     metrics_for=metrics_for,
