@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -31,11 +32,12 @@ def commands() -> list[list[str]]:
 
 
 def test_every_flag_of_the_page_exists() -> None:
-    found = commands()
-    assert len(found) == 6
-    for words in found:
-        known = {name for parameter in cli.app.commands[words[1]].params for name in parameter.opts}
-        assert [w for w in words if w.startswith("-") and w not in known] == []
+    lines = commands()
+    assert len(lines) == 6
+    for words in lines:
+        command = cli.app.commands[words[1]]
+        flags = {name for parameter in command.get_params(click.Context(command)) for name in parameter.opts}
+        assert [w for w in words if w.startswith("-") and w not in flags] == []
 
 
 def test_the_workflow_keeps_the_store_also_after_a_failure() -> None:
@@ -49,12 +51,12 @@ def test_the_workflow_keeps_the_store_also_after_a_failure() -> None:
 def test_the_config_is_read_as_the_page_says(tmp_path: Path) -> None:
     file = tmp_path / "calipers.yaml"
     file.write_text(YAML[1])
-    found = thresholds.read_config(file)
-    assert found["thresholds"] == {
+    config = thresholds.read_config(file)
+    assert config["thresholds"] == {
         "cosine_spearman": Thresholds(1.0, 2.0, relative=False),
         "pseudo_perplexity": Thresholds(0.05, 0.10),
     }
-    assert set(found) == {"thresholds", "metrics", "confidence", "fail_on", "worst", "resamples"}
+    assert set(config) == {"thresholds", "metrics", "confidence", "fail_on", "worst", "resamples"}
 
 
 def test_the_exit_codes_are_those_of_the_command() -> None:
