@@ -1,8 +1,8 @@
 """README, CONTRIBUTING and docs are true: their code runs, their commands parse, the names and links in them exist.
 
 Every block of Python is parsed, and the arguments of each public function in it must fit the signature. A block of
-README or docs also runs, in a folder with the bundled sample data, where `STAND_INS` replaces models by small real ones.
-Two kinds do not run: those that import mteb, which needs the hub, and those that export a graph (`build`, `attribute`),
+README or docs also runs, in a folder with the bundled sample data, where `STAND_INS` replaces models by small ones. Two
+kinds do not run: those that import mteb, which needs the hub, and those that export a graph (`build`, `attribute`),
 which takes long. The blocks of CONTRIBUTING.md are pieces of modules and do not run either.
 """
 
