@@ -15,6 +15,7 @@ import inspect
 import json
 import re
 import shlex
+import shutil
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,6 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(place / f"{name}.npy", np.random.default_rng(seed).normal(size=(len(texts), 8)).astype(np.float32))
         (place / f"{name}.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     (place / "more.yaml").write_text("not_colours: [red herring]\n", encoding="utf-8")
+    shutil.copy(data.sample("english"), place)
     return place
 
 
@@ -232,6 +234,12 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
     assert [name for name in missing if name != "bench/NAME.py"] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_of_this_repository_that_a_page_names_exist(page: Path) -> None:
+    names = re.findall(r"(?<![\w/.])(?:src|tests|bench|docs)/[\w/.*-]*[\w*/]", read(page))
+    assert [name for name in names if not list(ROOT.glob(name))] == []
+
+
 @pytest.mark.parametrize("page", NAMING, ids=lambda page: page.name)
 def test_the_folders_that_a_page_names_exist(page: Path) -> None:
     names = [span for span in spans(page) if re.fullmatch(r"[a-z_/]+/", span)]
@@ -332,5 +340,3 @@ def test_links_between_documents_resolve(page: Path) -> None:
         file = page.parent / path if path else page
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
-    for name in re.findall(r"(?<!/)\bdocs/[\w/]+\.\w+", read(page)):
-        assert (ROOT / name).exists(), name
