@@ -323,6 +323,17 @@ def test_the_rooms_and_their_ranks_are_those_of_the_architecture() -> None:
     assert {room: int(rank) for room, rank in rows} == ranks
 
 
+# --- words ---------------------------------------------------------------------------------------------------------
+
+# The usual terms instead: reported, depends on, requested, skipped, not supported for.
+_AVOIDED = r"\b(told|hangs?|wish(es|ed)?|spared?|asked|of which|that of|did not go|has no form for)\b"
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_a_page_is_in_plain_english(page: Path) -> None:
+    assert [line for line in read(page).splitlines() if re.search(_AVOIDED, line)] == []
+
+
 # --- links -------------------------------------------------------------------------------------------------------
 
 
