@@ -36,7 +36,8 @@ def test_every_flag_of_the_page_exists() -> None:
     assert len(lines) == 6
     for words in lines:
         command = cli.app.commands[words[1]]
-        flags = {name for parameter in command.get_params(click.Context(command)) for name in parameter.opts}
+        context = click.Context(command, parent=click.Context(cli.app, **cli.app.context_settings))
+        flags = {name for parameter in command.get_params(context) for name in parameter.opts}
         assert [w for w in words if w.startswith("-") and w not in flags] == []
 
 

@@ -168,6 +168,9 @@ def test_the_readme_shows_every_public_function() -> None:
 
 # --- commands ----------------------------------------------------------------------------------------------------
 
+# A command keeps the help option of the first context that it sees, so it must be that of the real command line.
+APP = click.Context(cli.app, info_name="calipers", **cli.app.context_settings)
+
 
 def command_lines(page: Path) -> list[list[str]]:
     """Every `calipers …` of the blocks, as words without the program."""
@@ -190,11 +193,11 @@ def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
 @pytest.mark.parametrize("words", [pytest.param(w, id=" ".join(w)[:60]) for page in PAGES for w in command_lines(page)])
 def test_a_command_parses(words: list[str]) -> None:
     command, rest = command_of(words)
-    command.make_context(words[0], cli.spread_columns(rest)).close()
+    command.make_context(words[0], cli.spread_columns(rest), parent=APP).close()
 
 
 def flags_of(command: click.Command) -> set[str]:
-    parameters = command.get_params(click.Context(command))
+    parameters = command.get_params(click.Context(command, parent=APP))
     names = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
     inner = command.commands.values() if isinstance(command, click.Group) else ()
     return names.union(*map(flags_of, inner))
