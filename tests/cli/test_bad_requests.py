@@ -230,7 +230,7 @@ CASES: list[tuple[str, Build, int, tuple[str, ...]]] = [
     ("two budgets", command(FINE + " --batch-size 8 --batch-tokens 8"), 2, ("--batch-size", "-tokens", "one of")),
     ("unknown pooling", command(FINE + " --pooling sum"), 2, ("--pooling", "'sum'", "mean", "cls", "max", "last")),
     ("unknown flag", command(FINE + " --modle x"), 2, ("--modle", "Did you mean", "--model")),
-    ("missing -m", command("eval --dataset {pairs}"), 2, ("-m", "--model")),
+    ("missing -m", command("eval --dataset {pairs}"), 2, ("name one model", "calipers eval MODEL")),
     ("unknown command", command("measure"), 2, ("'measure'", "calipers --help")),
     ("unknown command of runs", command("runs drop"), 2, ("'drop'", "calipers runs --help")),
     # the places

@@ -33,11 +33,11 @@ _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
 
 
 class _Commands(UserDict[str, Any]):
-    """Only the command that is asked for is imported."""
+    """Only the requested command is imported."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module, found = super().__getitem__(name).split(":")
-        command: click.Command = getattr(import_module(f"calipers.cli.{module}"), found)
+        module, attribute = super().__getitem__(name).split(":")
+        command: click.Command = getattr(import_module(f"calipers.cli.{module}"), attribute)
         return command
 
 
@@ -50,7 +50,7 @@ def app(debug: bool) -> None:
     """Measure text encoders before they ship.
 
     \b
-    How good is it?         calipers eval -m MODEL --dataset pairs.csv
+    How good is it?         calipers eval MODEL --dataset pairs.csv
     Did I break it?         calipers compare BASELINE CANDIDATE
     Make the artifacts      calipers build MODEL --precision w8a8 -o DIR
     Which step broke it?    calipers attribute MODEL --precision w8a8 --fix

@@ -78,13 +78,13 @@ def _show_shop(out: Console, diagnosis: Diagnosis) -> None:
     counts = diagnosis.counts
     out.print(f"{counts['documents']:,} products, {counts['queries']} queries in English and Japanese.")
     out.print("Of the first 10 results of queries that state it, this share contradicts it:")
-    found = script.contradictions(diagnosis)
-    for line in found:
+    lines = script.contradictions(diagnosis)
+    for line in lines:
         low, high = (100 * end for end in line.rate.interval or (float("nan"), float("nan")))
-        told = f"{100 * (line.rate.value or 0):3.0f} %  (95 % interval {low:.0f} – {high:.0f} %)"
-        out.print(f"  {line.what:8}{told}   {100 * line.ignored:.0f} % if a search ignored it")
+        share = f"{100 * (line.rate.value or 0):3.0f} %  (95 % interval {low:.0f} – {high:.0f} %)"
+        out.print(f"  {line.what:8}{share}   {100 * line.ignored:.0f} % if a search ignored it")
     out.print("For example:")
-    for line in found:
+    for line in lines:
         if line.example:
             out.print(f"  {printable(line.example.text)}", markup=False, soft_wrap=True)
             out.print(f"      {printable(line.example.note)}", style="dim", markup=False, soft_wrap=True)

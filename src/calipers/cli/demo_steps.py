@@ -107,7 +107,7 @@ def visit_shop(model: str, folder: Path, store: Store | None, progress: Progress
 
 @dataclass(frozen=True)
 class Contradicted:
-    """How many results contradict what was asked for, how many would if it were ignored, and one of them."""
+    """How many results contradict what the query states, how many would if it were ignored, and one of them."""
 
     what: str
     rate: Figure
@@ -120,13 +120,13 @@ def contradictions(diagnosis: Diagnosis) -> list[Contradicted]:
     assert result is not None
     figures = {figure.name: figure for figure in read_figures(result.outcomes)}
     shown: set[str] = set()  # queries: each stands for one attribute only
-    found = []
+    lines = []
     for part, what in _PARTS.items():
         name = f"{part}_explicit_failure_rate"
         named = [n for n in read_named(result.outcomes) if n.figure == name and n.id.partition(" / ")[0] not in shown]
         shown.update(example.id.partition(" / ")[0] for example in named[:1])
-        found.append(Contradicted(what, figures[name], _ignoring(what), named[0] if named else None))
-    return found
+        lines.append(Contradicted(what, figures[name], _ignoring(what), named[0] if named else None))
+    return lines
 
 
 def _ignoring(what: str) -> float:
@@ -165,10 +165,10 @@ def find_model() -> str:
     if not weights.exists():
         return HUB_ID
     with weights.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != _SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != _SHA256:
         raise ModelError(
             f"the weights in {weights} are not all-MiniLM-L6-v2: "
-            f"their SHA-256 is {found[:16]}…, expected {_SHA256[:16]}…"
+            f"their SHA-256 is {digest[:16]}…, expected {_SHA256[:16]}…"
         )
     return str(weights.parent)
