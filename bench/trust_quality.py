@@ -114,7 +114,7 @@ def weights(parts: TrustParts, labels: NDArray[np.float64]) -> str:
 def abstention(found: Assessment) -> Iterator[str]:
     if found.reason:
         return
-    yield "\n| wished error rate | threshold | queries answered | area under risk–coverage |"
+    yield "\n| requested error rate | threshold | queries answered | area under risk–coverage |"
     yield "|---|---|---|---|"
     curve = found.risks["logistic"]
     for error in (0.05, 0.1, 0.2):

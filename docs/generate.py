@@ -76,7 +76,7 @@ def picture() -> str:
         }
     )
     console = Console(record=True, force_terminal=True, width=92, highlight=False, file=io.StringIO())
-    console.print("$ calipers eval -m all-MiniLM-L6-v2 --dataset english.jsonl", style="green", markup=False)
+    console.print("$ calipers eval all-MiniLM-L6-v2 --dataset english.jsonl", style="green", markup=False)
     text.show_result(console, named, tasks.find(result.task))
     return console.export_svg(title="calipers eval", code_format=SVG)
 

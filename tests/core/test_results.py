@@ -14,7 +14,7 @@ RESULT = Result(
     created="2025-01-01T00:00:00Z",
     task="sentence-similarity",
     options={"batch": 3},
-    model=ModelInfo("onnx", "<b>model", "/models/m", "cpu", "sha256:1", {"pooling": "mean"}),
+    model=ModelInfo("onnx", "<b>model", "/tmp/models/m", "cpu", "sha256:1", {"pooling": "mean"}),
     dataset=DataSource("pairs.csv", split="test", requested=2),
     fingerprint="sha256:2",
     request={"given": {}, "defaulted": {}},

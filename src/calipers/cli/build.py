@@ -66,7 +66,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
     """Export, optimise and quantise a model. Every stage is checked against the one before it before it is kept.
 
     The check compares outputs at batch sizes 1, 2 and 7 and several lengths, padded and not. DIR/model.onnx is the
-    result, with tokenizer and settings beside it: `calipers eval -m DIR` measures it. DIR/exported/model.onnx and so
+    result, with tokenizer and settings beside it: `calipers eval DIR` measures it. DIR/exported/model.onnx and so
     on are the stages, DIR/manifest.json says how they were made, how large and fast they are and how far apart.
 
     \b

@@ -105,7 +105,7 @@ def _say_where(out: Console, folder: str | None, report: Path | None) -> None:
     out.print("Where to look now:")
     me = _own_name()
     lines = [
-        f"  your own model      {me} eval -m MODEL --dataset pairs.csv   ({me} eval --help)",
+        f"  your own model      {me} eval MODEL --dataset pairs.csv   ({me} eval --help)",
         f"  your own shop       {me} diagnose MODEL --corpus products.jsonl --queries queries.jsonl --html report.html",
     ]
     if folder:

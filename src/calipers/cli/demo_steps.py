@@ -39,7 +39,7 @@ class Step:
     reading: Callable[[Result], str]
 
     def command(self, model: str) -> str:
-        return f"calipers eval -m {shlex.quote(model)} --dataset {shlex.quote(str(data.sample(self.dataset)))}"
+        return f"calipers eval {shlex.quote(model)} --dataset {shlex.quote(str(data.sample(self.dataset)))}"
 
     def run(self, model: str, store: Store | None, progress: Progress) -> tuple[Result, Task]:
         result = api.evaluate(

@@ -148,7 +148,7 @@ class Result:
         return f"{ends[0]:.4g} to {ends[1]:.4g}" if ends else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that `calipers eval --format json` writes; its keys are a contract (see docs/design.md).
+        """The document that `calipers eval --json` writes; its keys are a contract (see docs/design.md).
 
         Numbers are not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`.
         """
