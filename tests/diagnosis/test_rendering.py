@@ -175,3 +175,9 @@ def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path
     for title in ("Reliability curve", "Risk and coverage", "The neighbourhood of "):
         assert f"<title>{title}" in page
     assert page.count("<title>The neighbourhood of ") == 4
+
+
+def test_a_diagnosis_shows_itself_in_notebooks_and_as_a_document(diagnosis: Diagnosis) -> None:
+    assert repr(diagnosis).startswith("Diagnosis(letters against letters on ")
+    assert "<td>ndcg@3</td>" in diagnosis._repr_html_()
+    assert diagnosis.to_dict()["layers"]["retrieval"]["metrics"].keys() >= {"ndcg@3"}

@@ -156,16 +156,13 @@ def _names(words: str | None, flag: str) -> tuple[str, ...]:
 
 
 def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
-    from calipers.diagnosis import json
     from calipers.diagnosis.text import show_diagnosis
 
     if flags["html"]:
         from calipers.diagnosis import html as diagnosis_html
 
         options.write_output(flags["html"], diagnosis_html.page(diagnosis))
-    options.emit(
-        json.document(diagnosis), flags, lambda out: show_diagnosis(out, diagnosis, examples=flags["examples"])
-    )
+    options.emit(diagnosis.to_dict(), flags, lambda out: show_diagnosis(out, diagnosis, examples=flags["examples"]))
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal
 
 from calipers.comparison.records import Label, Verdict
+from calipers.core import html_table, read_figures
 from calipers.core.datasets import DataSource
 from calipers.core.models import ModelInfo
 from calipers.core.results import Result
+from calipers.rendering.numbers import interval, number
 
 Adaptation = Literal["mlm", "contrastive"]
 Wanted = Literal["rise", "fall", "kept", "free"]
@@ -95,3 +98,21 @@ class Diagnosis:
     timing: Mapping[str, float] = field(default_factory=dict)  # seconds
     notes: tuple[str, ...] = ()
     scorecard: Scorecard | None = None  # with --adaptation
+
+    def __repr__(self) -> str:
+        layers = ", ".join(finding.layer for finding in self.findings if finding.result)
+        against = f" against {self.baseline.model_id}" if self.baseline else ""
+        return f"Diagnosis({self.model.model_id}{against} on {self.dataset.path}: {layers})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `calipers diagnose --json` prints; its keys are a contract (see docs/design.md)."""
+        document: dict[str, Any] = import_module("calipers.diagnosis.json").document(self)  # it reads these records
+        return document
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (finding.layer, figure.name, number(figure.value, figure.digits), interval(figure.interval, figure.digits))
+            for finding in self.findings
+            for figure in (read_figures(finding.result.outcomes) if finding.result else ())
+        ]
+        return html_table(repr(self), ("layer", "figure", "value", "interval"), rows, self.notes)
