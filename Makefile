@@ -35,7 +35,8 @@ test: $(VENV)/.dev lint  ## set up, then everything a change must pass: ruff, my
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' $(ORDER)
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes, and all properties with many random examples
-	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile slow --hypothesis-seed $(SEED) $(ORDER)
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'slow or hypothesis' --hypothesis-profile slow \
+		--hypothesis-seed $(SEED) $(ORDER)
 
 test-alone: $(VENV)/.dev  ## every test file in a process of its own
 	@failed=0; for file in $$(find tests -name "test_*.py" | sort); do \
