@@ -6,7 +6,7 @@ Nothing heavy is imported up here: `calipers --help` must stay quick.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -257,7 +257,10 @@ RUN_FLAGS = flags("models:ModelOptions", only=_RUNNING)
 FORCE_FLAG = option("Output", "--force", is_flag=True, help="Overwrite that file.")
 JSON_FLAG = option("Output", "--json", "as_json", is_flag=True, help="Print the JSON document and nothing else.")
 STORE_FLAG = file_option(
-    "Output", "--store", metavar="DIR", help="Where runs are kept. Default: CALIPERS_STORE, or the user's data folder."
+    "Output",
+    "--store",
+    metavar="DIR",
+    help="Where runs and vectors are kept. Default: CALIPERS_STORE, or the user's data folder.",
 )
 OUTPUT_FLAGS = apply(
     file_option("Output", "-o", "--output", help="Write the JSON document to a file."),
@@ -326,14 +329,20 @@ def protocol(values: Mapping[str, Any]) -> Protocol:
 
 def column_mapping(pairs: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, name = pair.partition("=")
-        if not equals or not key:
-            raise click.UsageError(f"--column wants KEY=NAME, found {pair!r}")
+    for key, name in split_pairs("--column", "KEY=NAME", pairs):
         if key in named:
             raise click.UsageError(f"--column {key}=… is given twice")
         named[key] = name
     return named
+
+
+def split_pairs(flag: str, form: str, pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The two sides of each `KEY=VALUE` that a flag takes."""
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{flag} must be {form}, found {pair!r}")
+        yield key, value
 
 
 def open_store(folder: Path | None, no_store: bool) -> Store | None:

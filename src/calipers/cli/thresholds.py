@@ -49,13 +49,8 @@ FLAG = options.option(
 
 
 def from_flags(pairs: Sequence[str]) -> dict[str, Thresholds]:
-    limits: dict[str, Thresholds] = {}
-    for pair in pairs:
-        name, equals, numbers = pair.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--threshold must be METRIC=PASS,RISK, found {pair!r}")
-        limits[name] = parse(numbers, f"--threshold {name}")
-    return limits
+    named = options.split_pairs("--threshold", "METRIC=PASS,RISK", pairs)
+    return {name: parse(numbers, f"--threshold {name}") for name, numbers in named}
 
 
 def read_config(path: Path | None) -> dict[str, Any]:

@@ -30,12 +30,7 @@ from calipers.cli import options
 @options.flags("reliability.api:TrustOptions", only=("load",))
 @options.FORCE_FLAG
 @options.JSON_FLAG
-@options.file_option(
-    "Output",
-    "--store",
-    metavar="DIR",
-    help="Where the corpus's vectors are kept, as in diagnose. Default: CALIPERS_STORE, or the user's data folder.",
-)
+@options.STORE_FLAG
 @options.CACHE_FLAGS
 def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
     """Can this one result be trusted? Score, parts, decision and neighbours for each QUERY.

@@ -39,6 +39,10 @@ from calipers.tasks.retrieval import RetrievalOptions
 ODD = 200  # odd queries of each kind that detectors are fitted on, at most
 
 
+def _queries(help: str, metavar: str = "Q") -> Any:
+    return option(None, help, group="Data", metavar=metavar)
+
+
 @dataclass(frozen=True)
 class TrustOptions(Options):
     """How a trust score is fitted, or the file of a fitted one. None: the default of `Trust.fit`.
@@ -47,25 +51,17 @@ class TrustOptions(Options):
     20
     """
 
-    queries: str | None = option(
-        None,
+    queries: str | None = _queries(
         "Real queries, a file or folder as above: they define what is usual for R_q. Default: queries.jsonl beside the "
-        "corpus with --calibrate, else documents.",
-        group="Data",
-        metavar="Q",
+        "corpus with --calibrate, else documents."
     )
-    calibrate: str | None = option(
-        None,
+    calibrate: str | None = _queries(
         "Judgements of these queries (BEIR or TREC): they turn the score into the probability that a relevant result "
         "is among the first K.",
-        group="Data",
-        metavar="QRELS",
+        "QRELS",
     )
-    out_of_domain: str | None = option(
-        None,
-        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones.",
-        group="Data",
-        metavar="Q",
+    out_of_domain: str | None = _queries(
+        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones."
     )
     codec: str | None = option(None, "How vectors are stored. Default: int8.", group="Score", choices=CODECS)
     k: int | None = option(None, "How many neighbours. Default: 10.", group="Score", metavar="K")
