@@ -12,9 +12,9 @@ import numpy as np
 
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
 from calipers.artifacts.inputs import Rows, single
-from calipers.artifacts.manifest import write_whole
 from calipers.artifacts.recipe import Range, Recipe
 from calipers.core import SILENT, DataError, ModelError, Progress
+from calipers.core.files import write_whole
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Batch
 from calipers.models.onnx_session import Graph

@@ -10,13 +10,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 from calipers.artifacts.graphs import content_hash, external_files
 from calipers.artifacts.records import Difference, Latency, Manifest, Stage
 from calipers.core import ModelError, RequestError
+from calipers.core.files import package_versions, whole_file, write_whole
 
 _MARK = ".calipers-build"
 _PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
@@ -69,11 +69,7 @@ def key_of(*parts: Any) -> str:
 
 def versions(*only: str) -> dict[str, str]:
     """Package → version, of these packages or of all that matter; those that are not installed are left out."""
-    numbers = {}
-    for package in only or _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            numbers[package] = metadata.version(package)
-    return numbers
+    return package_versions(*(only or _PACKAGES))
 
 
 def read_stage(folder: Path, key: str) -> Stage | None:
@@ -85,16 +81,6 @@ def read_stage(folder: Path, key: str) -> Stage | None:
         return stage if stage.name == "torch" or content_hash(folder / "model.onnx") == stage.sha256 else None
     except (OSError, ValueError, KeyError, TypeError, ModelError):
         return None
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Written beside its place, flushed to the disk, and moved there: the file is complete or not there."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def move_in(part: Path, place: Path) -> None:
@@ -140,15 +126,11 @@ def _lock(handle: IO[str], folder: Path) -> None:
 def place_result(graph: Path, folder: Path) -> Path:
     """`folder/model.onnx`: a hard link to the last stage where the disk allows it, else a copy."""
     for file in (*external_files(graph), graph):
-        place = folder / file.name
-        part = folder / f".{file.name}.part"
-        part.unlink(missing_ok=True)
-        try:
-            os.link(file, part)
-        except OSError:
-            shutil.copyfile(file, part)
-        part.replace(place)
-        part.unlink(missing_ok=True)  # renaming to another link of the same file does nothing
+        with whole_file(folder / file.name) as part:
+            try:
+                os.link(file, part)
+            except OSError:
+                shutil.copyfile(file, part)
     return folder / "model.onnx"
 
 

@@ -375,13 +375,11 @@ def check_output(path: Path | None, force: bool) -> None:
 
 
 def write_output(path: Path, content: str) -> None:
-    """All of it or nothing: written beside its place and moved there."""
-    part = path.with_name(f".{path.name}.part")
+    from calipers.core.files import write_whole
+
     try:
-        part.write_text(content + "\n", encoding="utf-8")
-        part.replace(path)
+        write_whole(path, content + "\n")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 

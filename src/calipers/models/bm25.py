@@ -11,12 +11,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.core.files import package_versions
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -49,10 +49,9 @@ def load(source: Source, options: ModelOptions) -> BM25:
 
 def settle(source: Source) -> tuple[Settings, dict[str, object]]:
     """The settings, and all that decides the result of a search."""
-    try:
-        version = metadata.version("bm25s")
-    except metadata.PackageNotFoundError as error:
-        raise ModelError("BM25 needs the package bm25s: pip install bm25s") from error
+    version = package_versions("bm25s").get("bm25s")
+    if version is None:
+        raise ModelError("BM25 needs the package bm25s: pip install bm25s")
     settings = parse(source.reference.removeprefix("bm25").removeprefix(":"))
     return settings, {**asdict(settings), "tokens": _TOKEN, "bm25s": version}
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import DataError, RequestError
+from calipers.core.files import whole_file
 from calipers.metrics.calibration import Isotonic, Logistic, Map
 from calipers.metrics.codecs import CODECS, Codec
 from calipers.metrics.trust import FEATURES
@@ -58,12 +59,10 @@ def write(
     }
     metadata = {"calipers": json.dumps(strict(header), allow_nan=False)}
     content = save(_tensors(codec, maps, detectors), metadata=metadata)
-    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_bytes(content)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise RequestError(f"{path} cannot be written: {error.strerror or error}") from error
 
 

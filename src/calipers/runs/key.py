@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import calipers
+from calipers.core.files import package_versions
 
 SCHEMA = "calipers/cache/1"
 
@@ -114,15 +115,7 @@ def _own_digest(parts: tuple[str, ...]) -> str:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    from importlib import metadata
-
-    versions = []
-    for package in PACKAGES:
-        try:
-            versions.append((package, metadata.version(package)))
-        except metadata.PackageNotFoundError:
-            continue
-    return tuple(versions)
+    return tuple(package_versions(*PACKAGES).items())
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any
 
 import calipers
 from calipers.core import DataSource, InferenceError, Measurement, ModelInfo, Outcomes, Result
+from calipers.core.files import package_versions
 from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
 from calipers.models.options import available_cores
@@ -125,20 +126,12 @@ def measure(
 
 def describe_environment() -> dict[str, Any]:
     """Python, system, processor, cores, and the versions of the packages that compute."""
-    from importlib import metadata  # here, because it takes as long to import as two stored runs take to read
-
-    versions = {"calipers": calipers.__version__}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": available_cores(),
-        "versions": versions,
+        "versions": {"calipers": calipers.__version__, **package_versions(*_PACKAGES)},
     }
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
+from calipers.core.files import whole_file
 
 _WAIT = 30.0  # seconds to wait for another process that writes
 
@@ -234,14 +235,8 @@ def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
+    with whole_file(path) as part:
         pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part, compression="zstd")
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _read_outcomes(path: Path) -> Outcomes:

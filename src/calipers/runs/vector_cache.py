@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, Encoder, InferenceError, ModelInfo, Progress, RequestError
+from calipers.core.files import whole_file
 
 WINDOW = 65_536  # texts that are encoded at a time; a larger corpus is written to its file window by window
 MOST_BYTES = 10_000_000_000
@@ -49,18 +50,14 @@ class VectorCache:
     def write(self, key: str, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
         """Encode the texts into the file of the key. A run that is stopped half-way leaves nothing under that name."""
         file = self._file(key)
-        part = file.with_suffix(f".{os.getpid()}.part")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            _encode_into(part, model, texts, prompt, progress)
-            part.replace(file)
+            with whole_file(file) as part:
+                _encode_into(part, model, texts, prompt, progress)
         except OSError as error:
             raise RequestError(
                 f"vectors cannot be kept in {self.folder}: {error.strerror} (`no_cache` keeps none)"
             ) from error
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
         self.shrink(keep=file)
 
     def shrink(self, keep: Path | None = None) -> None:
@@ -81,9 +78,7 @@ class VectorCache:
         return self.folder / f"{key}.npy"
 
 
-def _encode_into(
-    part: Path, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress
-) -> NDArray[np.float32]:
+def _encode_into(part: Path, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
     table: NDArray[Any] | None = None
     for start in range(0, max(1, len(texts)), WINDOW):
         window = model.encode(texts[start : start + WINDOW], prompt=prompt, progress=progress)
@@ -93,9 +88,6 @@ def _encode_into(
         table[start : start + len(window)] = window
     assert isinstance(table, np.memmap)
     table.flush()
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    return table
 
 
 class CachedEncoder:

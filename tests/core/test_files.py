@@ -1,0 +1,31 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calipers.core.files import package_versions, whole_file, write_whole
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    write_whole(path, "old")
+    with pytest.raises(ValueError, match="half-way"), whole_file(path) as part:
+        part.write_text("new")
+        raise ValueError("half-way")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.json", "old")]
+
+
+def test_a_second_link_to_the_same_file_leaves_no_part(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", "content")
+    for _ in range(2):
+        with whole_file(tmp_path / "b") as part:
+            part.hardlink_to(tmp_path / "a")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_packages_that_are_not_installed_are_left_out() -> None:
+    assert package_versions("numpy", "no-such-package") == {"numpy": np.__version__}
