@@ -9,13 +9,4 @@ from calipers.shop.extract import Attributes, Extractor
 from calipers.shop.lexicon import Words, read_words
 from calipers.shop.units import Quantity
 
-__all__ = [
-    "Agreement",
-    "Attributes",
-    "Extractor",
-    "Quantity",
-    "Words",
-    "agree",
-    "agree_all",
-    "read_words",
-]
+__all__ = ["Agreement", "Attributes", "Extractor", "Quantity", "Words", "agree", "agree_all", "read_words"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from calipers.shop.lexicon import Words
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, normal, opens, script, squash
 
-How = Literal["name", "common", "line", "exact"]
 _LONG = 6  # letters from which a name may be split by a space: "tp link", but not "can on"
 _SEPARATORS = re.compile(r"[()（）/／,、【】\[\]]+")
 
@@ -18,7 +16,8 @@ _SEPARATORS = re.compile(r"[()（）/／,、【】\[\]]+")
 @dataclass(frozen=True)
 class _Name:
     brand: str | None  # None: a phrase that is not a brand
-    how: How = "name"
+    is_common: bool = False  # an ordinary word, which counts where it stands as a name
+    is_line: bool = False  # a line of products
     exact: str = ""  # the required spelling, where the case matters
     before_digit: bool = False  # "galaxy s" of "galaxy s21"
     not_after_number: bool = False  # the HP of "5 hp"
@@ -68,39 +67,35 @@ class Brands:
 
         mentions = self._phrases.find(text, fits)
         best = ((m, next(n for n in m.what if self._fits(line, m.start, m.end, n, first))) for m in mentions)
-        return [Mention(m.start, m.end, BrandMention(n.brand, n.how == "line")) for m, n in best if n.brand is not None]
+        return [Mention(m.start, m.end, BrandMention(n.brand, n.is_line)) for m, n in best if n.brand is not None]
 
     def in_column(self, value: str) -> str | None:
         """The id of the brand in a brand column; an unknown name is its own id. None for a blank value.
 
-        A name with two spellings, A-one(エーワン), is recognised by either.
+        A name with two spellings, A-one(エーワン), is recognised by either; the Latin one is shown.
         """
         return self._identify(value, self._ids)
 
     def _identify(self, value: str, ids: Mapping[str, str]) -> str | None:
-        parts = [value, *_parts(value)]
-        for part in parts:
+        parts = _parts(value)
+        for part in (value, *parts):
             if id := ids.get(squash(part)) or ids.get(self._without_company(part)):
                 return id
-        # Two spellings: the Latin one is shown, whichever comes first.
-        return self._without_company(next((p for p in parts[1:] if p.isascii()), parts[1])) if len(parts) > 1 else None
+        return self._without_company(next((p for p in parts if p.isascii()), parts[0])) if parts else None
 
-    def with_brands(self, values: Iterable[str], not_names: Iterable[str] = ()) -> Brands:
+    def with_brands(self, values: Iterable[str], not_names: Collection[str]) -> Brands:
         """These brands and those of a corpus: each value of its brand column gets an id, under all its spellings.
 
         Values that are colour words (`not_names`, squashed) or a single letter count in columns only; ordinary words
         count where `common` names do; names of two letters or digits count only in the case of the column.
         """
         names, ids = dict(self._names), dict(self._ids)
-        refused = set(not_names)
         # Values with two spellings come first: they show which single spellings belong together.
         for value in sorted(dict.fromkeys(values), key=lambda value: -len(_parts(value))):
             id = self._identify(value, ids)
-            if id is None:
-                continue
-            for part in _parts(value):
+            for part in _parts(value):  # a value without parts has no id
                 key = squash(part)
-                if key in ids or key in refused or len(key) < 2 or key.isdecimal():
+                if id is None or key in ids or key in not_names or len(key) < 2 or key.isdecimal():
                     continue
                 ids[key] = id
                 how = "common" if key in self._common_words else "exact" if len(key) < 3 else "names"
@@ -117,15 +112,14 @@ class Brands:
         text = line.folded
         if name.brand is None and script(text[start]) != "a":
             return True
-        if not opens(text, start) or not (name.before_digit or closes(text, end, self._after)):
-            return False
-        if name.before_digit and not text[end : end + 1].isdigit():
+        ends = text[end : end + 1].isdigit() if name.before_digit else closes(text, end, self._after)
+        if not opens(text, start) or not ends:
             return False
         if name.exact and line.base[start:end] != name.exact:
             return False
         if name.not_after_number and text[max(0, start - 2) : start].strip(" -").isdigit():
             return False
-        return name.how != "common" or start == first or _is_proper(line, start)
+        return not name.is_common or start == first or _is_proper(line, start)
 
 
 def _is_proper(line: Line, start: int) -> bool:
@@ -149,13 +143,13 @@ _SPELLED = ("names", "common", "column", "exact")
 
 def _entries(id: str, brand: Words) -> Iterable[tuple[str, _Name]]:
     awkward = set(map(fold, brand.get("not_after_number", ())))
-    hows: tuple[tuple[str, How], ...] = (("names", "name"), ("common", "common"), ("lines", "line"))
-    for key, how in hows:
+    for key in ("names", "common", "lines"):
         for word in brand.get(key, ()):
-            name = _Name(id, how, before_digit=word.endswith("#"), not_after_number=fold(word) in awkward)
+            before_digit, not_after_number = word.endswith("#"), fold(word) in awkward
+            name = _Name(id, key == "common", key == "lines", "", before_digit, not_after_number)
             yield from ((spelling, name) for spelling in _spellings(word.removesuffix("#")))
     for word in brand.get("exact", ()):
-        yield fold(word), _Name(id, "exact", exact=normal(word).base)
+        yield fold(word), _Name(id, exact=normal(word).base)
     for phrase in brand.get("not", ()):
         yield fold(phrase), _Name(None)
 

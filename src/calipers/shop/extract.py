@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ _HOLDS = ("text", "title", "dimension", "brand", "colour")
 _DEEPEST = 4  # levels of nested maps and lists that are looked into
 _LONGEST_NUMBER = 300  # float() of a longer integer fails
 _MODEL = re.compile(r"[a-z0-9 ./+()-]{0,24}(?:シリーズ)? ?")  # what may stand between a name and 用: " 14 pro max"
+_CLAUSE_END = re.compile(r"[,;|()\[\]【】]")
 _REACH = 4  # words between "for" and a name, between a product line and its accessory
 
 
@@ -86,10 +88,8 @@ class Extractor:
     def with_brands(self, values: Iterable[str]) -> Extractor:
         """The same, and the values of a brand column."""
         mined = list(dict.fromkeys(values))
-        if not mined:
-            return self
         colours = {squash(value) for value in mined if self.colours.is_word(value)}
-        return replace(self, brands=self.brands.with_brands(mined, colours))
+        return replace(self, brands=self.brands.with_brands(mined, colours)) if mined else self
 
     def read(self, text: str, columns: Mapping[str, object] | None = None) -> Attributes:
         """The attributes of a query (a text) or of a product (its title and its columns, nested or not).
@@ -181,12 +181,11 @@ class Extractor:
         return tuple(dict.fromkeys((*stated, *(q for q in described if q.kind not in kinds))))
 
     def _column_quantities(self, name: str, value: object) -> Iterator[Quantity]:
-        if isinstance(value, int | float) and name in self._column_units:
-            value = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value}"
-        elif isinstance(value, int | float):
+        unit = self._column_units.get(name)
+        if unit is None and isinstance(value, int | float):
             return
-        text = str(value)
-        line = normal(f"{text} {self._column_units[name]}" if _is_number(text) and name in self._column_units else text)
+        text = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+        line = normal(f"{text} {unit}" if unit and _is_number(text) else text)
         yield from (m.what for m in self.units.find(line))
 
 
@@ -256,34 +255,26 @@ class Scope:
         """Which of these are negated, by a word before or behind them, directly or as part of a list."""
         forwards = [self._negated_before(line, m.start) for m in mentions]
         backwards = [self._negated_after(line, m.end) for m in mentions]
-        for i in range(1, len(mentions)):  # "not black or white"
-            if forwards[i - 1] and self._listed(line, mentions[i - 1], mentions[i]):
-                forwards[i] = True
-        for i in range(len(mentions) - 2, -1, -1):  # 黒と白以外
-            if backwards[i + 1] and self._listed(line, mentions[i], mentions[i + 1]):
-                backwards[i] = True
+        listed = [_gap(line, one, other) in self.negation["lists"] for one, other in pairwise(mentions)]
+        for i, together in enumerate(listed):  # "not black or white"
+            forwards[i + 1] |= together and forwards[i]
+        for i, together in reversed([*enumerate(listed)]):  # 黒と白以外
+            backwards[i] |= together and backwards[i + 1]
         return [before or after for before, after in zip(forwards, backwards, strict=True)]
 
     def _negated_before(self, line: Line, start: int) -> bool:
         text = line.folded
         end = _back_over(text, start, " -")
         for _ in range(2):
-            if not text.endswith(self.negation["between"], 0, end):
-                break
-            between = next((w for w in self.negation["between"] if _ends_with(text, end, w)), None)
-            end = _back_over(text, end - len(between), " -") if between else end
+            between = next((w for w in self.negation["between"] if _ends_with(text, end, w)), "")
+            end = _back_over(text, end - len(between), " -")
         return end < start and _ends_with_any(text, end, self.negation["before"])
 
     def _negated_after(self, line: Line, end: int) -> bool:
-        text = line.folded
-        for link in ("", *self.negation["linked_after"]):
-            place = end + len(link)
-            if text.startswith(link, end) and text.startswith(self.negation["after"], place):
-                return True
-        return False
-
-    def _listed(self, line: Line, one: Mention[T], other: Mention[T]) -> bool:
-        return _gap(line, one, other) in self.negation["lists"]
+        return any(
+            line.folded.startswith(link, end) and line.folded.startswith(self.negation["after"], end + len(link))
+            for link in ("", *self.negation["linked_after"])
+        )
 
     # --- made for ----------------------------------------------------------------------------------------------
 
@@ -321,7 +312,7 @@ class Scope:
         place = start
         for _ in range(_REACH + 1):
             end = _back_over(text, place, " ")
-            if end == place and place != start:
+            if end == place != start:
                 return False
             if _ends_with_any(text, end, self.fits["before"]):
                 return True
@@ -387,13 +378,7 @@ def _word_start(text: str, end: int) -> int:
 
 def _next_words(text: str, end: int, limit: int) -> list[int]:
     """Where the next few words begin, within the clause."""
-    places: list[int] = []
-    place = end
     stop = min(limit, end + 48)
-    while place < stop and len(places) < _REACH:
-        if text[place] in ",;|()[]【】":
-            break
-        if text[place] == " " and place + 1 < stop:
-            places.append(place + 1)
-        place += 1
-    return places
+    clause = _CLAUSE_END.split(text[end:stop], maxsplit=1)[0]
+    places = (place for place, c in enumerate(clause, start=end + 1) if c == " " and place < stop)
+    return list(islice(places, _REACH))

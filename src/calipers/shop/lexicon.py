@@ -13,79 +13,46 @@ from typing import Any
 
 from calipers.core import DataError, printable
 
-BUILT_IN = Path(__file__).parent / "data"
+_HERE = Path(__file__).parent
+_DEEPEST = 20  # levels; the schema has five
 
 Words = dict[str, Any]
-_DEEPEST = 20  # levels; the schema has five
-_LIST, _WORD, _NUMBER, _FLAG = "a list of words", "a word", "a number", "true or false"
-
-# What each key may hold: one of the four kinds above, or a map of keys; "*" is any key.
-_UNIT: dict[str, Any] = {
-    "factor": _NUMBER,
-    "binary": _NUMBER,
-    "names": _LIST,
-    "exact": _LIST,
-    "at_least": _NUMBER,
-    "at_most": _NUMBER,
-    "not_before": _LIST,
-    "not_before_number": _FLAG,
-    "article": _FLAG,
-}
-_BRAND = dict.fromkeys(("names", "common", "column", "exact", "lines", "not", "not_after_number"), _LIST)
-_KIND = {"tolerance": _NUMBER, "sizes": _FLAG, "fits": _FLAG, "units": {"*": _UNIT}}
-SCHEMA: dict[str, Any] = {
-    "colours": {"*": {"families": _LIST, "words": _LIST, "column": _LIST}},
-    "any_colour": _WORD,
-    "not_colours": _LIST,
-    "colour_affixes": {"before": _LIST, "after": _LIST},
-    "brands": {"*": _BRAND},
-    "company_words": _LIST,
-    "brand_affixes": {"after": _LIST},
-    "common_words": _LIST,
-    "kinds": {"*": _KIND},
-    "count_before": _LIST,
-    "number_words": {"*": _NUMBER},
-    "number_not_after": _LIST,
-    "at_most_before": _LIST,
-    "at_least_before": _LIST,
-    "at_most_after": _LIST,
-    "at_least_after": _LIST,
-    "not_limits": _LIST,
-    "negation": dict.fromkeys(("before", "between", "after", "linked_after", "lists"), _LIST),
-    "fits": dict.fromkeys(("before", "after", "after_ja", "anywhere_after", "lists", "ends", "accessories"), _LIST),
-    "columns": {**dict.fromkeys(("colour", "brand", "dimension", "title", "text"), _LIST), "units": {"*": _WORD}},
-}
 
 
 def read_words(paths: Sequence[Path | str] = ()) -> Words:
     """The built-in words, and those of the files at `paths` (YAML or JSON) on top, in their order."""
     words: Words = {}
-    for path in (*sorted(BUILT_IN.glob("*.yaml")), *map(Path, paths)):
-        _merge(words, _load(path))
+    schema = _parse(_HERE / "schema.yaml")
+    for path in (*sorted(_HERE.glob("data/*.yaml")), *map(Path, paths)):
+        _merge(words, _load(path, schema))
     _check_whole(words)
     return words
 
 
-def _load(path: Path) -> Words:
+def _load(path: Path, schema: Words) -> Words:
     import yaml
 
     try:
-        text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        _refuse_deep(yaml.parse(text, Loader=loader))
-        content = yaml.load(text, Loader=loader)
+        content = _parse(path)
     except OSError as error:
         raise DataError(f"the attributes file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"the attributes file {path} is not UTF-8, at byte {error.start}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise DataError(f"the attributes file {path} is not valid YAML: {_fault(error)}") from error
-    if content is None:
-        return {}
-    _check(content, SCHEMA, str(path), ())
-    return dict(content)
+    _check({} if content is None else content, schema, str(path), ())
+    return dict(content or {})
 
 
-def _check(content: Any, schema: Any, path: str, place: tuple[str, ...]) -> None:
+def _parse(path: Path) -> Any:
+    import yaml
+
+    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _refuse_deep(yaml.parse(text, Loader=loader))
+    return yaml.load(text, Loader=loader)
+
+
+def _check(content: Any, schema: Words | str, path: str, place: tuple[str, ...]) -> None:
     where = f"{path}, {' → '.join(map(printable, place)) or 'top level'}"
     if isinstance(schema, str):
         if not _IS[schema](content):
@@ -98,7 +65,7 @@ def _check(content: Any, schema: Any, path: str, place: tuple[str, ...]) -> None
             raise DataError(f"{where}: the key {key!r} must be a word; put it in quotes")
         if key not in schema and "*" not in schema:
             raise DataError(f"{where}: there is no key {printable(key)!r}; expected {_keys(schema)}")
-        _check(value, schema.get(key, schema.get("*")), path, (*place, key))
+        _check(value, schema[key if key in schema else "*"], path, (*place, key))
 
 
 def _refuse_deep(events: Iterable[Any]) -> None:
@@ -130,11 +97,15 @@ def _keys(schema: Mapping[str, Any]) -> str:
 
 
 _IS = {
-    _LIST: lambda value: isinstance(value, list) and all(isinstance(word, str) and word.strip() for word in value),
-    _WORD: lambda value: isinstance(value, str) and bool(value.strip()),
-    _NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30,
-    _FLAG: lambda value: isinstance(value, bool),
+    "a list of words": lambda value: isinstance(value, list) and all(map(_is_word, value)),
+    "a word": lambda value: _is_word(value),
+    "a number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30,
+    "true or false": lambda value: isinstance(value, bool),
 }
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _merge(words: Words, more: Mapping[str, Any]) -> None:

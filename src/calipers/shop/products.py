@@ -63,7 +63,7 @@ class Noticing:
 
     def __init__(self, words: Words, *, expected: bool = False) -> None:
         self._extractor = Extractor.from_words(words)
-        self._dictionary = _fingerprint(words)
+        self._dictionary = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
         self._brands: dict[str, None] = {}
         self._total = hashlib.sha256()
         self._expected = expected
@@ -80,10 +80,6 @@ class Noticing:
             extractor=self._extractor.with_brands(self._brands),
             rows=rows,
             expected=self._expected,
-            dictionary=self._dictionary,
+            dictionary=f"sha256:{self._dictionary.hexdigest()[:16]}",
             fingerprint=f"sha256:{self._total.hexdigest()[:16]}",
         )
-
-
-def _fingerprint(words: Words) -> str:
-    return f"sha256:{hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:16]}"

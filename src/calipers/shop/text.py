@@ -131,10 +131,8 @@ class Phrases(Generic[T]):
 
     def at(self, text: str, place: int) -> Iterable[tuple[str, T]]:
         """The phrases that begin here, longest first."""
-        for key in (text[place : place + 2], text[place]):
+        for key in dict.fromkeys((text[place : place + 2], text[place])):
             yield from (entry for entry in self._index.get(key, ()) if text.startswith(entry[0], place))
-            if len(key) == 1:
-                return
 
     def find(self, text: str, fits: Callable[[int, int, T], bool]) -> list[Mention[T]]:
         """The phrases of a text; none begins inside a Latin word, and `fits(start, end, what)` decides on the rest."""

@@ -103,14 +103,16 @@ class Units:
                 names |= {fold(name): made for name in unit.get("names", ())}
                 names |= {fold(name): replace(made, exact=name) for name in unit.get("exact", ())}
         keys = ("count_before", "at_most_before", "at_least_before", "at_most_after", "at_least_after", "not_limits")
-        lists = {key: tuple(sorted(map(fold, words[key]), key=len, reverse=True)) for key in keys}
         return cls(
             {kind: float(entry.get("tolerance", 0.01)) for kind, entry in kinds.items()},
             frozenset(kind for kind, entry in kinds.items() if entry.get("fits")),
             frozenset(kind for kind, entry in kinds.items() if entry.get("sizes")),
             Phrases(names),
             words["number_words"],
-            {**lists, "number_not_after": tuple(words["number_not_after"])},
+            {
+                **{key: tuple(map(fold, words[key])) for key in keys},
+                "number_not_after": tuple(words["number_not_after"]),
+            },
         )
 
     def find(self, line: Line) -> list[Mention[Quantity]]:
