@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import re
@@ -179,11 +178,10 @@ def test_the_demo_keeps_nothing_of_the_shop_if_asked(
 ) -> None:
     from rich.console import Console
 
-    command = importlib.import_module("calipers.cli.demo")  # the package gives the command itself that name
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
     potion = f"static:{model('potion-base-4m-int8')}"
-    assert command._visit_shop(Console(file=out, width=200), Console(file=io.StringIO()), potion, None) is None
+    assert demo.visit_shop(Console(file=out, width=200), Console(file=io.StringIO()), potion, None) is None
     assert "contradicts it" in out.getvalue()
     assert "--html" not in out.getvalue()
     assert list(tmp_path.iterdir()) == []

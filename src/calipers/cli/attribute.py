@@ -59,10 +59,11 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
       calipers attribute ./bert --task fill-mask --precision w8a8 --dataset texts.txt --samples 100 --fix
       calipers attribute ./model --precision w8a8 --stage quantized=theirs.onnx --dataset pairs.csv
     """
-    options.check_output(flags["output"], flags["force"])
-    options.check_output(flags["recipe_out"], flags["force"])
+    from calipers.attribution.text import show_attribution
+
+    options.check_outputs(flags, "output", "recipe_out")
     attribution = _attribute(model, flags)
-    _show(attribution, flags)
+    options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution))
     context.exit(attribution.exit_code)
 
 
@@ -70,7 +71,6 @@ def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
     from calipers.attribution import api
     from calipers.attribution.records import AttributionOptions
     from calipers.data import DataOptions
-    from calipers.rendering.text import bar
 
     samples = flags["calibration_samples"]
     chosen = samples or flags["calibration"]
@@ -82,8 +82,7 @@ def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
     limits = thresholds.from_flags(flags["limits"])
     recipe = make_recipe(flags, {})
     store = options.open_store(flags["store"], flags["no_store"])
-    _, err = options.consoles()
-    with bar(err) as progress:
+    with options.progress_bar() as progress:
         return api.attribute(
             model,
             recipe=recipe,
@@ -93,9 +92,3 @@ def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
             store=store,
             progress=progress,
         )
-
-
-def _show(attribution: Attribution, flags: dict[str, Any]) -> None:
-    from calipers.attribution.text import show_attribution
-
-    options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution))

@@ -79,7 +79,6 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
       calipers build ./model --recipe recipe.yaml -o ./fixed
     """
     from calipers.artifacts import api, manifest, text
-    from calipers.rendering.text import bar
 
     recipe = make_recipe(flags, _recipe_flags(context, flags))
     build_options = make_build_options(
@@ -88,13 +87,12 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
         data_options=options.data_options({**flags, "samples": flags["calibration_samples"]}),
         model_options=options.model_options(flags),
     )
-    out, err = options.consoles()
-    with bar(err) as progress:
+    with options.progress_bar() as progress:
         built = api.build(model, flags["output"], recipe=recipe, options=build_options, progress=progress)
     if flags["as_json"]:
         click.echo(manifest.to_json(built))
     else:
-        text.show_build(out, built)
+        text.show_build(options.consoles()[0], built)
 
 
 def _recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +122,5 @@ def make_build_options(flags: Mapping[str, Any], **others: Any) -> BuildOptions:
     from calipers.artifacts.records import BuildOptions, parse_shape, parse_stages
 
     shape = parse_shape(flags["static_shape"])
-    made: BuildOptions = options.make(
-        BuildOptions, {**flags, "static_shape": shape}, stages=parse_stages(flags["stages"]), **others
-    )
-    return made
+    stages = parse_stages(flags["stages"])
+    return options.make(BuildOptions, {**flags, "static_shape": shape}, stages=stages, **others)

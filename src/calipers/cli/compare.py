@@ -75,8 +75,7 @@ def compare(context: click.Context, /, **flags: Any) -> None:
       calipers compare ./float32 ./quantised --unlabelled --dataset texts.txt
       calipers compare ./a ./b ./c --dataset pairs.csv --junit verdict.xml --fail-on at-risk
     """
-    for path in (flags["output"], flags["junit"]):
-        options.check_output(path, flags["force"])
+    options.check_outputs(flags, "output", "junit")
     settings = _settings(context, flags)
     gate = settings.pop("gate")
     verdicts = _judge(flags, settings)
@@ -106,13 +105,11 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
 
 def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
     from calipers.comparison.api import compare
-    from calipers.rendering import text
 
     protocol = options.protocol(flags)
     unlabelled = flags["unlabelled"]
     store = None if unlabelled else options.open_store(flags["store"], flags["no_store"])
-    _, err = options.consoles()
-    with text.bar(err) as progress:
+    with options.progress_bar() as progress:
         return compare(
             flags["baseline"],
             flags["candidates"],

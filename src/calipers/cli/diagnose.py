@@ -10,6 +10,9 @@ import click
 from calipers.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from calipers.core import Result
     from calipers.diagnosis.records import Diagnosis
 
 
@@ -92,8 +95,7 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
       calipers diagnose ./tuned --baseline ./base --dataset ./shop \\
           --adaptation contrastive --sts stsb.jsonl --mteb "JMTEB-lite(v1)"
     """
-    for path in (flags["output"], flags["html"]):
-        options.check_output(path, flags["force"])
+    options.check_outputs(flags, "output", "html")
     diagnosis = _with_flags(_diagnose(model, flags), context)
     _show(diagnosis, flags)
     context.exit(_exit_code(diagnosis, flags["fail_on"]))
@@ -103,7 +105,6 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
     from calipers.core import DataSource
     from calipers.diagnosis import api
     from calipers.diagnosis.options import DiagnosisOptions
-    from calipers.rendering import text
     from calipers.runs.embedding import CorpusInputs
 
     store = options.open_store(flags["store"], flags["no_store"])
@@ -118,8 +119,7 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
         layer_options={"seed": data.seed, **options.layer_options(flags)},
         mteb=_names(flags["mteb_names"], "--mteb"),
     )
-    _, err = options.consoles()
-    with text.bar(err) as progress:
+    with options.progress_bar() as progress:
         return api.diagnose(
             model,
             options.make(CorpusInputs, flags, source=source),
@@ -133,13 +133,29 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
 
 
 def _with_flags(diagnosis: Diagnosis, context: click.Context) -> Diagnosis:
-    """The reasons of layers that were skipped name flags, as errors do."""
-    parameters = context.command.params
-    findings = [
-        replace(finding, reason=options.name_flags(finding.reason, parameters)) if finding.reason else finding
-        for finding in diagnosis.findings
-    ]
-    return replace(diagnosis, findings=tuple(findings))
+    """Reasons name flags, as errors do: of layers that were skipped, and of numbers that are unknown."""
+
+    def name(words: str | None) -> str | None:
+        return words and options.name_flags(words, context.command.params)
+
+    def reasons(records: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(record, reason=name(record.reason)) for record in records)
+
+    findings, card = reasons(diagnosis.findings), diagnosis.scorecard
+    if card:
+        card = replace(card, lines=reasons(card.lines), paragraph=name(card.paragraph) or "")
+    findings = tuple(replace(f, result=f.result and _with_reasons(f.result, reasons)) for f in findings)
+    return replace(diagnosis, findings=findings, scorecard=card)
+
+
+def _with_reasons(result: Result, change: Callable[[Iterable[Any]], tuple[Any, ...]]) -> Result:
+    """The result with the reasons of its figures changed; a result of mteb has none."""
+    from calipers.core import figure_tables, read_figures, read_named
+
+    outcomes = result.outcomes
+    figures = change(read_figures(outcomes))
+    tables = figure_tables(figures, read_named(outcomes)) if figures else {}
+    return replace(result, outcomes=replace(outcomes, details={**outcomes.details, **tables}))
 
 
 def _names(words: str | None, flag: str) -> tuple[str, ...]:

@@ -50,22 +50,16 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     """
     if (model is None) == (model_flag is None):
         raise click.UsageError("name one model: calipers eval MODEL, or calipers eval -m MODEL")
-    options.check_output(flags["output"], flags["force"])
-    mapping = options.column_mapping(flags["columns"])
+    options.check_outputs(flags, "output")
     from calipers import tasks
     from calipers.rendering import text
     from calipers.runs import api
 
-    _, err = options.consoles()
-    with text.bar(err) as progress:
+    protocol = options.protocol(flags)
+    with options.progress_bar() as progress:
         result = api.evaluate(
             model or str(model_flag),
-            task=flags["task"],
-            task_options=options.task_options(flags),
-            dataset=flags["dataset"],
-            columns=mapping,
-            model_options=options.model_options(flags),
-            data_options=options.data_options(flags),
+            **vars(protocol),
             resamples=flags["resamples"],
             confidence=flags["confidence"],
             store=options.open_store(flags["store"], flags["no_store"]),

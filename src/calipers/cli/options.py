@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rich.console import Console
 
     from calipers.comparison.api import Protocol
+    from calipers.core import Progress
     from calipers.core.options import Option
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from calipers.runs.vector_cache import VectorCache
 
 Decorator = Callable[[Any], Any]
+Record = TypeVar("Record")
 _SOURCES = "__flag_sources__"  # on a command's function: what makes its flags, in order
 
 
@@ -75,15 +79,10 @@ def name_flags(message: str, parameters: Sequence[click.Parameter]) -> str:
     >>> name_flags("`at_k` must be at least 1; see `docs`", [GroupedOption(["--at-k"])])
     '--at-k must be at least 1; see `docs`'
     """
-    flags: dict[str, str] = {}
-    for parameter in parameters:
-        if isinstance(parameter, click.Option):
-            flag = max(parameter.opts, key=len)
-            record_field = getattr(parameter, "field", "")
-            flags |= {record_field: flag, record_field.rpartition(".")[2]: flag} if record_field else {}
-    for parameter in parameters:  # a flag's own name comes before the field of another one
-        if isinstance(parameter, click.Option) and parameter.name:
-            flags[parameter.name] = max(parameter.opts, key=len)
+    options = {p: max(p.opts, key=len) for p in parameters if isinstance(p, click.Option)}
+    by_field = {p.field: flag for p, flag in options.items() if isinstance(p, GroupedOption)}
+    flags = by_field | {field.rpartition(".")[2]: flag for field, flag in by_field.items()}
+    flags |= {p.name: flag for p, flag in options.items() if p.name}  # a flag's own name comes before a field
     return re.sub(r"`([\w.]+)`", lambda match: flags.get(match[1], match[0]), message)
 
 
@@ -171,7 +170,7 @@ def param_name(described: Option, name: str) -> str:
     return described.flag.strip("-").replace("-", "_") if described.flag else name
 
 
-def make(record: Any, values: Mapping[str, Any], **others: Any) -> Any:
+def make(record: type[Record], values: Mapping[str, Any], **others: Any) -> Record:
     """An options record from a command's flags; `others` are its fields that are no flags."""
     from calipers.core.options import options_of
 
@@ -210,40 +209,43 @@ DATA_FLAGS = apply(
 def _flags_of_all(records: Mapping[str, Any], group: str, without: Sequence[str] = ()) -> list[GroupedOption]:
     """The options of several tasks or layers, by their names. An option that several have is one flag, whose help says
     which have it. The default is None, so that only what is on the command line reaches them."""
+    made = []
+    for name, owners in _owners(records, without).items():
+        (flag,) = _flags_of(records[owners[0]], [name], (), group, {})
+        default = f" Default: {flag.default}." if flag.show_default else ""
+        flag.help = f"{', '.join(owners)}: {flag.help}{default}"
+        flag.default, flag.show_default = None, False
+        made.append(flag)
+    return made
+
+
+def _owners(records: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, list[str]]:
+    """The options of the records by name, each with the names of the records that have it."""
     from calipers.core.options import options_of
 
     owners: dict[str, list[str]] = {}
     for owner, record in records.items():
         for name in options_of(record):
-            owners.setdefault(name, []).append(owner)
-    made = []
-    for name, names in owners.items():
-        if name not in without:
-            record = records[names[0]]
-            help = f"{', '.join(names)}: {options_of(record)[name].help}"
-            (flag,) = _flags_of(record, [name], (), group, {name: help})
-            if flag.show_default:
-                flag.help = f"{flag.help} Default: {flag.default}."
-            flag.default, flag.show_default = None, False
-            made.append(flag)
-    return made
+            if name not in without:
+                owners.setdefault(name, []).append(owner)
+    return owners
 
 
-def _task_flags() -> list[GroupedOption]:
+def _task_records() -> dict[str, Any]:
     from calipers.tasks import TASKS
 
-    return _flags_of_all({task.name: task.options for task in TASKS}, "Task")
+    return {task.name: task.options for task in TASKS}
 
 
-def _layer_flags() -> list[GroupedOption]:
+def _layer_records() -> dict[str, Any]:
     from calipers.diagnosis.layers import LAYERS
 
-    return _flags_of_all({name: layer.options for name, layer in LAYERS.items()}, "Layers", DIAGNOSIS_OWN)
+    return {name: layer.options for name, layer in LAYERS.items()}
 
 
 DIAGNOSIS_OWN = ("seed", "confidence", "resamples")  # options of layers that a diagnosis sets for all of them
-LAYER_FLAGS = _add(_layer_flags)
-TASK_FLAGS = _add(_task_flags)
+LAYER_FLAGS = _add(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
+TASK_FLAGS = _add(lambda: _flags_of_all(_task_records(), "Task"))
 
 SECOND_STAGE_FLAGS = apply(
     option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage."),
@@ -281,36 +283,23 @@ CACHE_FLAGS = apply(
 def model_options(values: Mapping[str, Any]) -> ModelOptions:
     from calipers.models import ModelOptions
 
-    options: ModelOptions = make(ModelOptions, values)
-    return options
+    return make(ModelOptions, values)
 
 
 def data_options(values: Mapping[str, Any]) -> DataOptions:
     from calipers.data import DataOptions
 
-    options: DataOptions = make(DataOptions, values)
-    return options
+    return make(DataOptions, values)
 
 
 def task_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the command line sets for the task; the task decides which of it is its own."""
-    from calipers.tasks import TASKS
-
-    return _values_of_all([task.options for task in TASKS], values)
+    return {name: values.get(name) for name in _owners(_task_records())}
 
 
 def layer_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the command line sets for the layers of a diagnosis."""
-    from calipers.diagnosis.layers import LAYERS
-
-    return _values_of_all([layer.options for layer in LAYERS.values()], values, DIAGNOSIS_OWN)
-
-
-def _values_of_all(records: Sequence[Any], values: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:
-    from calipers.core.options import options_of
-
-    names = dict.fromkeys(name for record in records for name in options_of(record) if name not in without)
-    return {name: values.get(name) for name in names}
+    return {name: values.get(name) for name in _owners(_layer_records(), DIAGNOSIS_OWN)}
 
 
 def protocol(values: Mapping[str, Any]) -> Protocol:
@@ -362,10 +351,14 @@ def vector_cache(store: Store | None, flags: Mapping[str, Any]) -> VectorCache |
     return VectorCache(store.folder / "vectors", int(flags["cache_size"] * 1e9))
 
 
-def check_output(path: Path | None, force: bool) -> None:
-    """Before any work: will the result have a place to go?"""
-    if path is None:
-        return
+def check_outputs(values: Mapping[str, Any], *names: str) -> None:
+    """Before any work: will what these flags name have a place to go?"""
+    for path in (values[name] for name in names):
+        if path:
+            check_output(path, values["force"])
+
+
+def check_output(path: Path, force: bool) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise click.UsageError(
             f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'there is no such folder'}"
@@ -394,6 +387,13 @@ def emit(document: Mapping[str, Any], values: Mapping[str, Any], show: Callable[
         click.echo(content)
     else:
         show(consoles()[0])
+
+
+def progress_bar() -> AbstractContextManager[Progress]:
+    """On standard error."""
+    from calipers.rendering.text import bar
+
+    return bar(consoles()[1])
 
 
 def consoles() -> tuple[Console, Console]:

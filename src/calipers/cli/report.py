@@ -34,7 +34,7 @@ def report(**flags: Any) -> None:
     form, output, mteb_task = flags["format"], flags["output"], flags["mteb_task"]
     is_folder = form == "mteb" and output is not None and output.is_dir()
     if not is_folder:
-        options.check_output(output, flags["force"])
+        options.check_outputs(flags, "output")
     from calipers.rendering import mteb_json
     from calipers.runs import report as reporting
     from calipers.runs.store import Store

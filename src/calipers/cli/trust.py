@@ -51,12 +51,10 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
         raise click.UsageError("--save and --load are mutually exclusive")
     if not query and not (flags["save"] or flags["calibrate"]):
         raise click.UsageError("there is nothing to do: give a QUERY, or --calibrate or --save")
-    options.check_output(flags["save"], flags["force"])
+    options.check_outputs(flags, "save")
     from calipers.reliability import api, text
-    from calipers.rendering.text import bar
 
-    _, err = options.consoles()
-    with bar(err) as progress:
+    with options.progress_bar() as progress:
         answer = api.trust(
             model,
             flags["corpus"],

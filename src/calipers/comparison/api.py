@@ -102,12 +102,7 @@ class _Work:
         assert not isinstance(side, Result)
         return api.evaluate(
             side,
-            task=self.protocol.task or api.TASK,
-            task_options=self.protocol.task_options,
-            dataset=self.protocol.dataset,
-            columns=self.protocol.columns,
-            model_options=self.protocol.model_options,
-            data_options=self.protocol.data_options,
+            **vars(replace(self.protocol, task=self.protocol.task or api.TASK)),
             resamples=self.options.resamples,
             confidence=self.options.confidence,
             store=store,
