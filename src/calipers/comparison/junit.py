@@ -39,12 +39,16 @@ def to_junit(verdicts: Sequence[Verdict], *, failing: Collection[str] = FAILING)
 def _suite(number: int, verdict: Verdict, failing: Collection[str]) -> xml.Element:
     suite = xml.Element("testsuite", id=str(number), name=_legal(f"{verdict.baseline.task}: {verdict.candidate_name}"))
     suite.append(_properties(verdict))
-    classname = f"calipers.{verdict.baseline.task}.{re.sub(r'[^A-Za-z0-9_-]+', '_', verdict.candidate_name)}"
-    for comparison in verdict.comparisons:
-        suite.append(_case(verdict, comparison, classname, failing))
+    for c in verdict.comparisons:
+        case = _add_case(suite, c.metric, verdict)
+        note = wording.note(c, wording.unit(verdict))
+        message = f"{c.label}: {wording.change(c)}" + (f"; {note}" if note else "")
+        _add_outcome(case, c.label, message, failing, decides=c.decides)
+        xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, c))
     if not any(c.decides and c.label == verdict.label for c in verdict.comparisons):
         # The verdict must be seen even where no metric could be compared: a suite without cases would be green.
-        suite.append(_verdict_case(verdict, classname, failing))
+        case = _add_case(suite, "verdict", verdict)
+        _add_outcome(case, verdict.label, f"{verdict.label}: {wording.sentence(verdict)}", failing, decides=True)
     for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(sum(1 for _ in suite.iter(tag))))
     suite.set("time", f"{_seconds(verdict):.3f}")
@@ -70,19 +74,9 @@ def _properties(verdict: Verdict) -> xml.Element:
     return properties
 
 
-def _case(verdict: Verdict, comparison: Comparison, classname: str, failing: Collection[str]) -> xml.Element:
-    case = xml.Element("testcase", name=_legal(comparison.metric), classname=_legal(classname), time="0")
-    note = wording.note(comparison, wording.unit(verdict))
-    message = f"{comparison.label}: {wording.change(comparison)}" + (f"; {note}" if note else "")
-    _add_outcome(case, comparison.label, message, failing, decides=comparison.decides)
-    xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, comparison))
-    return case
-
-
-def _verdict_case(verdict: Verdict, classname: str, failing: Collection[str]) -> xml.Element:
-    case = xml.Element("testcase", name="verdict", classname=_legal(classname), time="0")
-    _add_outcome(case, verdict.label, f"{verdict.label}: {wording.sentence(verdict)}", failing, decides=True)
-    return case
+def _add_case(suite: xml.Element, name: str, verdict: Verdict) -> xml.Element:
+    classname = f"calipers.{verdict.baseline.task}.{re.sub(r'[^A-Za-z0-9_-]+', '_', verdict.candidate_name)}"
+    return xml.SubElement(suite, "testcase", name=_legal(name), classname=_legal(classname), time="0")
 
 
 def _add_outcome(case: xml.Element, label: str, message: str, failing: Collection[str], *, decides: bool) -> None:
@@ -98,13 +92,14 @@ def _add_outcome(case: xml.Element, label: str, message: str, failing: Collectio
 
 def _numbers(verdict: Verdict, comparison: Comparison) -> str:
     passes, at_risk = wording.limits(comparison.thresholds)
+    _, baseline, candidate, delta, relative, ends, label, confidence, *_ = comparison.cells()
     lines = {
-        "label": comparison.label,
-        "confidence": numbers.certainty(comparison.confidence),
-        "baseline": numbers.number(comparison.baseline, comparison.digits),
-        "candidate": numbers.number(comparison.candidate, comparison.digits),
-        "delta": f"{numbers.signed(comparison.delta, comparison.digits)} ({numbers.percent(comparison.relative)})",
-        wording.interval_name(verdict): numbers.signed_interval(comparison.interval, comparison.digits),
+        "label": label,
+        "confidence": confidence,
+        "baseline": baseline,
+        "candidate": candidate,
+        "delta": f"{delta} ({relative})",
+        wording.interval_name(verdict): ends,
         "p": numbers.p_value(comparison.p_value),
         "p by Holm": numbers.p_value(comparison.adjusted_p),
         "examples": str(comparison.examples),

@@ -17,29 +17,30 @@ def verdicts_markdown(verdicts: Sequence[Verdict]) -> str:
     """A title with the label, a table per candidate, and its worst examples, folded away. At least one verdict."""
     baseline = verdicts[0].baseline
     many = f"{len(verdicts)} candidates" if len(verdicts) > 1 else code(verdicts[0].candidate_name)
-    lines = [f"## {wording.overall(verdicts)}: {many} against {code(baseline.model.model_id)}", "", subtitle(baseline)]
-    for verdict in verdicts:
-        lines += ["", *_verdict(verdicts, verdict)]
-    return "\n".join(lines) + "\n"
+    title = f"## {wording.overall(verdicts)}: {many} against {code(baseline.model.model_id)}"
+    blocks = (block for verdict in verdicts for block in _blocks(verdicts, verdict))
+    return "\n\n".join([title, subtitle(baseline), *blocks]) + "\n"
 
 
-def _verdict(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
+def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
+    """Parts of the text that empty lines separate."""
     if len(verdicts) > 1:
         yield f"### {verdict.label}: {code(verdict.candidate_name)}"
-        yield ""
     yield _sentence(verdict)
     if verdict.comparisons:
-        yield ""
-        yield from _comparisons(verdicts, verdict)
+        yield _comparisons(verdicts, verdict)
+        if len({c.decides for c in verdict.comparisons}) > 1:
+            yield "The verdict depends on the metrics in bold."
     if notes := wording.notes(verdict):
-        yield ""
-        yield from (f"- {code(c.metric)}: {code(words) if c.reason else escape(words)}" for c, words in notes)
+        yield "\n".join(f"- {code(c.metric)}: {code(words) if c.reason else escape(words)}" for c, words in notes)
     if verdict.differences:
-        yield ""
         yield f"Settings that differ: {code(wording.settings(verdict.differences))}"
     if verdict.worst:
-        yield ""
-        yield from _worst(verdict)
+        yield f"<details><summary>{wording.worst_title(verdict)}</summary>"
+        yield f"In {code(wording.primary(verdict))}:"
+        examples = enumerate(verdict.worst, start=1)
+        yield "\n".join(line for place, example in examples for line in _example(place, example, verdict))
+        yield "</details>"
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -50,27 +51,13 @@ def _sentence(verdict: Verdict) -> str:
     return f"**{verdict.label}**: {code(verdict.candidate_name)}{escape(words)}"
 
 
-def _comparisons(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
+def _comparisons(verdicts: Sequence[Verdict], verdict: Verdict) -> str:
     rows = []
     for comparison in verdict.comparisons:
-        metric, *values, label, confidence, p, examples = wording.row(comparison)
+        metric, *values, label, confidence, p, examples = comparison.cells()
         strong = "**{}**" if comparison.decides else "{}"
         rows.append((strong.format(code(metric)), *values, strong.format(label), confidence, p, examples))
-    yield from table(wording.header(verdicts, verdict), rows, right=wording.RIGHT)
-    if len({c.decides for c in verdict.comparisons}) > 1:
-        yield ""
-        yield "The verdict depends on the metrics in bold."
-
-
-def _worst(verdict: Verdict) -> Iterator[str]:
-    yield f"<details><summary>{wording.worst_title(verdict)}</summary>"
-    yield ""
-    yield f"In {code(wording.primary(verdict))}:"
-    yield ""
-    for place, example in enumerate(verdict.worst, start=1):
-        yield from _example(place, example, verdict)
-    yield ""
-    yield "</details>"
+    return "\n".join(table(wording.header(verdicts, verdict), rows, right=wording.RIGHT))
 
 
 def _example(place: int, example: Example, verdict: Verdict) -> Iterator[str]:

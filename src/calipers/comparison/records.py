@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from calipers.core.choices import FAIL_ON
 from calipers.core.display import html_table
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds
-from calipers.rendering.numbers import certainty, number, signed, signed_interval
+from calipers.rendering.numbers import certainty, number, p_value, percent, signed, signed_interval
 
 Label = Literal["PASS", "AT_RISK", "REGRESSION", "INCONCLUSIVE", "INVALID"]
 # From good to bad: of several labels, the worst one stands for the whole.
@@ -111,6 +112,21 @@ class Comparison:
         values = f"{number(self.baseline, self.digits)} → {number(self.candidate, self.digits)}"
         return f"Comparison({self.metric}: {self.label}, {values} [{signed_interval(self.interval, self.digits)}])"
 
+    def cells(self) -> tuple[str, ...]:
+        """A row of a table: metric, baseline, candidate, delta, relative, interval, label, confidence, p, examples."""
+        return (
+            self.metric,
+            number(self.baseline, self.digits),
+            number(self.candidate, self.digits),
+            signed(self.delta, self.digits),
+            percent(self.relative),
+            signed_interval(self.interval, self.digits),
+            self.label,
+            certainty(self.confidence),
+            p_value(self.p_value if self.adjusted_p is None else self.adjusted_p),
+            f"{self.examples:,}",
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Every field but `digits`, as JSON can hold it."""
         fields = {name: value for name, value in vars(self).items() if name != "digits"}
@@ -157,18 +173,7 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         header = ("metric", "baseline", "candidate", "delta", "interval", "label", "confidence")
-        rows = [
-            (
-                c.metric,
-                number(c.baseline, c.digits),
-                number(c.candidate, c.digits),
-                signed(c.delta, c.digits),
-                signed_interval(c.interval, c.digits),
-                c.label,
-                certainty(c.confidence),
-            )
-            for c in self.comparisons
-        ]
+        rows = [[c.cells()[place] for place in (0, 1, 2, 3, 5, 6, 7)] for c in self.comparisons]
         return html_table(f"{self.label}: {self._title()}", header, rows, [self.reason] if self.reason else [])
 
     def _title(self) -> str:
@@ -188,19 +193,21 @@ class Verdict:
         }
 
 
+_RUN_FACTS = {
+    "model_id": "model.model_id",
+    "model_path": "model.path",
+    "run": "run_id",
+    "created": "created",
+    "device": "model.device",
+    "backend": "model.backend",
+    "fingerprint": "model.fingerprint",
+    "settings": "model.settings",
+}
+
+
 def run_facts(result: Result | None) -> dict[str, Any]:
     """Which run this is; every value is None for a candidate whose output was dead, for it has none."""
-    model = result.model if result else None
-    return {
-        "model_id": model.model_id if model else None,
-        "model_path": model.path if model else None,
-        "run": result.run_id if result else None,
-        "created": result.created if result else None,
-        "device": model.device if model else None,
-        "backend": model.backend if model else None,
-        "fingerprint": model.fingerprint if model else None,
-        "settings": plain(model.settings) if model else None,
-    }
+    return {name: plain(attrgetter(place)(result)) if result else None for name, place in _RUN_FACTS.items()}
 
 
 def plain(value: Any) -> Any:

@@ -82,7 +82,7 @@ def _bootstrap(verdict: Verdict) -> str:
 # --- the table -------------------------------------------------------------------------------------------------
 
 _LABEL, _P, _EXAMPLES = 6, 8, 9  # places of columns in `wording.header`
-# From wide to narrow: which columns of `wording.row` each column shows, one above the other.
+# From wide to narrow: which cells of a comparison each column shows, one above the other.
 _LAYOUTS = (
     tuple((place,) for place in range(10)),
     tuple((place,) for place in range(_EXAMPLES)),  # the heading has the number of examples
@@ -95,7 +95,7 @@ def _show_table(console: Console, verdicts: Sequence[Verdict], verdict: Verdict)
     """On a terminal the widest layout that fits, else a list; elsewhere one line a row, for grep."""
     comparisons = verdict.comparisons
     header = wording.header(verdicts, verdict)
-    rows = [(_name(c), *wording.row(c)[1:]) for c in comparisons]
+    rows = [(_name(c), *c.cells()[1:]) for c in comparisons]
     if not console.is_terminal:
         show_table(console, header, rows, right=wording.RIGHT)
     else:
@@ -131,7 +131,7 @@ def _fold(row: Sequence[str], header: Sequence[str], layout: Sequence[tuple[int,
 def _show_list(console: Console, verdict: Verdict) -> None:
     """For a terminal that is too narrow for any table."""
     for c in verdict.comparisons:
-        *_, ends, label, confidence, p, examples = wording.row(c)
+        *_, ends, label, confidence, p, examples = c.cells()
         say(console, f"{_name(c)}: {label} (confidence {confidence})", STYLES[label])
         say(console, f"  {wording.change(c)}")
         say(console, f"  {wording.interval_name(verdict)} {ends}; p {p}; {examples} examples")

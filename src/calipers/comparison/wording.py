@@ -8,7 +8,7 @@ from typing import Any
 from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Verdict, worst_label
 from calipers.core import Thresholds, printable
 from calipers.rendering import numbers
-from calipers.rendering.numbers import NONE, certainty, number, percent, shorten, signed, signed_interval
+from calipers.rendering.numbers import NONE, certainty, number, percent, shorten, signed
 
 MARK = "*"  # behind a metric that the verdict depends on
 RIGHT = (1, 2, 3, 4, 5, 7, 8, 9)  # columns of the table whose cells are numbers
@@ -29,27 +29,11 @@ def overall(verdicts: Sequence[Verdict]) -> Label:
 
 
 def header(verdicts: Sequence[Verdict], verdict: Verdict) -> tuple[str, ...]:
-    """Of the cells of `row`. p-values are by Holm where several things were compared at once."""
+    """Of the cells of a comparison. p-values are by Holm where several things were compared at once."""
     adjusted = sum(c.adjusted_p is not None for v in verdicts for c in v.comparisons) > 1
     p, units = "p (Holm)" if adjusted else "p", numbers.plural(unit(verdict))
-    named = interval_name(verdict)
-    return ("metric", "baseline", "candidate", "delta", "relative", named, "label", "confidence", p, units)
-
-
-def row(comparison: Comparison) -> tuple[str, ...]:
-    digits = comparison.digits
-    return (
-        comparison.metric,
-        number(comparison.baseline, digits),
-        number(comparison.candidate, digits),
-        signed(comparison.delta, digits),
-        percent(comparison.relative),
-        signed_interval(comparison.interval, digits),
-        comparison.label,
-        certainty(comparison.confidence),
-        numbers.p_value(comparison.p_value if comparison.adjusted_p is None else comparison.adjusted_p),
-        f"{comparison.examples:,}",
-    )
+    ends = interval_name(verdict)
+    return ("metric", "baseline", "candidate", "delta", "relative", ends, "label", "confidence", p, units)
 
 
 def unit(verdict: Verdict) -> str:
