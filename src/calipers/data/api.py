@@ -10,9 +10,8 @@ from typing import Any
 
 from calipers.core import Column, DataError, Dataset, DataSource, RequestError, Task
 from calipers.data import beir, hub, nanobeir, readers, trec
-from calipers.data.choose import choose, make_dataset
+from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record, map_columns, records
-from calipers.data.options import DataOptions
 
 
 def sample(name: str) -> Path:

@@ -22,9 +22,8 @@ from pathlib import Path
 
 from calipers.core import DataError, Dataset, DataSource, RequestError
 from calipers.data import hub, readers, trec
-from calipers.data.choose import choose, make_dataset
+from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record
-from calipers.data.options import DataOptions
 from calipers.data.texts import Notice, TextRows, file_rows, find_file, read_required_text
 
 _JUDGEMENTS = (".tsv", ".txt", ".qrels", ".tsv.gz", *trec.ROWS)  # the first that is there wins
@@ -41,14 +40,14 @@ class BeirFiles:
     split: str | None = None
 
 
-def load(reference: str, options: DataOptions | None = None, *, notice: Notice | None = None) -> Dataset:
+def load(reference: str, options: DataOptions | None = None) -> Dataset:
     """Columns `query` (texts) and `qrels` ({document id: grade}), table `corpus` with the column `text`.
 
     The options choose queries, never documents: a search among fewer documents is another task. In memory are the
     texts of the corpus and, while it is read, one number for each id.
     """
     source = (options or DataOptions()).source(reference)
-    return gather(find(source), source, notice)
+    return gather(find(source), source)
 
 
 def gather(files: BeirFiles, source: DataSource, notice: Notice | None = None) -> Dataset:

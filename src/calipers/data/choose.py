@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from calipers.core import Dataset, DataSource, fingerprint
+from calipers.core.options import Options, option
 from calipers.data.columns import Record
 
-_DRAWS = 4096
+
+@dataclass(frozen=True)
+class DataOptions(Options):
+    """Which rows of a dataset are measured.
+
+    >>> DataOptions(samples=500, seed=7).samples
+    500
+    """
+
+    name: str | None = option(
+        None, "The hub dataset's configuration.", group="Data", flag="--dataset-name", metavar="CONFIG"
+    )
+    revision: str | None = option(None, "The hub dataset's revision.", group="Data", metavar="R")
+    split: str | None = option(None, "Which split. Default: test.", group="Data", metavar="S")
+    samples: int | None = option(
+        None, "How many rows to score. Default: all. Blank rows do not count.", group="Data", metavar="N", at_least=1
+    )
+    seed: int = option(42, "Which rows, and which resamples.", group="Data", at_least=0)
+    shuffle: bool = option(True, "Random rows, or the first ones.", group="Data", off="--no-shuffle")
+    streaming: bool = option(False, "Read hub rows as they come; the same rows are chosen.", group="Data")
+
+    def source(self, reference: str) -> DataSource:
+        """Where the rows come from and how they are chosen, before anything is read."""
+        values = asdict(self)
+        return DataSource(reference, requested=values.pop("samples"), **values)
 
 
 @dataclass(frozen=True)
@@ -49,7 +74,7 @@ def choose(rows: Iterable[Record], source: DataSource) -> Chosen:
 def _lots(seed: int | None) -> Iterator[float]:
     rng = np.random.default_rng(seed)
     while True:
-        yield from rng.random(_DRAWS).tolist()
+        yield from rng.random(4096).tolist()
 
 
 def make_dataset(

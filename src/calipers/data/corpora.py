@@ -1,11 +1,9 @@
 """The inputs of a diagnosis: a corpus, with or without queries and judgements, from separate files or as BEIR data; and
-further pairs that belong together, terms, groups of queries that mean the same, and how frequent queries are.
+pairs that belong together, terms, groups of queries that mean the same, and how frequent queries are.
 
-- Corpus and queries: jsonl, json, csv, tsv or parquet with `_id` (or `id`), `text` and, if there is one, `title`; or
-  plain text, one text per line. Rows without an id are numbered.
-- Judgements: TREC or BEIR qrels, or rows with `query_id`, `product_id` and `esci_label`.
-- A single file of query–product pairs with ESCI labels (`query`, `product_title` and the three columns above) is a
-  dataset by itself.
+Corpus and queries are texts with ids (texts.py); rows without an id are numbered. Judgements are TREC or BEIR qrels, or
+rows with `query_id`, `product_id` and `esci_label`. A file of query–product pairs with ESCI labels (`query`,
+`product_title` and these three columns) is a dataset by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +20,10 @@ from calipers.data.beir import BeirFiles
 from calipers.data.texts import Notice, TextRows, file_rows
 
 ESCI = {"E": 3.0, "S": 2.0, "C": 1.0, "I": 0.0}  # exact, substitute, complement, irrelevant
+_ESCI_COLUMNS = ("query_id", "query", "product_id", "product_title", "esci_label")
 _POSITIVE = 0.8  # of the highest score: from here on an STS pair counts as one that belongs together
+_PAIR_COLUMNS = (("sentence1", "sentence2"), ("anchor", "positive"), ("query", "positive"), ("left", "right"))
+_COUNT_COLUMNS = ("count", "frequency")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def load(
     if dataset is not None:
         if corpus or queries or qrels:
             raise RequestError("`dataset` and any of `corpus`, `queries` and `qrels` are mutually exclusive")
-        return _whole(replace(choice, path=dataset), notice)
+        file, whole = readers.to_path(dataset), replace(choice, path=dataset)
+        return _esci(file, choice, notice) if _is_rows(file) else beir.gather(beir.find(whole), whole, notice)
     if corpus is None:
         raise RequestError("there is no corpus: give `dataset` (a folder), or `corpus` (a file) with `queries`")
     if qrels and not queries:
@@ -77,8 +79,8 @@ def load(
     if queries is None:
         return _without_queries(documents.load(notice), corpus)
     texts = file_rows(readers.to_path(queries), first_number=0, name=queries)
-    grades = partial(_grades, readers.to_path(qrels), texts) if qrels else partial(_unjudged, texts)
-    return beir.gather(BeirFiles(documents, texts, grades, qrels or "the judgements"), _at(choice, corpus), notice)
+    files = BeirFiles(documents, texts, partial(_grades, qrels, texts), qrels or "the judgements")
+    return beir.gather(files, _at(choice, corpus), notice)
 
 
 def has_esci_labels(dataset: str | None, qrels: str | None) -> bool:
@@ -95,13 +97,6 @@ def from_texts(texts: Sequence[str], path: str) -> Dataset:
     return _without_queries(corpus, path)
 
 
-def _whole(source: DataSource, notice: Notice | None) -> Dataset:
-    file = readers.to_path(source.path)
-    if _is_rows(file):
-        return _esci(file, source, notice)
-    return beir.gather(beir.find(source), source, notice)
-
-
 def _esci(file: Path, source: DataSource, notice: Notice | None) -> Dataset:
     """A table of pairs, one row each; a query and a product may stand in several rows and must then be the same."""
     queries: dict[str, str] = {}
@@ -109,26 +104,21 @@ def _esci(file: Path, source: DataSource, notice: Notice | None) -> Dataset:
     for row in readers.read(file, None):
         missing = [name for name in _ESCI_COLUMNS if name not in row.values]
         if missing:
-            raise DataError(f"{row.where}: there is no column {missing[0]!r}: a table of ESCI pairs has {_ESCI_NAMES}")
+            expected = ", ".join(_ESCI_COLUMNS)
+            raise DataError(f"{row.where}: there is no column {missing[0]!r}: a table of ESCI pairs has {expected}")
         for texts, key, name in ((queries, "query_id", "query"), (products, "product_id", "product_title")):
             id, text = columns.read_id(row, key), columns.read_text(row.values[name], row, name)
             if texts.setdefault(id, text) != text:
                 raise DataError(f"{row.where}: {key} {id!r} has another {name} here than above")
     files = BeirFiles(
         corpus=TextRows(partial(_products, file), str(file)),
-        queries=TextRows(partial(_rows_of, queries, file), file.name),
+        queries=TextRows(
+            lambda: (readers.Row(file.name, {"_id": id, "text": text}) for id, text in queries.items()), file.name
+        ),
         qrels=lambda: trec.gather(_labelled(file)),
         qrels_name=file.name,
     )
     return beir.gather(files, _at(source, str(file)), notice)
-
-
-_ESCI_COLUMNS = ("query_id", "query", "product_id", "product_title", "esci_label")
-_ESCI_NAMES = ", ".join(_ESCI_COLUMNS)
-
-
-def _rows_of(texts: Mapping[str, str], file: Path) -> Iterator[readers.Row]:
-    return (readers.Row(file.name, {"_id": id, "text": text}) for id, text in texts.items())
 
 
 def _products(file: Path) -> Iterator[readers.Row]:
@@ -151,17 +141,16 @@ def _labelled(file: Path) -> Iterator[trec.Judged]:
         yield row.where, columns.read_id(row, "query_id"), columns.read_id(row, "product_id"), grade
 
 
-def _grades(file: Path, queries: TextRows) -> trec.Judgements:
-    qrels = trec.gather(_labelled(file)) if has_esci_labels(None, str(file)) else trec.read_qrels(file)
+def _grades(reference: str | None, queries: TextRows) -> trec.Judgements:
+    """The judgements of a file; without one every query is searched for and none is judged."""
     ids = [id for id, _ in queries.unique()]
+    if reference is None:
+        return {id: {} for id in ids}
+    file = readers.to_path(reference)
+    qrels = trec.gather(_labelled(file)) if has_esci_labels(None, reference) else trec.read_qrels(file)
     if ids and not any(id in qrels for id in ids):
         raise DataError(f"{file} judges none of the {len(ids)} queries: are the ids the same?")
     return qrels
-
-
-def _unjudged(queries: TextRows) -> trec.Judgements:
-    """Without judgements every query is searched for and none is judged."""
-    return {id: {} for id, _ in queries.unique()}
 
 
 def _without_queries(corpus: Dataset, path: str) -> Dataset:
@@ -208,9 +197,6 @@ def _pair(row: readers.Row, number: int) -> tuple[str, str, str, float | None]:
     return str(row.values.get("id", number)), left, right, score
 
 
-_PAIR_COLUMNS = (("sentence1", "sentence2"), ("anchor", "positive"), ("query", "positive"), ("left", "right"))
-
-
 def load_terms(reference: str) -> tuple[str, ...]:
     """Domain terms: one per line, or the column `term` or `text`; each once."""
     rows = readers.read(readers.to_path(reference), None)
@@ -225,14 +211,13 @@ def load_paraphrases(reference: str) -> ParaphraseGroups:
     """Groups of queries that mean the same: one group per line, separated by tabs; rows with a list `texts`; or rows
     with `group` and `text`. A group of one text is an error."""
     file = readers.to_path(reference)
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, None]] = {}
     where: dict[str, str] = {}
     for number, row in enumerate(readers.read(file, None)):
         id, texts = _group(row, number, tabs=file.name.lower().endswith((".txt", ".raw")))
-        groups.setdefault(id, []).extend(texts)
+        groups.setdefault(id, {}).update(dict.fromkeys(text.strip() for text in texts if text.strip()))
         where.setdefault(id, row.where)
-    distinct = {id: tuple(dict.fromkeys(t.strip() for t in texts if t.strip())) for id, texts in groups.items()}
-    distinct = {id: texts for id, texts in distinct.items() if texts}
+    distinct = {id: tuple(texts) for id, texts in groups.items() if texts}
     if lonely := next((id for id, texts in distinct.items() if len(texts) < 2), None):
         raise DataError(f"{where[lonely]}: the group {lonely!r} has one text only; a group needs at least two")
     if not distinct:
@@ -261,16 +246,15 @@ def note_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str], where:
     >>> note_absent([{"a": 1.0, "b": 0.0}], ["b", "c"], "qrels.tsv")[0][:52]
     '1 of 2 judged documents are not in the corpus, or ha'
     """
-    judged = dict.fromkeys(document for grades in qrels for document in grades)
-    present = set(ids)
+    judged, present = dict.fromkeys(document for grades in qrels for document in grades), set(ids)
     absent = [document for document in judged if document not in present]
-    if judged and len(absent) == len(judged):
+    if not absent:
+        return []
+    if len(absent) == len(judged):
         raise DataError(
             f"none of the {len(judged):,} documents that {where} judges is in the corpus: it judges "
             f"{name_some(absent, 3)}, and the corpus has {name_some(ids, 3)}"
         )
-    if not absent:
-        return []
     return [
         f"{len(absent):,} of {len(judged):,} judged documents are not in the corpus, or have no text: no search can "
         f"find them, and they count against every model alike ({name_some(absent)})"
@@ -296,9 +280,6 @@ def load_query_counts(
         if counts[id] < 0:
             raise DataError(f"{row.where}, column {name!r}: a query cannot be asked {counts[id]:g} times")
     return (name, counts) if name and counts else None
-
-
-_COUNT_COLUMNS = ("count", "frequency")
 
 
 def _query_rows(dataset: str | None, queries: str | None, source: DataSource) -> Iterable[tuple[str, readers.Row]]:

@@ -16,9 +16,8 @@ from typing import Any
 
 from calipers.core import DataError, Dataset, Document, RequestError, name_some
 from calipers.data import hub, readers
-from calipers.data.choose import choose, make_dataset
+from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record, read_id
-from calipers.data.options import DataOptions
 from calipers.data.texts import read_required_text
 
 _COLUMNS = {
@@ -94,7 +93,9 @@ def read_set(reference: str, split: str, rerank_k: int, *, revision: str | None 
     if rerank_k < 1:
         raise RequestError(f"`rerank_k` must be at least 1, found {rerank_k}")
     tables = {config: _rows(reference, config, split, revision) for config in _COLUMNS}
-    corpus, queries = (_texts(tables[config]) for config in ("corpus", "queries"))
+    corpus, queries = (
+        {read_id(row, "_id"): read_required_text(row) for row in tables[config]} for config in ("corpus", "queries")
+    )
     positives = _positives(tables["qrels"])
     ranked = [(read_id(row, "query-id"), _ids(row, "corpus-ids")[:rerank_k]) for row in tables["bm25"]]
     place = f"{reference}, split {split}"
@@ -107,10 +108,6 @@ def read_set(reference: str, split: str, rerank_k: int, *, revision: str | None 
     missing = [id for id in positives if id not in answered]
     note = f"{place}: bm25 lacks {len(missing)} judged queries, which do not count: {name_some(missing)}"
     return RankedSet(rows, (note,) if missing else ())
-
-
-def _texts(rows: Sequence[readers.Row]) -> dict[str, str]:
-    return {read_id(row, "_id"): read_required_text(row) for row in rows}
 
 
 def _ids(row: readers.Row, name: str) -> list[str]:
@@ -150,15 +147,14 @@ def _check_ids(
 
 
 def _rows(reference: str, config: str, split: str, revision: str | None) -> list[readers.Row]:
-    local = not hub.is_on_hub(reference)
-    folder = readers.to_path(reference)
-    if local:
+    folder = None if hub.is_on_hub(reference) else readers.to_path(reference)
+    if folder:
         hub.refuse_options(reference, None, revision)
     try:
-        if local and (folder / config).is_dir():
+        if folder and (folder / config).is_dir():
             rows = list(readers.read(folder / config, split))
         else:
-            path = str(folder) if local else reference.removeprefix("hub:")
+            path = str(folder or reference.removeprefix("hub:"))
             rows = list(hub.read(path, name=config, split=split, revision=revision))
     except DataError as error:
         reason = str(error).removesuffix(readers.CHOOSE_SPLIT)  # the split follows from the set

@@ -36,6 +36,9 @@ class TextRows:
             numbered = column is None and self.first_number is not None
             yield str(number) if numbered else read_id(row, column or "_id"), row
 
+    def stored(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        return ((id, row.values) for id, row in self.identified())
+
     def unique(self) -> Iterator[tuple[str, Row]]:
         """The same; a repeated id is an error that names both places."""
         seen: dict[str, int] = {}
@@ -45,9 +48,6 @@ class TextRows:
                 before = next(islice(self.rows(), first, None)).where
                 raise DataError(f"{row.where}: the id {id!r} is already used at {before}")
             yield id, row
-
-    def columns(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        return ((id, row.values) for id, row in self.identified())
 
     def load(self, notice: Notice | None = None) -> Dataset:
         """The texts that are not blank, in the column `text`. Other columns are not kept: see `Dataset.read_again`."""
@@ -66,7 +66,7 @@ class TextRows:
             raise DataError(f"{self.name} holds no text")
         source = DataSource(path=self.name, rows_read=len(ids) + blank, rows_blank=blank)
         values = {"text": texts}
-        return Dataset(tuple(ids), values, source, fingerprint(ids, values), read_again=self.columns)
+        return Dataset(tuple(ids), values, source, fingerprint(ids, values), read_again=self.stored)
 
 
 def read_required_text(row: Row) -> str:

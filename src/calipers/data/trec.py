@@ -1,4 +1,4 @@
-"""TREC files: judgements (qrels) and runs, in and out. Every error names the file and the line.
+"""TREC files: judgements (qrels), and runs in and out. Every error names the file and the line.
 
 A run is the results of a search: `query Q0 document rank score tag`. As in trec_eval the score decides the order; the
 rank is not read. Judgements are `query 0 document grade`, or BEIR's `query-id  corpus-id  score` with or without the
@@ -7,8 +7,10 @@ header, or rows of a .jsonl or .parquet with these names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from calipers.core import DataError, Dataset, RequestError, fingerprint, name_some
@@ -52,8 +54,8 @@ def _read_lines(path: Path) -> Iterator[Judged]:
             header, order = _columns(cells, where)
             if header:
                 continue
-        if len(cells) != max(3, max(order) + 1):
-            raise DataError(f"{where}: expected {max(3, max(order) + 1)} fields as before, found {len(cells)}")
+        if len(cells) != (expected := max(3, max(order) + 1)):
+            raise DataError(f"{where}: expected {expected} fields as before, found {len(cells)}")
         query, document, grade = (cells[i] for i in order)
         yield where, query, document, _number(grade, "grade", where)
 
@@ -78,13 +80,8 @@ def add_qrels(dataset: Dataset, path: Path) -> Dataset:
     counts = {**dataset.counts, "queries_unjudged": len(unjudged)}
     if dataset.source.requested is None:
         counts["judged_queries_missing"] = len(qrels.keys() - set(dataset.ids))
-    return replace(
-        dataset,
-        columns=values,
-        fingerprint=fingerprint(dataset.ids, values, dataset.tables),
-        counts=counts,
-        notes=notes,
-    )
+    new_fingerprint = fingerprint(dataset.ids, values, dataset.tables)
+    return replace(dataset, columns=values, fingerprint=new_fingerprint, counts=counts, notes=notes)
 
 
 def read_run(path: Path) -> Run:
@@ -103,21 +100,14 @@ def read_run(path: Path) -> Run:
 
 def write_run(path: Path, results: Iterable[tuple[str, str, float]], *, tag: str = "calipers") -> None:
     """(query, document, score), the results of a query together and best first. Scores keep all their digits."""
-    _write(path, (f"{q} Q0 {d} {rank} {score!r} {tag}" for q, d, rank, score in _ranked(results)), [tag])
-
-
-def write_qrels(path: Path, qrels: Mapping[str, Mapping[str, float]]) -> None:
-    """TREC's four columns; whole grades are written as whole numbers."""
-    rows = ((q, d, g) for q, grades in qrels.items() for d, g in grades.items())
-    _write(path, (f"{_word(q)} 0 {_word(d)} {int(g) if float(g).is_integer() else g!r}" for q, d, g in rows))
-
-
-def _ranked(results: Iterable[tuple[str, str, float]]) -> Iterator[tuple[str, str, int, float]]:
-    last, rank = None, 0
-    for query, document, score in results:
-        rank = rank + 1 if query == last else 1
-        last = query
-        yield _word(query), _word(document), rank, float(score)
+    _word(tag)
+    try:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            for query, ranked in groupby(results, key=itemgetter(0)):
+                for rank, (_, document, score) in enumerate(ranked, start=1):
+                    file.write(f"{_word(query)} Q0 {_word(document)} {rank} {float(score)!r} {tag}\n")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _word(id: str) -> str:
@@ -125,16 +115,6 @@ def _word(id: str) -> str:
     if not id or any(c.isspace() for c in id):
         raise RequestError(f"a TREC file cannot hold the id {id!r}: its fields are separated by white space")
     return id
-
-
-def _write(path: Path, lines: Iterable[str], words: Sequence[str] = ()) -> None:
-    for word in words:
-        _word(word)
-    try:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines)
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:

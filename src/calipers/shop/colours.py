@@ -20,13 +20,12 @@ class Colours:
 
     @classmethod
     def from_words(cls, words: Words) -> Colours:
-        anywhere: dict[str, str | None] = {fold(phrase): None for phrase in words["not_colours"]}
+        anywhere: dict[str, str | None] = {}
         column: dict[str, str | None] = {}
         for id, colour in words["colours"].items():
             anywhere |= {spelling: id for word in colour.get("words", ()) for spelling in _spellings(word)}
             column |= {spelling: id for word in colour.get("column", ()) for spelling in _spellings(word)}
-        for phrase in words["not_colours"]:
-            anywhere |= dict.fromkeys(_spellings(phrase))
+        anywhere |= {spelling: None for phrase in words["not_colours"] for spelling in _spellings(phrase)}
         affixes = words["colour_affixes"]
         return cls(
             {id: frozenset(colour.get("families", (id,))) for id, colour in words["colours"].items()},

@@ -71,17 +71,22 @@ class Unit:
 
 
 _PIECE = Unit("count", 1.0, 1.0, least=1.0)
+_NONE = Unit("", 1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class _Measured:
     number: Number
-    unit: Unit | None
+    unit: Unit
     end: int  # behind the unit
 
     @property
     def start(self) -> int:
         return self.number.start
+
+    @property
+    def size(self) -> float:
+        return self.number.value * self.unit.factor
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class Units:
             for name, unit in self._names.at(line.folded, place):
                 if self._is_unit(line, number, place, place + len(name), unit):
                     return _Measured(number, unit, place + len(name))
-        return _Measured(number, None, number.end)
+        return _Measured(number, _NONE, number.end)
 
     def _is_unit(self, line: Line, number: Number, start: int, end: int, unit: Unit) -> bool:
         if not unit.least <= number.value <= unit.most or (unit.exact and line.base[start:end] != unit.exact):
@@ -155,7 +160,7 @@ class Units:
         shared = list(parts)
         for i in range(len(shared) - 2, -1, -1):
             one, next_ = shared[i], shared[i + 1]
-            if one.unit is None and next_.unit is not None and _gap(line, one, next_, _TIMES):
+            if one.unit is _NONE and next_.unit is not _NONE and _gap(line, one, next_, _TIMES):
                 if next_.unit.kind in self._sizes:
                     shared[i] = replace(one, unit=next_.unit)
                 elif next_.unit.kind != "count" and one.number.value.is_integer():
@@ -166,10 +171,10 @@ class Units:
         """330 ml x 6, and pack of 6."""
         counted = list(parts)
         for i, one in enumerate(counted):
-            if one.unit is not None or not one.number.value.is_integer() or one.number.value < 1:
+            if one.unit is not _NONE or not one.number.value.is_integer() or one.number.value < 1:
                 continue
             before = counted[i - 1] if i else None
-            times = before and before.unit and before.unit.kind not in self._sizes and _gap(line, before, one, _TIMES)
+            times = before and before.unit.kind not in ("", *self._sizes) and _gap(line, before, one, _TIMES)
             if times or _preceded(line.folded, one.start, self._words["count_before"]):
                 counted[i] = replace(one, unit=_PIECE)
         return counted
@@ -179,16 +184,15 @@ class Units:
         rest = list(reversed(parts))
         while rest:
             one, other = rest.pop(), rest[-1] if rest else None
-            if other and other.unit and _is_range(line, one, other):
-                yield replace(one, unit=one.unit or other.unit), rest.pop()
-            elif one.unit:
+            low = replace(one, unit=other.unit) if other and one.unit is _NONE else one
+            if other and _is_range(line, low, other):
+                yield low, rest.pop()
+            elif one.unit is not _NONE:
                 yield one, one
 
     def _mention(self, line: Line, ends: tuple[_Measured, _Measured]) -> Mention[Quantity] | None:
         one, other = ends
-        assert one.unit is not None
-        assert other.unit is not None
-        low, high = one.number.value * one.unit.factor, other.number.value * other.unit.factor
+        low, high = one.size, other.size
         start, end = one.start, other.end
         if one is other:
             low, high = self._limits(line.folded, start, end, low, high)
@@ -246,11 +250,7 @@ def _gap(line: Line, one: _Measured, other: _Measured, pattern: re.Pattern[str])
 
 
 def _is_range(line: Line, one: _Measured, other: _Measured) -> bool:
-    assert other.unit is not None
-    if one.unit is not None and one.unit.kind != other.unit.kind:
-        return False
-    factor = (one.unit or other.unit).factor
-    if one.number.value * factor >= other.number.value * other.unit.factor:
+    if other.unit is _NONE or one.unit.kind != other.unit.kind or one.size >= other.size:
         return False
     if _gap(line, one, other, _RANGE):
         return True
@@ -262,7 +262,7 @@ def _feet_and_inches(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
     merged: list[_Measured] = []
     for part in parts:
         last = merged[-1] if merged else None
-        if last and last.unit and part.unit and _is_compound(line, last, part):
+        if last and _is_compound(line, last, part):
             total = last.number.value + part.number.value * part.unit.factor / last.unit.factor
             number = replace(last.number, value=total, end=part.number.end)
             merged[-1] = replace(last, number=number, end=part.end)
@@ -272,12 +272,9 @@ def _feet_and_inches(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
 
 
 def _is_compound(line: Line, one: _Measured, other: _Measured) -> bool:
-    assert one.unit is not None
-    assert other.unit is not None
     if line.folded[one.end : other.start] not in ("", " ") or one.unit.kind != other.unit.kind:
         return False
-    ratio = one.unit.factor / other.unit.factor
-    return abs(ratio - 12) < 1e-9 and other.number.value < 12
+    return abs(one.unit.factor / other.unit.factor - 12) < 1e-9 and other.number.value < 12
 
 
 def _preceded(text: str, end: int, words: Sequence[str]) -> bool:
