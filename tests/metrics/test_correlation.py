@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from calipers.metrics.arrays import Floats, once
 from calipers.metrics.bootstrap import draw
 from calipers.metrics.correlation import (
     kendall,
     kendall_statistic,
-    partial_spearman,
+    partial_spearman_statistic,
     pearson,
     pearson_statistic,
     running_sum,
@@ -25,6 +26,11 @@ from calipers.metrics.correlation import (
     spearman_statistic,
 )
 from tests.support.references import by_residuals
+
+
+def partial_spearman(x: Floats, y: Floats, *others: Floats) -> float:
+    return once(partial_spearman_statistic(x, y, *others), len(x))
+
 
 few_values = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40)
 

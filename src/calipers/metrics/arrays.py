@@ -35,6 +35,20 @@ def once(statistic: Statistic, examples: int) -> float:
     return float(statistic(np.ones((examples, 1), dtype=np.int64))[0])
 
 
+def share(part: Array, whole: Array) -> Floats:
+    """part / whole, float64; NaN where the whole is 0."""
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))
+
+
+def tie_starts(ordered: Array) -> Ints:
+    """Where each group of equal neighbours begins.
+
+    >>> tie_starts(np.array([2.0, 2.0, 5.0]))
+    array([0, 2])
+    """
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+
+
 def refuse_rows(bad: Bools, problem: str) -> None:
     """A ValueError that names the first bad rows, if there are any."""
     if bad.any():

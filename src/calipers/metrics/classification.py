@@ -1,24 +1,23 @@
 """Classification: scores against 0/1 labels, and classes against classes, for one sample or many resamples at once.
 
 Scores against labels: a row is called positive if its score is at or above a threshold. The best threshold is searched
-along one sort of the scores, between whole groups of equal scores, and anew in every resample: hits and rows above a
-cut follow from cumulative counts. Classes against classes: everything follows from sums of counts over the cells of the
-confusion matrix. Every figure is in 0–1 (MCC in -1–1), higher is better.
-
-What has no answer is NaN: everything of no rows; F1, its precision, recall and threshold, and average precision
-without positives. MCC is 0, as scikit-learn has it, where labels or predictions are all of one class.
+along one sort of the scores, between whole groups of equal scores, and anew in every resample. Classes against classes:
+everything follows from sums of counts over the cells of the confusion matrix. Every figure is in 0–1 (MCC in -1–1),
+higher is better. NaN: everything of no rows; F1, its precision, recall and threshold, and average precision without
+positives. MCC is 0, as scikit-learn has it, where labels or predictions are all of one class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calipers.metrics.arrays import Array, Bools, Counts, Floats, Ints, Statistic, once, refuse_rows
+from calipers.metrics.arrays import Array, Bools, Counts, Floats, Ints, Statistic, once, refuse_rows, share, tie_starts
 from calipers.metrics.correlation import running_sum
 
 _FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
@@ -67,28 +66,6 @@ def best_f1(scores: ArrayLike, labels: ArrayLike) -> BestF1:
     return BestF1(f1, threshold if f1 > 0 else np.nan, precision, recall)
 
 
-def best_accuracy_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    """Memory, here and in every statistic of a best cut: half a dozen arrays of the shape of `counts`, in float64."""
-    return _statistic_at(_most_accurate, _accuracy, scores, labels)
-
-
-def best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_at(_highest_f1, lambda t: _f1(t)[0], scores, labels)
-
-
-def precision_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_at(_highest_f1, lambda t: _precision(t)[0], scores, labels)
-
-
-def recall_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_at(_highest_f1, lambda t: _recall(t)[0], scores, labels)
-
-
-def mcc_at_best_f1_statistic(scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    # Without positives there is no best cut to take it at.
-    return _statistic_at(_highest_f1, lambda t: np.where(t.positives[0] > 0, _mcc(t), np.nan), scores, labels)
-
-
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
     """Σ (gain in recall) · precision, down the scores; whole groups of equal scores count as one step.
 
@@ -106,70 +83,9 @@ def average_precision_statistic(scores: ArrayLike, labels: ArrayLike) -> Statist
     def statistic(counts: Counts) -> Floats:
         t = cuts.tally(counts)
         steps = np.diff(t.hits, axis=0) * t.hits[1:] / np.maximum(t.taken[1:], 1)
-        return _share(steps.sum(axis=0), t.positives)
+        return share(steps.sum(axis=0), t.positives)
 
     return statistic
-
-
-def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Share of rows whose class is right. Here and below `predictions` is int[n] or logits [n, classes]: the
-    largest counts, the first of equal ones; `labels` int[n]. No rows: NaN.
-
-    >>> accuracy([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]], [0, 1])
-    0.5
-    """
-    return once(accuracy_statistic(predictions, labels), np.size(labels))
-
-
-def f1_macro(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Mean F1 of the classes that occur among labels or predictions, in a resample among its own.
-
-    >>> f1_macro([0, 2, 2], [0, 1, 2])  # 1, 0 and 2/3
-    0.5555555555555555
-    """
-    return once(f1_macro_statistic(predictions, labels), np.size(labels))
-
-
-def f1_weighted(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Mean F1 of the classes, each as often as it is the label.
-
-    >>> f1_weighted([0, 0, 0, 1], [0, 0, 0, 2])
-    0.75
-    """
-    return once(f1_weighted_statistic(predictions, labels), np.size(labels))
-
-
-def mcc(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Matthews correlation of two or more classes: 1 is perfect, 0 is chance; 0 where either side is all one class.
-
-    >>> mcc([0, 1, 2, 2], [0, 1, 2, 2])
-    1.0
-    """
-    return once(mcc_statistic(predictions, labels), np.size(labels))
-
-
-def accuracy_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_of_classes(_accuracy, predictions, labels)
-
-
-# Over the hits and misses of all classes together, which is the accuracy where each row has one class.
-f1_micro, f1_micro_statistic = accuracy, accuracy_statistic
-
-
-def f1_macro_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_of_classes(
-        lambda t: _share(np.nansum(_f1(t), axis=0), np.count_nonzero(t.taken + t.positives, axis=0)),
-        predictions,
-        labels,
-    )
-
-
-def f1_weighted_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_of_classes(lambda t: _share(np.nansum(_f1(t) * t.positives, axis=0), t.rows), predictions, labels)
-
-
-def mcc_statistic(predictions: ArrayLike, labels: ArrayLike) -> Statistic:
-    return _statistic_of_classes(_mcc, predictions, labels)
 
 
 def permutation_gain(predictions: ArrayLike, labels: ArrayLike, classes: int) -> Relabelling:
@@ -233,7 +149,7 @@ Search = Callable[[_Tally], NDArray[np.intp]]  # which cut to take in each resam
 
 
 class _Cuts(NamedTuple):
-    """Ints to cut, cut 0 being above all scores. Only those below a group with a positive are kept: to go down by
+    """Places to cut, cut 0 being above all scores. Only those below a group with a positive are kept: to go down by
     negatives alone makes accuracy and F1 worse, and adds nothing to average precision."""
 
     scores: NDArray[np.floating[Any]]  # from high to low
@@ -266,7 +182,7 @@ def _cuts(scores: ArrayLike, labels: ArrayLike) -> _Cuts:
     values, positive = _scores_and_labels(scores, labels)
     order = np.argsort(-values, kind="stable")
     values, positive = values[order], positive[order]
-    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)[: len(values)])
+    ends = np.append(tie_starts(values), len(values))[1:] - 1
     reached = np.append(0, np.cumsum(positive)[ends])
     has_positive = np.diff(reached) > 0
     return _Cuts(values, order, order[positive], ends[has_positive], np.append(0, reached[1:][has_positive]))
@@ -286,28 +202,23 @@ def _plain_cut(best: Search, scores: ArrayLike, labels: ArrayLike) -> tuple[_Tal
     return tally.at(best), cuts.threshold(int(best(tally)[0]))
 
 
-def _statistic_at(best: Search, value: Value, scores: ArrayLike, labels: ArrayLike) -> Statistic:
-    cuts = _cuts(scores, labels)
-    return lambda counts: value(cuts.tally(counts).at(best))
-
-
 def _accuracy(t: _Tally) -> Floats:
-    return _share(t.hits.sum(axis=0), t.rows)
+    return share(t.hits.sum(axis=0), t.rows)
 
 
 def _precision(t: _Tally) -> Floats:
-    return _share(t.hits, t.taken)
+    return share(t.hits, t.taken)
 
 
 def _recall(t: _Tally) -> Floats:
-    return _share(t.hits, t.positives)
+    return share(t.hits, t.positives)
 
 
 def _f1(t: _Tally) -> Floats:
     """NaN without hits, to be taken for 0. By way of precision and recall, as sentence-transformers does it: the last
     bit decides which of two equally good cuts comes out as the better one."""
     precision, recall = _precision(t), _recall(t)
-    return _share(2 * precision * recall, precision + recall)
+    return share(2 * precision * recall, precision + recall)
 
 
 def _mcc(t: _Tally) -> Floats:
@@ -317,12 +228,7 @@ def _mcc(t: _Tally) -> Floats:
     return np.where(t.rows > 0, covariance / np.sqrt(np.where(variances > 0, variances, 1)), np.nan)
 
 
-def _share(part: Floats, whole: Array) -> Floats:
-    """NaN where the whole is 0."""
-    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))
-
-
-def _statistic_of_classes(value: Value, predictions: ArrayLike, labels: ArrayLike) -> Statistic:
+def _of_classes(value: Value, predictions: ArrayLike, labels: ArrayLike) -> Statistic:
     """Memory: one array of the shape of `counts`, and one row of it for each cell of the confusion matrix in use."""
     predicted, actual = _two_columns(predictions, labels)
     classes, codes = np.unique(np.stack([actual, predicted]), return_inverse=True)
@@ -379,3 +285,48 @@ def _two_columns(predictions: ArrayLike, labels: ArrayLike) -> tuple[Ints, Ints]
     for name, column in (("predictions", predicted), ("labels", gold)):
         refuse_rows(~(np.isfinite(column) & (column == np.floor(column))), f"{name} are no whole numbers")
     return predicted.astype(np.int64), gold.astype(np.int64)
+
+
+# --- the figures -------------------------------------------------------------------------------------------------
+
+Maker = Callable[[ArrayLike, ArrayLike], Statistic]
+
+
+def _at(best: Search, value: Value) -> Maker:
+    """The statistic of scores and labels at the best cut of each resample.
+
+    Memory: half a dozen arrays of the shape of `counts`, in float64.
+    """
+
+    def make(scores: ArrayLike, labels: ArrayLike) -> Statistic:
+        cuts = _cuts(scores, labels)
+        return lambda counts: value(cuts.tally(counts).at(best))
+
+    return make
+
+
+def _plain(make: Maker) -> Callable[[ArrayLike, ArrayLike], float]:
+    """The figure of predictions int[n] (or logits [n, classes]: the largest counts, the first of equal ones) and labels
+    int[n], every row counted once."""
+    return lambda predictions, labels: once(make(predictions, labels), np.size(labels))
+
+
+best_accuracy_statistic = _at(_most_accurate, _accuracy)
+best_f1_statistic = _at(_highest_f1, lambda t: _f1(t)[0])
+precision_at_best_f1_statistic = _at(_highest_f1, lambda t: _precision(t)[0])
+recall_at_best_f1_statistic = _at(_highest_f1, lambda t: _recall(t)[0])
+# Without positives there is no best cut to take it at.
+mcc_at_best_f1_statistic = _at(_highest_f1, lambda t: np.where(t.positives[0] > 0, _mcc(t), np.nan))
+
+accuracy_statistic: Maker = partial(_of_classes, _accuracy)
+# Over the hits and misses of all classes together, which is the accuracy where each row has one class.
+f1_micro_statistic = accuracy_statistic
+# The mean over the classes that occur among labels or predictions, in a resample among its own.
+f1_macro_statistic: Maker = partial(
+    _of_classes, lambda t: share(np.nansum(_f1(t), axis=0), np.count_nonzero(t.taken + t.positives, axis=0))
+)
+f1_weighted_statistic: Maker = partial(_of_classes, lambda t: share(np.nansum(_f1(t) * t.positives, axis=0), t.rows))
+mcc_statistic: Maker = partial(_of_classes, _mcc)  # 1 is perfect, 0 is chance
+
+accuracy, f1_macro, f1_weighted = _plain(accuracy_statistic), _plain(f1_macro_statistic), _plain(f1_weighted_statistic)
+f1_micro, mcc = accuracy, _plain(mcc_statistic)

@@ -13,11 +13,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows
+from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows, tie_starts
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
 _EXACT_IN_FLOAT32 = 4096  # examples: their squared number is 2²⁴
+_BLOCK = 32  # rows of a running sum
 _EXPLAINED = 1e-9  # of 1 − r²: less than this of a column is left when others are taken out
 
 
@@ -79,11 +80,11 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
     halves: up to 4,096 examples none needs more than 24 bits, and float32 holds them exactly in half of the memory.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    few, many = sorted((x, y), key=lambda values: len(_tie_starts(np.sort(values))))
+    few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
     order = np.argsort(many, kind="stable")
     share_ties = _tie_sharing(many[order])
     by_few = np.argsort(few[order], kind="stable")
-    starts = _tie_starts(few[order][by_few])
+    starts = tie_starts(few[order][by_few])
     kind = np.float32 if len(x) <= _EXACT_IN_FLOAT32 else np.float64
 
     def group_sums(rows: Floats) -> Floats:
@@ -130,21 +131,17 @@ def kendall_statistic(x: Floats, y: Floats) -> Statistic:
     return statistic
 
 
-def partial_spearman(x: Floats, y: Floats, *others: Floats) -> float:
-    """The correlation of what is left of the ranks of x and y when those of `others` are taken out by regression.
+def partial_spearman_statistic(x: Floats, y: Floats, *others: Floats) -> Statistic:
+    """The correlation of the ranks of x and y when those of `others` are taken out by regression.
 
-    NaN where a column is constant, or where the others explain all of x or y, so that nothing is left.
+    One column is taken out after the other: r_xy·g = (r_xy − r_xg r_yg) / √((1 − r_xg²)(1 − r_yg²)), beginning
+    with Spearman's r of every two columns; that is the correlation of the residuals. NaN where a column is constant,
+    or where the others explain all of x or y, so that nothing is left.
 
     >>> x, y, other = np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4]), np.array([1.0, 2, 4, 3])
-    >>> round(partial_spearman(x, y, other), 6)  # (0.8 − 0.8 · 0.4) / √(0.36 · 0.84)
-    0.872872
+    >>> partial_spearman_statistic(x, y, other)(np.ones((4, 1))).round(6)  # (0.8 − 0.8 · 0.4) / √(0.36 · 0.84)
+    array([0.872872])
     """
-    return once(partial_spearman_statistic(x, y, *others), len(x))
-
-
-def partial_spearman_statistic(x: Floats, y: Floats, *others: Floats) -> Statistic:
-    """One column is taken out after the other: r_xy·g = (r_xy − r_xg r_yg) / √((1 − r_xg²)(1 − r_yg²)), beginning
-    with Spearman's r of every two columns; that is the correlation of the residuals."""
     columns = [x, y, *others]
     both = [(i, j) for j in range(len(columns)) for i in range(j)]
     spearman = {(i, j): spearman_statistic(columns[i], columns[j]) for i, j in both}
@@ -159,10 +156,7 @@ def partial_spearman_statistic(x: Floats, y: Floats, *others: Floats) -> Statist
 
 
 def _without(xy: Floats, xg: Floats, yg: Floats) -> Floats:
-    left_x, left_y = 1.0 - xg**2, 1.0 - yg**2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r = (xy - xg * yg) / np.sqrt(left_x * left_y)
-    return np.where((left_x > _EXPLAINED) & (left_y > _EXPLAINED), np.clip(r, -1.0, 1.0), np.nan)
+    return _ratio(xy - xg * yg, 1.0 - xg**2, 1.0 - yg**2, floor=_EXPLAINED)
 
 
 def _dense_ranks(values: Floats, name: str) -> Ints:
@@ -229,7 +223,7 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Fl
     A group of t examples with p before them has the mean rank p + (t + 1) / 2. Alone in its group, an example has its
     own count as t; only real ties need more.
     """
-    starts = _tie_starts(ordered)
+    starts = tie_starts(ordered)
     sizes = np.diff(starts, append=len(ordered))
     first, size = starts[sizes > 1], sizes[sizes > 1]
     members = np.repeat(first - np.cumsum(size) + size, size) + np.arange(size.sum())
@@ -247,11 +241,6 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Fl
         return up_to, _spread(n, cubes)
 
     return share
-
-
-def _tie_starts(ordered: Floats) -> Ints:
-    """Where each group of equal values begins."""
-    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
 
 
 def _spread(n: Floats, cubes: Floats) -> Floats:
@@ -291,14 +280,14 @@ def running_sum(rows: Floats) -> Floats:
     return _run_up(rows, "sums").copy()
 
 
-def _run_up(rows: Floats, name: str, block: int = 32) -> Floats:
+def _run_up(rows: Floats, name: str) -> Floats:
     """The same, in scratch."""
     n, width = rows.shape
-    padded = _scratch(name, (-(-n // block) * block, width), rows.dtype)
+    padded = _scratch(name, (-(-n // _BLOCK) * _BLOCK, width), rows.dtype)
     padded[:n] = rows
     padded[n:] = 0.0
-    blocks = padded.reshape(-1, block, width)
-    for i in range(1, block):
+    blocks = padded.reshape(-1, _BLOCK, width)
+    for i in range(1, _BLOCK):
         blocks[:, i] += blocks[:, i - 1]
     blocks[1:] += np.cumsum(blocks[:-1, -1], axis=0)[:, None]
     return padded[:n]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.metrics.arrays import Floats, Ints
+from calipers.metrics.arrays import Floats, Ints, share
 
 _LOOKED_UP = 1 << 22  # bigrams that are looked up at a time: 32 MB each of a few arrays
 
@@ -68,8 +68,7 @@ def jaccard(sets: Bigrams, left: Ints, right: Ints) -> Floats:
     array([0.1429, 1.    ,    nan])
     """
     shared = common(sets, left, right)
-    union = sets.sizes[left] + sets.sizes[right] - shared
-    return np.where(union > 0, shared / np.maximum(union, 1), np.nan)
+    return share(shared, sets.sizes[left] + sets.sizes[right] - shared)
 
 
 def containment(sets: Bigrams, left: Ints, right: Ints) -> Floats:
@@ -78,8 +77,7 @@ def containment(sets: Bigrams, left: Ints, right: Ints) -> Floats:
     >>> containment(bigrams(["night", "a night"]), np.array([0, 1]), np.array([1, 0])).round(4)
     array([1.    , 0.6667])
     """
-    whole = sets.sizes[left]
-    return np.where(whole > 0, common(sets, left, right) / np.maximum(whole, 1), np.nan)
+    return share(common(sets, left, right), sets.sizes[left])
 
 
 def common(sets: Bigrams, left: Ints, right: Ints) -> Ints:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calipers.metrics.arrays import Array, Floats, Ints
+from calipers.metrics.arrays import Array, Floats, Ints, share
 
 CHURNED = 0.5  # a query whose two lists share less than this has other results
 
@@ -24,7 +24,7 @@ def jaccard(left: Array, right: Array) -> Floats:
     both = np.sort(np.concatenate([left, right], axis=1), axis=1)
     shared = ((both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)).sum(axis=1)
     union = (left >= 0).sum(axis=1) + (right >= 0).sum(axis=1) - shared
-    return np.asarray(np.where(union > 0, shared / np.maximum(union, 1), np.nan))
+    return share(shared, union)
 
 
 def churned(overlap: Floats) -> Floats:
@@ -56,7 +56,7 @@ def reversals(scores: Floats, grades: Floats) -> Floats:
             wrong = differ & ~tied & (upper < lower)
         bad += wrong.sum(axis=1) + 0.5 * tied.sum(axis=1)
         pairs += differ.sum(axis=1)
-    return np.asarray(np.where(pairs > 0, bad / np.maximum(pairs, 1), np.nan))
+    return share(bad, pairs)
 
 
 def _judged_first(grades: Floats, scores: Floats) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calipers.metrics import bootstrap
-from calipers.metrics.arrays import Array, Counts, Floats, Ints, Statistic
+from calipers.metrics.arrays import Array, Counts, Floats, Ints, Statistic, share, tie_starts
 from calipers.metrics.means import mean_statistic, ratio_statistic
 
 BINS = 10
@@ -28,8 +28,7 @@ def auroc_statistic(scores: Array, labels: Array) -> Statistic:
     """
     scores, positive = np.asarray(scores, np.float64), np.asarray(labels, np.float64) > 0
     order = np.argsort(scores, kind="stable")
-    ranked = scores[order]
-    starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[: len(ranked)])
+    starts = tie_starts(scores[order])
 
     def statistic(counts: Counts) -> Floats:
         weights = np.asarray(counts, np.float64)[order]
@@ -38,9 +37,7 @@ def auroc_statistic(scores: Array, labels: Array) -> Statistic:
         up = np.add.reduceat(np.where(positive[order, None], weights, 0.0), starts, axis=0)
         down = np.add.reduceat(np.where(positive[order, None], 0.0, weights), starts, axis=0)
         below = np.cumsum(down, axis=0) - down / 2
-        pairs = up.sum(axis=0) * down.sum(axis=0)
-        won = np.einsum("ij,ij->j", up, below)
-        return np.asarray(np.divide(won, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
+        return share(np.einsum("ij,ij->j", up, below), up.sum(axis=0) * down.sum(axis=0))
 
     return statistic
 
@@ -54,19 +51,19 @@ def brier_statistic(probabilities: Array, labels: Array) -> Statistic:
     return mean_statistic((np.asarray(probabilities, np.float64) - labels) ** 2)
 
 
-def ece_statistic(probabilities: Array, labels: Array, bins: Ints | None = None) -> Statistic:
+def ece_statistic(probabilities: Array, labels: Array) -> Statistic:
     """Expected calibration error: over bins, the share of examples times |mean probability − share of positives|.
 
     The bins are `equal_mass_bins` of these examples and stay as they are in every resample. An estimate of it is too
     high on few examples, even for an honest score: compare it with `honest_ece`.
 
-    >>> ece_statistic(np.array([0.2, 0.2, 0.8, 0.8]), np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]))(np.ones((4, 1)))
-    array([0.25])
+    >>> ece_statistic(np.array([0.2, 0.4] * 10), np.array([0, 1] * 10))(np.ones((20, 1)))
+    array([0.4])
     """
-    chosen = equal_mass_bins(probabilities) if bins is None else bins
+    bins = equal_mass_bins(probabilities)
     gaps = np.asarray(probabilities, np.float64) - labels
-    order = np.argsort(chosen, kind="stable")
-    starts = np.flatnonzero(np.diff(chosen[order], prepend=-1))
+    order = np.argsort(bins, kind="stable")
+    starts = tie_starts(bins[order])
 
     def statistic(counts: Counts) -> Floats:
         weights = np.asarray(counts, np.float64)
@@ -74,20 +71,20 @@ def ece_statistic(probabilities: Array, labels: Array, bins: Ints | None = None)
         if not len(starts):
             return np.full(len(rows), np.nan)
         missed = np.abs(np.add.reduceat(gaps[order, None] * weights[order], starts, axis=0)).sum(axis=0)
-        return np.asarray(np.divide(missed, rows, out=np.full(len(rows), np.nan), where=rows > 0))
+        return share(missed, rows)
 
     return statistic
 
 
-def equal_mass_bins(probabilities: Array, bins: int = BINS) -> Ints:
-    """A bin for each example, int64[n]: at most `bins` of about equal size, with 10 examples or more; equal
+def equal_mass_bins(probabilities: Array) -> Ints:
+    """A bin for each example, int64[n]: at most `BINS` of about equal size, with 10 examples or more; equal
     probabilities share the bin of the middle of their ranks.
 
     >>> equal_mass_bins(np.array([0.1, 0.9, 0.9, 0.5] * 5)).tolist()
     [0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0]
     """
     n = len(probabilities)
-    wanted = max(1, min(bins, n // _PER_BIN))
+    wanted = max(1, min(BINS, n // _PER_BIN))
     _, where, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2
     return np.asarray((middle[where] * wanted / max(1, n)).astype(np.int64))
@@ -104,7 +101,7 @@ def honest_ece(probabilities: Array, *, seed: int = 42, trials: int = 200) -> fl
     bins = equal_mass_bins(p)
     order = np.argsort(bins, kind="stable")
     gaps = p - (np.random.default_rng(seed).random((trials, len(p))) < p)
-    missed = np.abs(np.add.reduceat(gaps[:, order], np.flatnonzero(np.diff(bins[order], prepend=-1)), axis=1))
+    missed = np.abs(np.add.reduceat(gaps[:, order], tie_starts(bins[order]), axis=1))
     return float(missed.sum(axis=1).mean() / len(p))
 
 
@@ -189,6 +186,6 @@ def risk_coverage(scores: Array, labels: Array) -> RiskCoverage:
     """
     order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
     ranked = np.asarray(scores, np.float64)[order]
-    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True)[: len(ranked)])
+    ends = np.append(tie_starts(ranked), len(ranked))[1:] - 1
     failures = np.cumsum(1.0 - np.asarray(labels, np.float64)[order])
     return RiskCoverage(len(ranked), ranked[ends], (ends + 1) / max(1, len(ranked)), failures[ends] / (ends + 1))
