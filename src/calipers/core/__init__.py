@@ -43,50 +43,11 @@ from calipers.core.results import (
     Thresholds,
 )
 
-__all__ = [
-    "SILENT",
-    "CalipersError",
-    "Column",
-    "Columns",
-    "Counts",
-    "DataError",
-    "DataSource",
-    "Dataset",
-    "DefaultData",
-    "Document",
-    "Encoder",
-    "Figure",
-    "FigureKind",
-    "Floats",
-    "Halo",
-    "InferenceError",
-    "InvalidOutput",
-    "MaskedLM",
-    "MaskedTokens",
-    "Measurement",
-    "Metric",
-    "Model",
-    "ModelError",
-    "ModelInfo",
-    "Named",
-    "NoOptions",
-    "Outcomes",
-    "PairScorer",
-    "Progress",
-    "RequestError",
-    "Result",
-    "RunLine",
-    "ShowsHalo",
-    "Silent",
-    "Statistic",
-    "Task",
-    "Thresholds",
-    "TokenizedText",
-    "figure_tables",
-    "fingerprint",
-    "html_table",
-    "name_some",
-    "printable",
-    "read_figures",
-    "read_named",
-]
+__all__ = ["Column", "DataSource", "Dataset", "Document", "fingerprint", "html_table"]
+__all__ += ["CalipersError", "DataError", "InferenceError", "InvalidOutput", "ModelError", "RequestError"]
+__all__ += ["name_some", "printable"]
+__all__ += ["Figure", "FigureKind", "Named", "figure_tables", "read_figures", "read_named"]
+__all__ += ["SILENT", "Encoder", "Halo", "MaskedLM", "MaskedTokens", "Model", "ModelInfo", "PairScorer", "Progress"]
+__all__ += ["ShowsHalo", "Silent", "TokenizedText"]
+__all__ += ["Columns", "Counts", "Floats", "Outcomes"]
+__all__ += ["DefaultData", "Measurement", "Metric", "NoOptions", "Result", "RunLine", "Statistic", "Task", "Thresholds"]

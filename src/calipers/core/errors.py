@@ -38,8 +38,6 @@ class InferenceError(CalipersError):
 class InvalidOutput(InferenceError):
     """The output of the model is unusable: non-finite, zero-norm or constant. `rows` are example ids.
 
-    The message is the reason with the label in front.
-
     >>> str(InvalidOutput("the model gives NaN for 1 of 3 pairs (rows a)", ["a"]))
     'INVALID: the model gives NaN for 1 of 3 pairs (rows a)'
     """

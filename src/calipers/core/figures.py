@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import Metric, Statistic, Thresholds
@@ -79,21 +78,10 @@ class FigureKind:
         """
         if interval and self.share:
             interval = max(0.0, interval[0]), min(1.0, interval[1])
-        return Figure(
-            name=self.name,
-            value=value,
-            count=count,
-            unit=unit or self.unit,
-            higher_is_better=self.higher_is_better,
-            meaning=self.meaning,
-            interval=interval,
-            standard_error=None if standard_error is None else _finite(standard_error),
-            level=self.level_text,
-            warning=warning or (self.warning(value) if warns and value is not None else None),
-            exact=exact,
-            reason=reason,
-            digits=self.digits,
-        )
+        error = None if standard_error is None else _finite(standard_error)
+        warning = warning or (self.warning(value) if warns and value is not None else None)
+        about = self.name, value, count, unit or self.unit, self.higher_is_better, self.meaning
+        return Figure(*about, interval, error, self.level_text, warning, exact, reason, self.digits)
 
     def unknown(self, reason: str, *, unit: str | None = None) -> Figure:
         """The figure of this kind without a value, and why there is none."""
@@ -118,16 +106,8 @@ class FigureKind:
 
         A figure without a good direction is minor: neither way is a regression.
         """
-        return Metric(
-            self.name,
-            self.about,
-            statistic,
-            higher_is_better=bool(self.higher_is_better),
-            thresholds=self.thresholds,
-            digits=self.digits,
-            needs=(self.name,),
-            minor=self.higher_is_better is None,
-        )
+        better, minor = bool(self.higher_is_better), self.higher_is_better is None
+        return Metric(self.name, self.about, statistic, better, self.thresholds, self.digits, (self.name,), minor=minor)
 
 
 @dataclass(frozen=True)
@@ -142,22 +122,24 @@ class Named:
 
 
 _TEXTS = ("name", "unit", "meaning", "level", "warning", "reason")
-_OPTIONAL_TEXTS = ("level", "warning", "reason")
-_NUMBERS = ("value", "standard_error")
+_NUMBERS = ("value", "standard_error", "low", "high", "higher_is_better")
+_TYPES = {**dict.fromkeys(_NUMBERS, np.float64), "count": np.int64, "digits": np.int64, "exact": np.bool_}
 
 
 def figure_tables(figures: Sequence[Figure], named: Sequence[Named]) -> dict[str, Columns]:
     """The two tables, one row each; None is NaN among numbers and "" among texts."""
-    table: dict[str, NDArray[Any]] = {key: _texts([getattr(f, key) for f in figures]) for key in _TEXTS}
-    table |= {key: _floats([getattr(f, key) for f in figures]) for key in _NUMBERS}
-    table["low"] = _floats([f.interval and f.interval[0] for f in figures])
-    table["high"] = _floats([f.interval and f.interval[1] for f in figures])
-    table["higher_is_better"] = _floats([f.higher_is_better for f in figures])
-    table["count"] = np.array([f.count for f in figures], np.int64)
-    table["digits"] = np.array([f.digits for f in figures], np.int64)
-    table["exact"] = np.array([f.exact for f in figures], np.bool_)
-    texts = {key: _texts([getattr(n, key) for n in named]) for key in ("figure", "id", "text", "note")}
-    return {"figures": table, "named": {**texts, "value": _floats([n.value for n in named])}}
+    rows = [{**vars(f), "low": f.interval and f.interval[0], "high": f.interval and f.interval[1]} for f in figures]
+    return {
+        "figures": _table(rows, _TEXTS, _TYPES),
+        "named": _table([vars(n) for n in named], ("figure", "id", "text", "note"), {"value": np.float64}),
+    }
+
+
+def _table(rows: Sequence[Mapping[str, Any]], texts: Sequence[str], numbers: Mapping[str, type]) -> Columns:
+    # No object array: pyarrow takes an empty one for a column of nulls.
+    return {key: np.array([row[key] or "" for row in rows], np.str_) for key in texts} | {
+        key: np.array([np.nan if row[key] is None else row[key] for row in rows], kind) for key, kind in numbers.items()
+    }
 
 
 def read_figures(outcomes: Outcomes) -> tuple[Figure, ...]:
@@ -166,15 +148,13 @@ def read_figures(outcomes: Outcomes) -> tuple[Figure, ...]:
 
 
 def read_named(outcomes: Outcomes) -> tuple[Named, ...]:
-    rows = _rows(outcomes.details.get("named", {}))
-    return tuple(Named(**{f.name: row[f.name] for f in fields(Named)}) for row in rows)
+    return tuple(Named(**row) for row in _rows(outcomes.details.get("named", {})))
 
 
-def _figure(row: Mapping[str, Any]) -> Figure:
-    low, high, better = (_finite(row[key]) for key in ("low", "high", "higher_is_better"))
-    values: dict[str, Any] = {key: row[key] for key in ("name", "unit", "meaning", "count", "digits", "exact")}
-    values |= {key: row[key] or None for key in _OPTIONAL_TEXTS}
+def _figure(row: dict[str, Any]) -> Figure:
+    values = row | {key: row[key] or None for key in ("level", "warning", "reason")}
     values |= {key: _finite(row[key]) for key in _NUMBERS}
+    low, high, better = (values.pop(key) for key in ("low", "high", "higher_is_better"))
     return Figure(
         **values,
         interval=None if low is None or high is None else (low, high),
@@ -189,12 +169,3 @@ def _finite(number: float) -> float | None:
 def _rows(table: Columns) -> list[dict[str, Any]]:
     columns = {key: values.tolist() for key, values in table.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _texts(values: Sequence[str | None]) -> NDArray[Any]:
-    # No object array: pyarrow takes an empty one for a column of nulls.
-    return np.array([value or "" for value in values], dtype=np.str_) if values else np.empty(0, np.str_)
-
-
-def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -47,11 +47,8 @@ class Model(Protocol):
     def info(self) -> ModelInfo: ...
 
 
-class Encoder(Protocol):
+class Encoder(Model, Protocol):
     """A model that turns texts into vectors."""
-
-    @property
-    def info(self) -> ModelInfo: ...
 
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
@@ -64,11 +61,8 @@ class Encoder(Protocol):
         ...
 
 
-class PairScorer(Protocol):
+class PairScorer(Model, Protocol):
     """A model that reads two texts together: a cross-encoder."""
-
-    @property
-    def info(self) -> ModelInfo: ...
 
     def score(self, pairs: Sequence[tuple[str, str]], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         """float32[n] for a model with one output, float32[n, labels] for one with several; in their order."""
@@ -101,11 +95,8 @@ class MaskedTokens:
         return len(self.position)
 
 
-class MaskedLM(Protocol):
+class MaskedLM(Model, Protocol):
     """A model that says how likely a hidden token is."""
-
-    @property
-    def info(self) -> ModelInfo: ...
 
     @property
     def max_length(self) -> int: ...

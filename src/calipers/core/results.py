@@ -90,10 +90,6 @@ def refuse_empty(dataset: Dataset) -> None:
         raise DataError(f"{dataset.source.path} gives no example")
 
 
-def no_ids(_: Dataset) -> Mapping[str, Sequence[str]]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task(Measurement):
     """A measurement of a model on a dataset."""
@@ -103,7 +99,9 @@ class Task(Measurement):
     columns: tuple[Column, ...]
     default_data: DefaultData
     check: Callable[[Dataset], None] = refuse_empty  # of data that cannot give a number, before a model is loaded
-    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]] = no_ids  # text → ids that vectors may be stored under
+    text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]] = (
+        lambda _: {}
+    )  # text → ids that vectors may be stored under
     run: Callable[[Any, Dataset, Any, Progress], Outcomes]
     # A table of rows; a corpus, queries and judgements; or sets of queries with documents that BM25 found.
     data: Literal["rows", "beir", "nanobeir"] = "rows"
@@ -153,7 +151,7 @@ class Result:
         Numbers are not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`.
         """
         source = dict(vars(self.dataset))
-        chosen = ("path", "name", "split", "revision")
+        which = {key: source.pop(key) for key in ("path", "name", "split", "revision")}
         return {
             "schema": SCHEMA,
             "run": self.run_id,
@@ -162,22 +160,13 @@ class Result:
             "model_path": self.model.path,
             "task": self.task,
             "device": self.model.device,
-            "dataset": {
-                **{key: source.pop(key) for key in chosen},
-                "samples": len(self.outcomes),
-                **source,
-                "fingerprint": self.fingerprint,
-            },
+            "dataset": {**which, "samples": len(self.outcomes), **source, "fingerprint": self.fingerprint},
             "scored": self.outcomes.counts,
             "options": self.options,
             "metrics": self.metrics,
             "intervals": self.intervals,
             "bootstrap": self.bootstrap,
-            "model": {
-                "backend": self.model.backend,
-                "fingerprint": self.model.fingerprint,
-                **self.model.settings,
-            },
+            "model": {"backend": self.model.backend, "fingerprint": self.model.fingerprint, **self.model.settings},
             "warnings": self.warnings,
             "timing": self.timing,
             "environment": self.environment,

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 WIDTH, HEIGHT = 460, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 40
 _ROW, _NAME = 24, 128  # of a chart with one bar per name
@@ -60,15 +62,15 @@ def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: s
         up_to = max(0.0, y) / most
         return _LEFT + along * (WIDTH - _LEFT - _RIGHT - 16) + 8, HEIGHT - _BOTTOM - up_to * (HEIGHT - _TOP - _BOTTOM)
 
-    upper = [place(x, y + 2 * e) for x, y, e in points]
-    lower = [place(x, y - 2 * e) for x, y, e in reversed(points)]
+    band = [place(x, y + 2 * e) for x, y, e in points] + [place(x, y - 2 * e) for x, y, e in reversed(points)]
     middle = [place(x, y) for x, y, _ in points]
-    parts = [f'<polygon class="band" points="{_points(upper + lower)}"/>']
-    parts.append(f'<polyline class="line" points="{_points(middle)}"/>')
+    parts = [
+        f'<polygon class="band" points="{_points(band)}"/>',
+        f'<polyline class="line" points="{_points(middle)}"/>',
+    ]
     for (x, y), (size, value, _) in zip(middle, points, strict=True):
-        parts.append(_dot(x, y))
-        parts.append(_text(x, y - 8, f"{value:.1f}", "middle", "small"))
-        parts.append(_text(x, HEIGHT - _BOTTOM + 14, _short(size), "middle", "small"))
+        size_name = _text(x, HEIGHT - _BOTTOM + 14, _short(size), "middle", "small")
+        parts += [_dot(x, y), _text(x, y - 8, f"{value:.1f}", "middle", "small"), size_name]
     parts.append(_axis(_LEFT, HEIGHT - _BOTTOM, WIDTH - _RIGHT, HEIGHT - _BOTTOM))
     return _named_axes(title, across, up, parts)
 
@@ -97,8 +99,7 @@ def square(
     parts.append(f'<polyline class="line" points="{_points([place(x, y) for x, y, _, _ in points])}"/>')
     for x, y, low, high in points:
         if math.isfinite(low) and math.isfinite(high):
-            parts.append(_axis(*place(x, low), *place(x, high), "thin"))
-            parts.append(_dot(*place(x, y)))
+            parts += [_axis(*place(x, low), *place(x, high), "thin"), _dot(*place(x, y))]
     return _named_axes(title, across, up, parts, left=10)
 
 
@@ -154,10 +155,11 @@ def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
     parts = []
     for number, row in enumerate(rows):
         y = 6 + number * _ROW
-        kind = "bar warned" if row.warns else "bar"
-        parts.append(_text(_NAME - 8, y + 14, row.name, "end"))
-        parts.append(_rect("rail", _NAME, y + 3, room, _ROW - 9))
-        parts.append(_rect(kind, _NAME, y + 3, along(row.value) - _NAME, _ROW - 9))
+        parts += [
+            _text(_NAME - 8, y + 14, row.name, "end"),
+            _rect("rail", _NAME, y + 3, room, _ROW - 9),
+            _rect("bar warned" if row.warns else "bar", _NAME, y + 3, along(row.value) - _NAME, _ROW - 9),
+        ]
         if row.interval:
             low, high = (along(end) for end in row.interval)
             parts.append(_axis(low, y + 10.5, high, y + 10.5, "whisker"))
@@ -170,17 +172,14 @@ def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
 
 
 def bin_shares(values: Sequence[float], bins: int = 10) -> tuple[list[float], list[str]]:
-    """Counts of values between 0 and 1 in even bins, which are named by where they begin; 1 is in the last one. NaN is
-    left out.
+    """Counts of values between 0 and 1 in even bins, named by where they begin; 1 is in the last one, NaN in none.
 
     >>> bin_shares([0.0, 0.05, 1.0, float("nan")], bins=2)
     ([2, 1], ['0', '0.5'])
     """
-    counts = [0.0] * bins
-    for value in values:
-        if math.isfinite(value):
-            counts[min(bins - 1, max(0, int(value * bins)))] += 1
-    return [int(c) for c in counts], [f"{i / bins:g}" for i in range(bins)]
+    finite = np.array([value for value in values if math.isfinite(value)])
+    places = np.clip((finite * bins).astype(np.int64), 0, bins - 1)
+    return np.bincount(places, minlength=bins).tolist(), [f"{i / bins:g}" for i in range(bins)]
 
 
 def bin_doublings(times: Sequence[int], documents: Sequence[int]) -> tuple[list[float], list[str]]:
@@ -190,29 +189,23 @@ def bin_doublings(times: Sequence[int], documents: Sequence[int]) -> tuple[list[
     ([90, 5, 0, 3], ['0', '1', '2', '3–4'])
     """
     places = [0 if n == 0 else math.ceil(math.log2(n)) + 1 for n in times]
-    counts = [0.0] * (max(places, default=-1) + 1)
-    for place, many in zip(places, documents, strict=True):
-        counts[place] += many
+    counts = np.bincount(np.array(places, np.int64), documents).astype(np.int64).tolist()
     names = ["0", "1", "2", *(f"{2 ** (i - 2) + 1}–{2 ** (i - 1)}" for i in range(3, len(counts)))]
-    return [int(c) for c in counts], names[: len(counts)]
+    return counts, names[: len(counts)]
 
 
 def _named_axes(title: str, across: str, up: str, parts: Sequence[str], left: int = 14) -> str:
     """The drawing with the names of its axes; the upright one is turned, `left` from the edge."""
     x, y = (_LEFT + WIDTH - _RIGHT) / 2, _TOP + (HEIGHT - _TOP - _BOTTOM) / 2
-    turned = (
-        f'<text x="{left}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {left} {y:.1f})">'
-        f"{html.escape(up)}</text>"
-    )
+    place = f'x="{left}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {left} {y:.1f})"'
+    turned = f"<text {place}>{html.escape(up)}</text>"
     return _svg(title, WIDTH, HEIGHT, [*parts, _text(x, HEIGHT - 8, across, "middle"), turned])
 
 
 def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
-    label = html.escape(title)
-    return (
-        f'<svg class="chart" role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}">'
-        f"<title>{label}</title>{''.join(parts)}</svg>"
-    )
+    label, box = html.escape(title), f"0 0 {width:g} {height:g}"
+    start = f'<svg class="chart" role="img" aria-label="{label}" viewBox="{box}">'
+    return f"{start}<title>{label}</title>{''.join(parts)}</svg>"
 
 
 def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
@@ -223,16 +216,14 @@ def _rect(kind: str, x: float, y: float, wide: float, tall: float) -> str:
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}" rx="2"/>'
 
 
-def _axis(x1: float, y1: float, x2: float, y2: float, kind: str = "axis") -> str:
-    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+def _axis(x1: float, y1: float, x2: float, y2: float, kind: str = "axis", look: str = "") -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{look}/>'
 
 
 def _link(one: tuple[float, float], other: tuple[float, float], cosine: float, kind: str = "link") -> str:
-    (x1, y1), (x2, y2), strong = one, other, min(1.0, max(0.0, cosine))
-    return (
-        f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
-        f'stroke-opacity="{strong**2:.2f}" stroke-width="{0.5 + 2.5 * strong:.1f}"/>'
-    )
+    strong = min(1.0, max(0.0, cosine))
+    look = f' stroke-opacity="{strong**2:.2f}" stroke-width="{0.5 + 2.5 * strong:.1f}"'
+    return _axis(*one, *other, kind, look)
 
 
 def _dot(x: float, y: float, kind: str = "dot") -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calipers.core import Measurement, RequestError, Result, printable
-from calipers.rendering.numbers import NONE, count, interval_name, number
+from calipers.rendering.numbers import NONE, count, data_parts, interval_name, number
 
 
 def results_markdown(results: Sequence[tuple[Result, Measurement]]) -> str:
@@ -38,10 +38,8 @@ def _metrics(result: Result, task: Measurement) -> list[str]:
 
 def subtitle(result: Result) -> str:
     """Task, data, number of examples and run, in one line."""
-    source, unit = result.dataset, str(result.bootstrap.get("unit") or "example")
-    parts = [result.task, code(source.path)]
-    parts += [f"configuration {code(source.name)}"] if source.name else []
-    parts += [f"split {code(source.split)}"] if source.split else []
+    parts = [result.task, *data_parts(result.dataset, code)]
+    unit = str(result.bootstrap.get("unit") or "example")
     run = [f"run {code(result.run_id)}"] if result.run_id else []
     return " · ".join([*parts, count(unit, len(result.outcomes)), *run])
 

@@ -26,8 +26,7 @@ _TASKS = {
 def model_index(results: Sequence[Result], *, mteb_task: str | None = None) -> str:
     """The front matter of a card, from `---` to `---`: runs of one model, at least one.
 
-    Each metric has its interval in `args`; each dataset says how many examples were scored and their fingerprint. Of a
-    path on this machine only the last part is shown.
+    Each metric has its interval in `args`. Of a path on this machine only the last part is shown.
     """
     from huggingface_hub import ModelCardData
 
@@ -75,9 +74,8 @@ def _dataset(result: Result, mteb_task: str | None) -> dict[str, Any]:
 
 def _interval(result: Result, name: str) -> dict[str, Any] | None:
     ends = result.intervals.get(name)
-    if ends is None:
-        return None
-    return {"interval": [round(float(end), 6) for end in ends], "confidence": result.bootstrap.get("confidence")}
+    confidence = result.bootstrap.get("confidence")
+    return {"interval": [round(float(end), 6) for end in ends], "confidence": confidence} if ends else None
 
 
 def _refuse_repeats(results: Sequence[Result]) -> None:

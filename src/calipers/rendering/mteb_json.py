@@ -31,28 +31,18 @@ _STS = {
     "SICK-R": "sickr-sts",
     "BIOSSES": "biosses-sts",
 }
-_RETRIEVAL = {
-    "ArguAna": "arguana",
-    "ClimateFEVER": "climate-fever",
-    "DBPedia": "dbpedia",
-    "FEVER": "fever",
-    "FiQA2018": "fiqa",
-    "HotpotQA": "hotpotqa",
-    "MSMARCO": "msmarco",
-    "NFCorpus": "nfcorpus",
-    "NQ": "nq",
-    "QuoraRetrieval": "quora",
-    "SCIDOCS": "scidocs",
-    "SciFact": "scifact",
-    "Touche2020": "touche2020",
-    "TRECCOVID": "trec-covid",
-}
+_RETRIEVAL = (
+    *("ArguAna", "ClimateFEVER", "DBPedia", "FEVER", "FiQA2018", "HotpotQA", "MSMARCO", "NFCorpus", "NQ"),
+    *("QuoraRetrieval", "SCIDOCS", "SciFact", "Touche2020", "TRECCOVID"),
+)
+# Their data on the hub have the name in small letters, but for these.
+_PATHS = {"ClimateFEVER": "climate-fever", "FiQA2018": "fiqa", "QuoraRetrieval": "quora", "TRECCOVID": "trec-covid"}
 _RERANKING = ("AskUbuntuDupQuestions", "SciDocsRR", "StackOverflowDupQuestions")
 # Tasks that the path of the data identifies. The others are looked up in mteb by their name.
 TASKS: tuple[MtebTaskFacts, ...] = (
     *(MtebTaskFacts(name, f"mteb/{path}", "cosine_spearman") for name, path in _STS.items()),
     MtebTaskFacts("JSTS", "mteb/JSTS", "cosine_spearman", ("jpn-Jpan",)),
-    *(MtebTaskFacts(name, f"mteb/{path}", "ndcg_at_10") for name, path in _RETRIEVAL.items()),
+    *(MtebTaskFacts(name, f"mteb/{_PATHS.get(name, name.lower())}", "ndcg_at_10") for name in _RETRIEVAL),
     *(MtebTaskFacts(name, f"mteb/{name}", "map_at_1000") for name in _RERANKING),
 )
 _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
@@ -62,20 +52,15 @@ _HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
 def find_task(result: Result, name: str | None = None) -> MtebTaskFacts:
     """The task of MTEB that a run measured: the one named, else the one whose data it read."""
     if result.task not in _TYPES:
-        raise RequestError(
-            f"the run {result.run_id} is of the task {result.task}, which MTEB does not have: "
-            f"expected one of {', '.join(_TYPES)}"
-        )
+        run = f"the run {result.run_id} is of the task {result.task}"
+        raise RequestError(f"{run}, which MTEB does not have: expected one of {', '.join(_TYPES)}")
     task = _named(name, result.dataset.name or "default") if name else known_task(result)
     if task is None:
-        raise RequestError(
-            f"which task of MTEB {result.dataset.path} belongs to is not known: name it with `mteb_task`"
-        )
+        path = result.dataset.path
+        raise RequestError(f"which task of MTEB {path} belongs to is not known: name it with `mteb_task`")
     if task.main_score not in scores(result):
-        raise RequestError(
-            f"MTEB's task {task.name} is judged by {task.main_score}, which the run {result.run_id} "
-            f"of {result.task} does not have"
-        )
+        judged = f"MTEB's task {task.name} is judged by {task.main_score}"
+        raise RequestError(f"{judged}, which the run {result.run_id} of {result.task} does not have")
     return task
 
 
@@ -98,21 +83,18 @@ def document(result: Result, task: MtebTaskFacts) -> dict[str, Any]:
     nothing is claimed that nobody checked.
     """
     named = scores(result)
+    row = {
+        **named,
+        "main_score": named[task.main_score],
+        "hf_subset": result.dataset.name or "default",
+        "languages": list(task.languages),
+        "calipers": _facts(result),
+    }
     return {
         "dataset_revision": result.dataset.revision or result.fingerprint,
         "task_name": task.name,
         "mteb_version": None,
-        "scores": {
-            split(result): [
-                {
-                    **named,
-                    "main_score": named[task.main_score],
-                    "hf_subset": result.dataset.name or "default",
-                    "languages": list(task.languages),
-                    "calipers": _facts(result),
-                }
-            ]
-        },
+        "scores": {split(result): [row]},
         "evaluation_time": float(result.timing.get("total_seconds", 0.0)),
         "kg_co2_emissions": None,
         "date": datetime.fromisoformat(result.created).timestamp(),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from calipers.core import printable
+from calipers.core import DataSource, printable
 
 NONE = "–"  # a number that there is not
 
@@ -135,3 +136,9 @@ def shorten(text: str, most: int) -> str:
     """
     line = printable(text[: 4 * most])
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
+
+
+def data_parts(source: DataSource, quote: Callable[[str], str] = str) -> list[str]:
+    """Where data come from: path, configuration and split, as far as they are given."""
+    named = (("configuration", source.name), ("split", source.split))
+    return [quote(source.path), *(f"{what} {quote(name)}" for what, name in named if name)]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, Measurement, Progress, Result, RunLine, Task
-from calipers.rendering.numbers import interval, interval_name, number, plural
+from calipers.rendering.numbers import data_parts, interval, interval_name, number, plural
 from calipers.rendering.tables import show_facts, show_table, warn
 
 if TYPE_CHECKING:
@@ -33,11 +33,8 @@ def show_result(console: Console, result: Result, task: Measurement) -> None:
     show_facts(console, f"{result.task}  ·  run {result.run_id}", facts)
     metrics = [metric for metric in task.measures(task.options(**result.options)) if metric.name in result.metrics]
     values = {m.name: number(result.metrics[m.name], m.digits) for m in metrics}
-    rows = [
-        (m.name, values[m.name], interval(result.intervals[m.name], m.digits), m.about)
-        for m in metrics
-        if "/" not in m.name
-    ]
+    whole = [m for m in metrics if "/" not in m.name]
+    rows = [(m.name, values[m.name], interval(result.intervals[m.name], m.digits), m.about) for m in whole]
     header = ("metric", "value", interval_name(result.bootstrap["confidence"]), "what it is")
     show_table(console, header, rows, right=(1, 2), fold=(3,), strong=(0,))
     _show_parts(console, {name: value for name, value in values.items() if "/" in name})
@@ -62,16 +59,13 @@ def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
 def show_task(console: Console, task: Task) -> None:
     data = task.default_data
     default = f"{data.path}{f' ({data.name})' if data.name else ''}{f', split {data.split}' if data.split else ''}"
-    show_facts(
-        console,
-        task.name,
-        [
-            ("Measures", task.about),
-            ("Also called", ", ".join(task.aliases)),
-            ("Default data", default),
-            ("One example", f"a {task.unit}"),
-        ],
-    )
+    facts = [
+        ("Measures", task.about),
+        ("Also called", ", ".join(task.aliases)),
+        ("Default data", default),
+        ("One example", f"a {task.unit}"),
+    ]
+    show_facts(console, task.name, facts)
     columns = [(f"{c.key}={c.default}", c.kind, c.about) for c in task.columns]
     columns.append(("id_column=id", "text", "the row's id; rows are numbered where there is none"))
     if task.data == "rows":
@@ -83,18 +77,10 @@ def show_task(console: Console, task: Task) -> None:
 
 
 def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
-    rows = [
-        (
-            x.run_id,
-            x.created[:16].replace("T", " "),
-            x.task,
-            x.model_id,
-            x.dataset.rsplit("/", 1)[-1],
-            str(x.examples),
-            f"{x.metric} {x.value:.6g}",
-        )
-        for x in lines
-    ]
+    rows = []
+    for x in lines:
+        when, data = x.created[:16].replace("T", " "), x.dataset.rsplit("/", 1)[-1]
+        rows.append((x.run_id, when, x.task, x.model_id, data, str(x.examples), f"{x.metric} {x.value:.6g}"))
     header = ("run", "when (UTC)", "task", "model", "data", "n", "primary metric")
     show_table(console, header, rows, right=(5,), cut=True)
 
@@ -105,12 +91,8 @@ class ProgressBar:
     def __init__(self, console: Console) -> None:
         from rich import progress
 
-        columns = (
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeRemainingColumn(),
-        )
+        counts = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+        columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), *counts)
         self.display = progress.Progress(*columns, console=console, transient=True)
         self._task: TaskID | None = None
 
@@ -140,26 +122,21 @@ def _settings(result: Result) -> str:
     parts = [f"{settings['pooling']} pooling"] if "pooling" in settings else []
     if settings.get("pooling_assumed"):
         parts[0] += " (assumed: the model's files do not say)"
-    if settings.get("normalize"):
-        parts.append("normalised")
-    if settings.get("max_length"):
-        parts.append(f"at most {settings['max_length']} tokens")
-    if settings.get("dtype"):
-        parts.append(str(settings["dtype"]))
-    if settings.get("shape") and settings["shape"] != "[any, any]":
-        parts.append(f"graph shape {settings['shape']}")
-    if settings.get("prompt"):
-        parts.append(f"prompt {settings['prompt']!r}")
+    shape = settings.get("shape")
+    lines = {
+        "normalised": settings.get("normalize"),
+        f"at most {settings.get('max_length')} tokens": settings.get("max_length"),
+        str(settings.get("dtype")): settings.get("dtype"),
+        f"graph shape {shape}": shape and shape != "[any, any]",
+        f"prompt {settings.get('prompt')!r}": settings.get("prompt"),
+    }
+    parts += [line for line, applies in lines.items() if applies]
     return ", ".join(parts) or "none"
 
 
 def data_line(result: Result) -> str:
     """The data of a run in one line: path, configuration, split, the beginning of the fingerprint."""
-    source = result.dataset
-    parts = [source.path]
-    parts += [f"configuration {source.name}"] if source.name else []
-    parts += [f"split {source.split}"] if source.split else []
-    return ", ".join(parts) + f"  ({result.fingerprint[:15]}…)"
+    return ", ".join(data_parts(result.dataset)) + f"  ({result.fingerprint[:15]}…)"
 
 
 def _counts(result: Result) -> str:
