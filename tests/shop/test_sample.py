@@ -77,7 +77,7 @@ def test_the_extractor_reads_the_shop_as_it_was_made(made: shop.Shop, extractor:
 
 def measure(made: shop.Shop, extractor: Extractor, results: list[list[str]]) -> dict[str, float | None]:
     queries = {query.id: query.text for query in made.queries}
-    outcomes = layer.measure(extractor, queries, made.rows(), results)
+    outcomes = layer.measure(extractor, queries, {p.id: p.row for p in made.products}, results)
     return {figure.name: figure.value for figure in read_figures(outcomes)}
 
 

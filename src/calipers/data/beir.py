@@ -7,10 +7,9 @@ several: `NAME-corpus`, `NAME-queries`, `NAME-qrels`. A local copy of such a dat
 One row per judged query, with its judgements; the corpus is a table of the dataset. Awkward data:
 
 - A repeated id, or two grades for the same pair, is an error with file and line.
-- A query without a judgement is not measured; a judged query that the queries lack cannot be. Both are counted.
-- A judged document that the corpus lacks (or that is blank) stays in the judgements: no search can find it, so it
-  counts against every model alike. How many there are is counted.
-- Queries without a relevant document stay: the task decides what is relevant.
+- A query without a judgement, and a judged query that the queries lack, are counted and not measured.
+- A judged document that the corpus lacks (or that is blank) is counted and stays: no search can find it, so it counts
+  against every model alike. Queries without a relevant document stay: the task decides what is relevant.
 """
 
 from __future__ import annotations
@@ -101,9 +100,6 @@ def find(source: DataSource) -> BeirFiles:
     return _in_files(folder, source.split)
 
 
-# --- files -----------------------------------------------------------------------------------------------------
-
-
 def _in_files(folder: Path, split: str | None) -> BeirFiles:
     corpus, queries = (_required_file(folder, name) for name in ("corpus", "queries"))
     judgements = {
@@ -135,9 +131,6 @@ def _qrels_split(split: str | None, names: Sequence[str], place: str) -> str:
     if split not in names:
         raise DataError(f"{place} has no qrels of {split!r}: it has {_list(names)}{readers.CHOOSE_SPLIT}")
     return split
-
-
-# --- configurations --------------------------------------------------------------------------------------------
 
 
 def _in_configurations(path: str, name: str | None, split: str | None, revision: str | None) -> BeirFiles:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -56,25 +56,19 @@ def choose(rows: Iterable[Record], source: DataSource) -> Chosen:
     seen = blank = 0
     kept: list[Record] = []
     heap: list[tuple[float, int, Record]] = []
-    lots = _lots(seed)
+    rng = np.random.default_rng(seed)
     for seen, record in enumerate(rows, start=1):
         if record.blank:
             blank += 1
         elif samples is None or (seed is None and len(kept) < samples):
             kept.append(record)
         elif seed is not None:
-            entry = (-next(lots), -seen, record)
+            entry = (-rng.random(), -seen, record)
             (heapq.heappush if len(heap) < samples else heapq.heappushpop)(heap, entry)
         if seed is None and samples is not None and len(kept) == samples:
             break
     kept += [record for _, _, record in sorted(heap, key=lambda entry: -entry[1])]
     return Chosen(kept, seen, blank)
-
-
-def _lots(seed: int | None) -> Iterator[float]:
-    rng = np.random.default_rng(seed)
-    while True:
-        yield from rng.random(4096).tolist()
 
 
 def make_dataset(

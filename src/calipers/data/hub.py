@@ -44,13 +44,11 @@ def read(
 
 
 def configs(path: str, revision: str | None) -> list[str]:
-    """The configurations of a dataset."""
     with _datasets(path) as datasets:
         return list(datasets.get_dataset_config_names(path, revision=revision))
 
 
 def splits(path: str, name: str, revision: str | None) -> list[str]:
-    """The splits of a configuration."""
     with _datasets(path) as datasets:
         return list(datasets.get_dataset_split_names(path, name, revision=revision))
 

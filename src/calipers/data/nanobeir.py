@@ -20,6 +20,8 @@ from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record, read_id
 from calipers.data.texts import read_required_text
 
+Texts = dict[str, str]  # id → text
+Positives = dict[str, dict[str, None]]  # query id → document ids, each once, in order
 _COLUMNS = {
     "corpus": ("_id", "text"),
     "queries": ("_id", "text"),
@@ -96,7 +98,9 @@ def read_set(reference: str, split: str, rerank_k: int, *, revision: str | None 
     corpus, queries = (
         {read_id(row, "_id"): read_required_text(row) for row in tables[config]} for config in ("corpus", "queries")
     )
-    positives = _positives(tables["qrels"])
+    positives: Positives = {}
+    for row in tables["qrels"]:
+        positives.setdefault(read_id(row, "query-id"), {}).update(dict.fromkeys(_ids(row, "corpus-id")))
     ranked = [(read_id(row, "query-id"), _ids(row, "corpus-ids")[:rerank_k]) for row in tables["bm25"]]
     place = f"{reference}, split {split}"
     _check_ids(place, ranked, corpus, queries, positives)
@@ -119,20 +123,8 @@ def _ids(row: readers.Row, name: str) -> list[str]:
     return [str(item) for item in items]
 
 
-def _positives(rows: Sequence[readers.Row]) -> dict[str, dict[str, None]]:
-    """Query id → document ids, each once, in order. A row names one document or a list of them."""
-    positives: dict[str, dict[str, None]] = {}
-    for row in rows:
-        positives.setdefault(read_id(row, "query-id"), {}).update(dict.fromkeys(_ids(row, "corpus-id")))
-    return positives
-
-
 def _check_ids(
-    place: str,
-    ranked: Sequence[tuple[str, Sequence[str]]],
-    corpus: Mapping[str, str],
-    queries: Mapping[str, str],
-    positives: Mapping[str, Mapping[str, None]],
+    place: str, ranked: Sequence[tuple[str, list[str]]], corpus: Texts, queries: Texts, positives: Positives
 ) -> None:
     documents = dict.fromkeys(id for _, ids in ranked for id in ids)
     documents.update(dict.fromkeys(id for query, _ in ranked for id in positives.get(query, ())))

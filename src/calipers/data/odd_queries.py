@@ -83,9 +83,6 @@ def vague(texts: Sequence[str], count: int) -> list[str]:
     return [word for _, word in sorted(usable)[:count]]
 
 
-# --- questions of other domains ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Foreign:
     """Queries of other domains, and the names of these."""
@@ -104,9 +101,8 @@ def foreign(texts: Sequence[str], real: Sequence[str]) -> Foreign:
     """
     domains = bundled(tuple(_languages(real)))
     step = -(-len(texts) // _TEXTS)
-    shares = _held([query for queries in domains.values() for query in queries], texts[::step])
-    ends = np.cumsum([len(queries) for queries in domains.values()])
-    each = dict(zip(domains, np.split(shares, ends[:-1]), strict=True))
+    text_words = [words(text) for text in texts[::step]]
+    each = {name: _held(queries, text_words) for name, queries in domains.items()}
     least = sorted(domains, key=lambda name: float(each[name].mean()))[:_DOMAINS]
     chosen = tuple(name for name in domains if name in least)
     return Foreign(chosen, tuple(q for name in chosen for q, h in zip(domains[name], each[name], strict=True) if h < 1))
@@ -144,13 +140,13 @@ def bundled(languages: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({domain: tuple(lines) for domain, lines in queries.items()})
 
 
-def _held(queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
+def _held(queries: Sequence[str], text_words: Sequence[set[str]]) -> NDArray[np.float32]:
     """The largest share of each query's words that one text holds, float32[q]; 0 for a query without words."""
     query_words = [words(query) for query in queries]
     place = {word: i for i, word in enumerate(sorted(set().union(*query_words)))}
-    inside = np.zeros((len(texts), len(place)), np.float32)
-    for row, text in enumerate(texts):
-        inside[row, [place[word] for word in words(text) if word in place]] = 1
+    inside = np.zeros((len(text_words), len(place)), np.float32)
+    for row, several in enumerate(text_words):
+        inside[row, [place[word] for word in several if word in place]] = 1
     wanted = np.zeros((len(queries), len(place)), np.float32)
     for row, several in enumerate(query_words):
         wanted[row, [place[word] for word in several]] = 1 / max(1, len(several))

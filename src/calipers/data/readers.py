@@ -123,10 +123,8 @@ def _csv(path: Path) -> Iterator[Row]:
         header = next(rows, [])
         if twice := [name for name in header if header.count(name) > 1]:
             raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
-        for cells in rows:
+        for cells in filter(None, rows):
             where = f"{path.name}, line {rows.line_num}"
-            if not cells:
-                continue
             if len(cells) != len(header):
                 raise DataError(f"{where}: expected {len(header)} fields as in the header, found {len(cells)}")
             yield Row(where, dict(zip(header, cells, strict=True)))

@@ -125,7 +125,7 @@ def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
-    """Whether the first line is a header, and where query, document and grade stand."""
+    """Whether the first line is a header (its grade is no number), and where query, document and grade stand."""
     if set(_BEIR) <= set(cells):
         return True, [cells.index(name) for name in _BEIR]
     order = {3: (0, 1, 2), 4: (0, 2, 3)}.get(len(cells))
@@ -134,15 +134,11 @@ def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
             f"{where}: expected {', '.join(_BEIR)} (BEIR) or query, 0, document, grade (TREC), "
             f"found {len(cells)} field(s): {name_some(list(cells))}"
         )
-    return not _is_number(cells[order[2]]), order
-
-
-def _is_number(text: str) -> bool:
     try:
-        _number(text, "", "")
+        _number(cells[order[2]], "grade", where)
     except DataError:
-        return False
-    return True
+        return True, order
+    return False, order
 
 
 def _number(text: str, column: str, where: str) -> float:

@@ -1,13 +1,9 @@
 """Whether a product matches, contradicts, or is silent on the attributes that a query states.
 
-The rule for each part:
-
-- colour: a product matches when one of its colours agrees with one of the query (same bucket or a family in
-  common), and contradicts when it names colours and none agrees; a product that is only "multicolour" is silent.
+- colour: one of the product that agrees with one of the query is enough; "multicolour" alone is silent.
 - brand: by id. A brand that only the title names, where the brand column names another one, is silent.
-- dimension: each quantity of the query is compared with those of its kind; one that agrees is enough, as a product has
-  many lengths. A kind that the product does not state is silent. What a product fits is compared with what it should
-  fit.
+- dimension: one quantity of the kind that agrees is enough, as a product has many lengths. A kind that the product does
+  not state is silent. What a product fits is compared with what it should fit.
 - excluded values: a product that has one contradicts.
 """
 
@@ -31,6 +27,10 @@ class Agreement(IntEnum):
     SILENT = 1
     MATCH = 2
     CONTRADICT = 3
+
+
+UNASKED, SILENT, MATCH, CONTRADICT = Agreement
+_OPPOSITE = {SILENT: SILENT, MATCH: CONTRADICT, CONTRADICT: MATCH}
 
 
 def agree(extractor: Extractor, query: Attributes, product: Attributes) -> dict[str, Agreement]:
@@ -61,28 +61,28 @@ def agree_all(
 
 def _colour(colours: Colours, query: Attributes, product: Attributes) -> Agreement:
     if not query.colours and not query.not_colours:
-        return Agreement.UNASKED
+        return UNASKED
     several = colours.any_colour
     if query.not_colours & product.colours:
-        return Agreement.CONTRADICT
+        return CONTRADICT
     if not product.colours or (several in product.colours and several not in query.colours):
-        return Agreement.SILENT
+        return SILENT
     if not query.colours or (several in query.colours and len(product.colours) > 1):
-        return Agreement.MATCH
+        return MATCH
     match = any(colours.agree(wanted, stated) for wanted in query.colours for stated in product.colours)
-    return Agreement.MATCH if match else Agreement.CONTRADICT
+    return MATCH if match else CONTRADICT
 
 
 def _brand(query: Attributes, product: Attributes) -> Agreement:
     if not query.brands and not query.not_brands:
-        return Agreement.UNASKED
+        return UNASKED
     if query.not_brands & product.brands:
-        return Agreement.CONTRADICT
+        return CONTRADICT
     if not product.brands:
-        return Agreement.SILENT
+        return SILENT
     if not query.brands or query.brands & product.brands:
-        return Agreement.MATCH
-    return Agreement.SILENT if query.brands & product.hinted_brands else Agreement.CONTRADICT
+        return MATCH
+    return SILENT if query.brands & product.hinted_brands else CONTRADICT
 
 
 def _dimension(units: Units, query: Attributes, product: Attributes) -> Agreement:
@@ -90,22 +90,15 @@ def _dimension(units: Units, query: Attributes, product: Attributes) -> Agreemen
     states += [_quantity(units, wanted, product.fits_quantities) for wanted in query.fits_quantities]
     states += [_OPPOSITE[_quantity(units, excluded, product.quantities)] for excluded in query.not_quantities]
     if not states:
-        return Agreement.UNASKED
-    if Agreement.CONTRADICT in states:
-        return Agreement.CONTRADICT
-    return Agreement.SILENT if Agreement.SILENT in states else Agreement.MATCH
-
-
-_OPPOSITE = {
-    Agreement.SILENT: Agreement.SILENT,
-    Agreement.MATCH: Agreement.CONTRADICT,
-    Agreement.CONTRADICT: Agreement.MATCH,
-}
+        return UNASKED
+    if CONTRADICT in states:
+        return CONTRADICT
+    return SILENT if SILENT in states else MATCH
 
 
 def _quantity(units: Units, wanted: Quantity, stated: Sequence[Quantity]) -> Agreement:
     same = [quantity for quantity in stated if quantity.kind == wanted.kind]
     if not same:
-        return Agreement.SILENT
+        return SILENT
     match = any(wanted.agrees(quantity, units.tolerance[wanted.kind]) for quantity in same)
-    return Agreement.MATCH if match else Agreement.CONTRADICT
+    return MATCH if match else CONTRADICT

@@ -10,12 +10,13 @@ from calipers.shop.lexicon import Words
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, normal, opens, script, squash
 
 _LONG = 6  # letters from which a name may be split by a space: "tp link", but not "can on"
+_SPELLED = ("names", "common", "column", "exact")
 _SEPARATORS = re.compile(r"[()（）/／,、【】\[\]]+")
 
 
 @dataclass(frozen=True)
-class _Name:
-    brand: str | None  # None: a phrase that is not a brand
+class BrandName:
+    brand: str  # empty for a phrase that is not a brand
     is_common: bool = False  # an ordinary word, which counts where it stands as a name
     is_line: bool = False  # a line of products
     exact: str = ""  # the required spelling, where the case matters
@@ -24,25 +25,17 @@ class _Name:
 
 
 @dataclass(frozen=True)
-class BrandMention:
-    """A brand in a text: by its own name, or by the name of a line of its products."""
-
-    brand: str
-    is_line: bool
-
-
-@dataclass(frozen=True)
 class Brands:
-    _names: Mapping[str, tuple[_Name, ...]]  # folded spelling → the brands of this name
+    _names: Mapping[str, tuple[BrandName, ...]]  # folded spelling → the brands of this name
     _ids: Mapping[str, str]  # squashed name → id, for columns
     _company_words: frozenset[str]
     _common_words: frozenset[str]
     _after: tuple[str, ...]
-    _phrases: Phrases[tuple[_Name, ...]]
+    _phrases: Phrases[tuple[BrandName, ...]]
 
     @classmethod
     def from_words(cls, words: Words) -> Brands:
-        names: dict[str, tuple[_Name, ...]] = {}
+        names: dict[str, tuple[BrandName, ...]] = {}
         ids: dict[str, str] = {}
         for id, brand in words["brands"].items():
             ids |= {squash(name): id for key in _SPELLED for name in brand.get(key, ())} | {squash(id): id}
@@ -57,17 +50,17 @@ class Brands:
             Phrases(names),
         )
 
-    def find(self, line: Line) -> list[Mention[BrandMention]]:
+    def find(self, line: Line) -> list[Mention[BrandName]]:
         """The brands that a text names, from left to right."""
         text = line.folded
         first = next((place for place, c in enumerate(text) if c.isalnum()), 0)
 
-        def fits(start: int, end: int, names: tuple[_Name, ...]) -> bool:
+        def fits(start: int, end: int, names: tuple[BrandName, ...]) -> bool:
             return any(self._fits(line, start, end, name, first) for name in names)
 
         mentions = self._phrases.find(text, fits)
         best = ((m, next(n for n in m.what if self._fits(line, m.start, m.end, n, first))) for m in mentions)
-        return [Mention(m.start, m.end, BrandMention(n.brand, n.is_line)) for m, n in best if n.brand is not None]
+        return [Mention(m.start, m.end, name) for m, name in best if name.brand]
 
     def in_column(self, value: str) -> str | None:
         """The id of the brand in a brand column; an unknown name is its own id. None for a blank value.
@@ -108,9 +101,9 @@ class Brands:
         kept = [word for word in words if word not in self._company_words]
         return squash(" ".join(kept or words))
 
-    def _fits(self, line: Line, start: int, end: int, name: _Name, first: int) -> bool:
+    def _fits(self, line: Line, start: int, end: int, name: BrandName, first: int) -> bool:
         text = line.folded
-        if name.brand is None and script(text[start]) != "a":
+        if not name.brand and script(text[start]) != "a":
             return True
         ends = text[end : end + 1].isdigit() if name.before_digit else closes(text, end, self._after)
         if not opens(text, start) or not ends:
@@ -138,20 +131,17 @@ def _parts(value: str) -> list[str]:
     return [part.strip() for part in _SEPARATORS.split(normal(value).base) if squash(part)]
 
 
-_SPELLED = ("names", "common", "column", "exact")
-
-
-def _entries(id: str, brand: Words) -> Iterable[tuple[str, _Name]]:
+def _entries(id: str, brand: Words) -> Iterable[tuple[str, BrandName]]:
     awkward = set(map(fold, brand.get("not_after_number", ())))
     for key in ("names", "common", "lines"):
         for word in brand.get(key, ()):
             before_digit, not_after_number = word.endswith("#"), fold(word) in awkward
-            name = _Name(id, key == "common", key == "lines", "", before_digit, not_after_number)
+            name = BrandName(id, key == "common", key == "lines", "", before_digit, not_after_number)
             yield from ((spelling, name) for spelling in _spellings(word.removesuffix("#")))
     for word in brand.get("exact", ()):
-        yield fold(word), _Name(id, exact=normal(word).base)
+        yield fold(word), BrandName(id, exact=normal(word).base)
     for phrase in brand.get("not", ()):
-        yield fold(phrase), _Name(None)
+        yield fold(phrase), BrandName("")
 
 
 def _spellings(name: str) -> set[str]:

@@ -1,7 +1,6 @@
 """A text, and the columns of a product, to the attributes that it states.
 
-A value may be the product's own, excluded ("not black", 黒以外), or what the product is made for ("for iPhone",
-iPhone用).
+A value is the product's own, excluded ("not black", 黒以外), or what it is made for ("for iPhone", iPhone用).
 """
 
 from __future__ import annotations
@@ -112,8 +111,7 @@ class Extractor:
         return next((str(value) for part in ("title", "text") for _, value in values[part]), "")
 
     def sort(self, columns: Mapping[str, object]) -> dict[str, list[tuple[str, object]]]:
-        """(name, value) of the recognised columns, nested or not, by what they hold: colour, brand, dimension, title,
-        text."""
+        """(name, value) of the recognised columns, nested or not, by what they hold (`_HOLDS`)."""
         values: dict[str, list[tuple[str, object]]] = {part: [] for part in _HOLDS}
         for name, value in _flatten(columns):
             if part := self._columns.get(_name(name)):
@@ -123,7 +121,8 @@ class Extractor:
     # --- texts -------------------------------------------------------------------------------------------------
 
     def _read(self, line: Line) -> Attributes:
-        colours, brands, quantities = self._colours_of(line), self._brands_of(line), self._quantities_of(line)
+        named, brands, quantities = self.colours.find(line), self._brands_of(line), self._quantities_of(line)
+        colours = self._by_role(line, named, [self._scope.directly_for(line, m.start) for m in named])
         return Attributes(
             colours=frozenset(colours[Role.OWN]),
             not_colours=frozenset(colours[Role.EXCLUDED]),
@@ -135,20 +134,17 @@ class Extractor:
             fits_quantities=tuple(dict.fromkeys(quantities[Role.FITS])),
         )
 
-    def _colours_of(self, line: Line) -> dict[Role, list[str]]:
-        mentions = self.colours.find(line)
-        return self._by_role(line, mentions, [self._scope.directly_for(line, m.start) for m in mentions])
-
     def _brands_of(self, line: Line) -> dict[Role, list[str]]:
         spans = self.brands.find(line)
         mentions = [Mention(m.start, m.end, m.what.brand) for m in spans]
         return self._by_role(line, mentions, self._scope.made_for(line, mentions, [m.what.is_line for m in spans]))
 
     def _quantities_of(self, line: Line) -> dict[Role, list[Quantity]]:
-        mentions, scope = self.units.find(line), self._scope
+        mentions = self.units.find(line)
+        after = self._scope.fits["after_ja"]  # 用, 対応
         fits = [
             m.what.kind in self.units.fits
-            and (scope.directly_for(line, m.start) or scope.directly_fitting(line, m.end))
+            and (self._scope.directly_for(line, m.start) or line.folded.startswith(after, m.end))
             for m in mentions
         ]
         return self._by_role(line, mentions, fits)
@@ -302,10 +298,6 @@ class Scope:
         """Whether "for" stands right before: "for black paper"."""
         end = _back_over(line.folded, start, " ")
         return end < start and _ends_with_any(line.folded, end, self.fits["before"])
-
-    def directly_fitting(self, line: Line, end: int) -> bool:
-        """Whether 用 or 対応 stands right behind."""
-        return line.folded.startswith(self.fits["after_ja"], end)
 
     def _for_before(self, text: str, start: int) -> bool:
         """A word of `before` at most four words back, with no clause and no "by" between."""

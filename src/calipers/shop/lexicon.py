@@ -22,34 +22,29 @@ Words = dict[str, Any]
 def read_words(paths: Sequence[Path | str] = ()) -> Words:
     """The built-in words, and those of the files at `paths` (YAML or JSON) on top, in their order."""
     words: Words = {}
-    schema = _parse(_HERE / "schema.yaml")
+    schema = _load(_HERE / "schema.yaml")
     for path in (*sorted(_HERE.glob("data/*.yaml")), *map(Path, paths)):
-        _merge(words, _load(path, schema))
+        content = _load(path)
+        _check(content, schema, str(path), ())
+        _merge(words, content)
     _check_whole(words)
     return words
 
 
-def _load(path: Path, schema: Words) -> Words:
+def _load(path: Path) -> Any:
     import yaml
 
     try:
-        content = _parse(path)
+        text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _refuse_deep(yaml.parse(text, Loader=loader))
+        content = yaml.load(text, Loader=loader)
     except OSError as error:
         raise DataError(f"the attributes file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"the attributes file {path} is not UTF-8, at byte {error.start}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise DataError(f"the attributes file {path} is not valid YAML: {_fault(error)}") from error
-    _check({} if content is None else content, schema, str(path), ())
-    return dict(content or {})
-
-
-def _parse(path: Path) -> Any:
-    import yaml
-
-    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    _refuse_deep(yaml.parse(text, Loader=loader))
-    return yaml.load(text, Loader=loader)
+    return {} if content is None else content
 
 
 def _check(content: Any, schema: Words | str, path: str, place: tuple[str, ...]) -> None:
@@ -111,13 +106,11 @@ def _is_word(value: object) -> bool:
 def _merge(words: Words, more: Mapping[str, Any]) -> None:
     for key, value in more.items():
         present = words.get(key)
-        if isinstance(present, dict) and isinstance(value, Mapping):
-            _merge(present, value)
+        if isinstance(value, Mapping):
+            words[key] = present if isinstance(present, dict) else {}
+            _merge(words[key], value)
         elif isinstance(present, list) and isinstance(value, list):
             present.extend(word for word in value if word not in present)
-        elif isinstance(value, Mapping):
-            words[key] = {}
-            _merge(words[key], value)
         else:
             words[key] = list(value) if isinstance(value, list) else value
 

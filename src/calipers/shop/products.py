@@ -1,7 +1,7 @@
-"""The products of a corpus and the attributes in their columns: noticed as the corpus is read, looked up by id later.
+"""The products of a corpus and the attributes in their columns.
 
-Only brands and a fingerprint are kept while the corpus is read. The columns of the few products that a search finds are
-read from the corpus once more, so memory does not grow with it.
+While the corpus is read only brands and a fingerprint are kept. The few products that a search finds are read from it
+once more, by id, so memory does not grow with it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from calipers.core import Dataset, DataSource, fingerprint
 
 T = TypeVar("T")
 
-PRODUCTS, QUERIES = 1500, 200
 EXACT, SUBSTITUTE, COMPLEMENT, IRRELEVANT = 3, 2, 1, 0
 _JUDGED_OTHERS = 12  # irrelevant products that are judged per query, and complements
 
@@ -57,12 +56,8 @@ class Shop:
     queries: tuple[Query, ...]
     qrels: tuple[Mapping[str, int], ...]  # one per query: product id → grade
 
-    def rows(self) -> dict[str, Mapping[str, str]]:
-        """Product id → its columns, as a shop would have them."""
-        return {product.id: product.row for product in self.products}
 
-
-def make(*, products: int = PRODUCTS, queries: int = QUERIES, seed: int = 7) -> Shop:
+def make(*, products: int = 1500, queries: int = 200, seed: int = 7) -> Shop:
     """The shop. The same seed gives the same shop on every machine."""
     rng = random.Random(seed)
     shelf = tuple(_product(rng, number) for number in range(products))
@@ -89,17 +84,21 @@ def load(*, seed: int = 7) -> Dataset:
     return Dataset(ids, columns, source, fingerprint(ids, columns, tables), tables, {"documents": len(corpus)})
 
 
-def write(folder: Path, *, seed: int = 7) -> Path:
+def write(folder: Path) -> Path:
     """The same as a BEIR folder, for commands that read one."""
-    shop = make(seed=seed)
+    shop = make()
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     products = [{"_id": p.id, **p.row, "text": p.row["description"]} for p in shop.products]
     queries = [{"_id": q.id, "text": q.text} for q in shop.queries]
-    for name, rows in (("corpus", products), ("queries", queries)):
-        _write_lines(folder / f"{name}.jsonl", [json.dumps(row, ensure_ascii=False) for row in rows])
     judged = zip(shop.queries, shop.qrels, strict=True)
     graded = [f"{query.id}\t{product}\t{grade}" for query, grades in judged for product, grade in grades.items()]
-    _write_lines(folder / "qrels" / "test.tsv", ["query-id\tcorpus-id\tscore", *graded])
+    files = {
+        "corpus.jsonl": [json.dumps(row, ensure_ascii=False) for row in products],
+        "queries.jsonl": [json.dumps(row, ensure_ascii=False) for row in queries],
+        "qrels/test.tsv": ["query-id\tcorpus-id\tscore", *graded],
+    }
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
     return folder
 
 
@@ -222,7 +221,3 @@ def _corpus(products: Sequence[Product]) -> Dataset:
     }
     source = DataSource(path="shop", shuffle=False, rows_read=len(ids))
     return Dataset(ids, columns, source, fingerprint(ids, columns))
-
-
-def _write_lines(file: Path, lines: Sequence[str]) -> None:
-    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

@@ -7,7 +7,6 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -19,9 +18,8 @@ _PLAIN = str.maketrans(
     dict.fromkeys("‐‑‒–—―−", "-") | dict.fromkeys("“”„″", '"') | dict.fromkeys("‘’′`", "'") | {"〜": "~"}
 )
 _FOLDED = str.maketrans({"_": "-", "・": "-"})
-_VULGAR = {ord(c): unicodedata.numeric(c) for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 _STARTS = re.compile(r"[a-z0-9]+|[^ ]")  # a Latin word at once, anything else by character
-_VULGAR_AFTER_DIGIT = re.compile(f"([0-9０-９]?)([{''.join(map(chr, _VULGAR))}])")
+_VULGAR = re.compile("([0-9０-９]?)([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])")
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def normal(text: str) -> Line:
     >>> normal("Ａ－ｏｎｅ　1½ ｉｎ").folded
     'a-one 1 1/2 in'
     """
-    text = _VULGAR_AFTER_DIGIT.sub(_spell_fraction, text.translate(_MARKS).translate(_PLAIN))
+    text = _VULGAR.sub(_spell_fraction, text.translate(_MARKS).translate(_PLAIN))
     base = " ".join("".join(_compose(word)) for word in text.split()).translate(_PLAIN).replace("''", '"')
     base = " ".join(base.split())
     lower = base.lower()
@@ -64,8 +62,9 @@ def _compose(word: str) -> Iterable[str]:
 
 
 def _spell_fraction(match: re.Match[str]) -> str:
-    value = Fraction(_VULGAR[ord(match[2])]).limit_denominator(8)
-    return f"{match[1]}{' ' if match[1] else ''}{value.numerator}/{value.denominator}"
+    """1½ is 1 1/2. NFKC alone makes 11⁄2 of it."""
+    fraction = unicodedata.normalize("NFKC", match[2]).replace("⁄", "/")
+    return f"{match[1]} {fraction}" if match[1] else fraction
 
 
 def fold(text: str) -> str:

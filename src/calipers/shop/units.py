@@ -57,21 +57,22 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Unit:
-    """`factor` is to the base unit of the kind. A number outside `least` to `most` does not have this unit."""
+    """`factor` is to the base unit of the kind. A number outside `at_least` to `at_most` does not have this unit."""
 
     kind: str
     factor: float
     binary: float
-    least: float = 0.0
-    most: float = math.inf
+    at_least: float = 0.0
+    at_most: float = math.inf
     not_before: tuple[str, ...] = ()
     not_before_number: bool = False
     article: bool = False
     exact: str = ""  # the required spelling, where the case matters
 
 
-_PIECE = Unit("count", 1.0, 1.0, least=1.0)
+_PIECE = Unit("count", 1.0, 1.0, at_least=1.0)
 _NONE = Unit("", 1.0, 1.0)
+_SETTINGS = ("factor", "binary", "at_least", "at_most", "not_before_number", "article")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ class Units:
         kinds = words["kinds"]
         for kind, entry in kinds.items():
             for unit in entry.get("units", {}).values():
-                made = _unit(kind, unit)
+                given = {key: unit[key] for key in _SETTINGS if key in unit}
+                not_before = tuple(map(fold, unit.get("not_before", ())))
+                made = Unit(kind, **{"binary": unit["factor"], **given}, not_before=not_before)
                 names |= {fold(name): made for name in unit.get("names", ())}
                 names |= {fold(name): replace(made, exact=name) for name in unit.get("exact", ())}
         keys = ("count_before", "at_most_before", "at_least_before", "at_most_after", "at_least_after", "not_limits")
@@ -128,8 +131,6 @@ class Units:
         mentions = [self._mention(line, part) for part in self._joined(line, measured)]
         return [mention for mention in mentions if mention is not None]
 
-    # --- one number ------------------------------------------------------------------------------------------
-
     def _measure(self, line: Line, number: Number) -> _Measured:
         for gap in (0, 1):
             place = number.end + gap
@@ -141,7 +142,7 @@ class Units:
         return _Measured(number, _NONE, number.end)
 
     def _is_unit(self, line: Line, number: Number, start: int, end: int, unit: Unit) -> bool:
-        if not unit.least <= number.value <= unit.most or (unit.exact and line.base[start:end] != unit.exact):
+        if not unit.at_least <= number.value <= unit.at_most or (unit.exact and line.base[start:end] != unit.exact):
             return False
         if number.written == "dimension" and unit.kind not in self._sizes:  # the L of L1950g is no length
             return False
@@ -152,8 +153,6 @@ class Units:
         if unit.kind == "count" and not number.value.is_integer():
             return False
         return _unit_closes(line.folded, start, end) and not _refused(line.folded, end, unit)
-
-    # --- several numbers -------------------------------------------------------------------------------------
 
     def _shared_units(self, line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
         """10 x 20 cm: the first is in cm too; 6 x 330 ml: the first is a count."""
@@ -213,19 +212,6 @@ class Units:
         if _followed(text, end, words["at_most_after"]):
             return -math.inf, high
         return low, math.inf if _followed(text, end, words["at_least_after"]) else high
-
-
-def _unit(kind: str, entry: Words) -> Unit:
-    return Unit(
-        kind,
-        float(entry["factor"]),
-        float(entry["binary"] if "binary" in entry else entry["factor"]),
-        float(entry.get("at_least", 0.0)),
-        float(entry.get("at_most", math.inf)),
-        tuple(map(fold, entry.get("not_before", ()))),
-        bool(entry.get("not_before_number")),
-        bool(entry.get("article")),
-    )
 
 
 def _unit_closes(text: str, start: int, end: int) -> bool:
