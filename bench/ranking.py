@@ -31,6 +31,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tests.support.rankings import from_runs, ideal_of_retrieved
 
 from calipers import models, tasks
 from calipers.core import SILENT, Dataset
@@ -195,12 +196,12 @@ def measures(rankings: ranking.Rankings) -> Values:
 
 
 def ours_from_arrays(sample: Sample) -> Values:
-    ideal = ranking.ideal_of_retrieved(sample.offsets, sample.grades)
+    ideal = ideal_of_retrieved(sample.offsets, sample.grades)
     return measures(ranking.Rankings(sample.offsets, sample.scores, sample.grades, *ideal))
 
 
 def ours_from_dictionaries(sample: Sample) -> Values:
-    return measures(ranking.from_runs(sample.run, sample.qrels))
+    return measures(from_runs(sample.run, sample.qrels))
 
 
 def pytrec(sample: Sample) -> Values:

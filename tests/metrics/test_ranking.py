@@ -16,10 +16,7 @@ from calipers.metrics.ranking import (
     Rankings,
     TieShare,
     average_precision,
-    forget_missing,
-    from_runs,
     hit,
-    ideal_of_retrieved,
     judged,
     mean_over_queries,
     mrr,
@@ -30,6 +27,7 @@ from calipers.metrics.ranking import (
     tie_share,
 )
 from calipers.metrics.ranking_ties import query_of, sort_with_ties
+from tests.support.rankings import from_runs, ideal_of_retrieved
 
 # Measures of a list with a cut-off, each as measure(rankings, k, ties=…).
 MEASURES: list[Callable[..., Any]] = [ndcg, mrr, hit, average_precision, recall, precision]
@@ -141,14 +139,8 @@ def test_a_query_without_relevant_documents_is_reported_and_has_no_value(measure
     assert measure(from_runs(run, qrels, empty_queries="zero"), 1).tolist() == [1, 0, 0]
 
 
-def test_queries_of_the_run_without_judgements_are_dropped_by_name() -> None:
-    rankings = from_runs({"a": {"x": 1.0}, "z": {"x": 1.0}, "y": {}}, {"a": {"x": 1}})
-    assert rankings.dropped == ("z", "y")
-    assert len(rankings) == 1
-
-
-def test_a_run_may_be_pairs_and_grades_below_0_are_0() -> None:
-    rankings = from_runs({"a": [("x", 3.0), ("y", 2), ("z", 1)]}, {"a": {"x": -2, "y": 1}})
+def test_grades_below_0_are_0_and_unjudged_documents_count_as_shown() -> None:
+    rankings = from_runs({"a": {"x": 3.0, "y": 2, "z": 1}}, {"a": {"x": -2, "y": 1}})
     assert rankings.relevance.tolist() == [0, 1, 0]
     assert mrr(rankings) == 0.5
     assert judged(rankings, 2) == 1.0
@@ -202,11 +194,10 @@ def test_minus_zero_ties_with_zero() -> None:
     assert mrr(one([0.0, -0.0], [0, 1])) == 0.75
 
 
-def test_the_ideal_counts_what_was_not_retrieved_unless_asked_to_forget_it() -> None:
+def test_the_ideal_counts_what_was_not_retrieved() -> None:
     run = one([2, 1], [0, 1], 1)
     assert recall(run, 2) == 0.5
-    assert recall(forget_missing(run), 2) == 1
-    assert ndcg(forget_missing(run))[0] == pytest.approx(1 / math.log2(3))
+    assert ndcg(run)[0] == pytest.approx((1 / math.log2(3)) / (1 + 1 / math.log2(3)))
 
 
 def test_the_share_of_ties() -> None:
@@ -226,11 +217,6 @@ def test_single_precision_scores_stay_so() -> None:
 def test_nan_scores_are_refused_with_both_ids() -> None:
     with pytest.raises(ValueError, match=r"query 'b', document 'y' has the score NaN.*1 more"):
         from_runs({"a": {"x": 1.0}, "b": {"x": 1.0, "y": math.nan, "z": math.nan}}, {"a": {"x": 1}, "b": {"x": 1}})
-
-
-def test_a_document_twice_in_a_list_is_refused_with_both_ids() -> None:
-    with pytest.raises(ValueError, match="query 'a' has document 'y' more than once"):
-        from_runs({"a": [("x", 3.0), ("y", 2.0), ("y", 1.0)]}, {"a": {"x": 1}})
 
 
 @pytest.mark.parametrize(

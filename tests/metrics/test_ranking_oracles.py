@@ -18,7 +18,8 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from calipers.metrics import ranking
-from calipers.metrics.ranking import Rankings, forget_missing, from_runs
+from calipers.metrics.ranking import Rankings
+from tests.support.rankings import from_runs, ideal_of_retrieved
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
@@ -267,7 +268,4 @@ def test_average_precision_without_ties_is_scikit_learns() -> None:
 def as_rankings(lists: list[tuple[np.ndarray, np.ndarray]]) -> Rankings:
     truth, scores = (np.concatenate(column) for column in zip(*lists, strict=True))
     offsets = np.cumsum([0, *(len(t) for t, _ in lists)])
-    positive = truth[truth > 0]
-    return forget_missing(
-        Rankings(offsets, scores, truth, np.cumsum([0, *((t > 0).sum() for t, _ in lists)]), positive)
-    )
+    return Rankings(offsets, scores, truth, *ideal_of_retrieved(offsets, truth))

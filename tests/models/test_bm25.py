@@ -94,6 +94,7 @@ def test_bm25_on_real_data(data: Callable[[str], Path], folder: str, wanted: flo
 
 def test_bm25_on_icecat_with_the_ties_of_trec_eval(data: Callable[[str], Path]) -> None:
     from calipers.metrics import ranking
+    from tests.support.rankings import from_runs
 
     rows = beir.load(str(data("icecat")))
     outcomes = retrieval.run(load(), rows, retrieval.RetrievalOptions(), SILENT)
@@ -101,5 +102,5 @@ def test_bm25_on_icecat_with_the_ties_of_trec_eval(data: Callable[[str], Path]) 
     for query, document, score in retrieval.results_of(outcomes):
         run.setdefault(query, {})[document] = score
     qrels = dict(zip(rows.ids, rows.columns["qrels"], strict=True))
-    found = ranking.ndcg(ranking.from_runs(run, qrels, empty_queries="zero"), 10, ties="trec_eval")
+    found = ranking.ndcg(from_runs(run, qrels, empty_queries="zero"), 10, ties="trec_eval")
     assert found.mean() == pytest.approx(0.5988, abs=0.0002)

@@ -1,25 +1,22 @@
 """Ranking measures of many queries at once, on ragged lists with graded relevance; higher is better for all.
 
-Each measure gives float64[q], one value per query; the mean over queries is derived from it (`mean_over_queries`).
-
-Tied scores have one policy by default, `ties="expected"`: the exact expected value over all orders of the tied
-documents, so that neither the order of the input nor the names of documents change a number. `"trec_eval"` breaks ties
-as that program does (scores in single precision, then the higher document id first). `"sentence-transformers"` has the
-conventions of its rerankers: nDCG expected, average precision by whole groups of ties (scikit-learn's), and every
-other measure in the order of `np.argsort(scores)[::-1]`, in the dtype that the scores were given in.
+Each measure gives float64[q], one value per query. Tied scores have one policy by default, `ties="expected"`: the exact
+expected value over all orders of the tied documents, so that neither the order of the input nor the names of documents
+change a number. `"trec_eval"` breaks ties as that program does (scores in single precision, then the higher document id
+first). `"sentence-transformers"` has the conventions of its rerankers: nDCG expected, average precision by whole groups
+of ties (scikit-learn's), and every other measure in the order of `np.argsort(scores)[::-1]`, in the scores' own dtype.
 
 The ideal of a query counts every positive grade judged for it, retrieved or not. A query without documents scores 0. A
 query without relevant documents has no value: NaN, or 0 with `empty_queries="zero"`.
 
-Sorting happens once per record and policy and is kept on the record. Memory beyond the record itself, measured: 35
-bytes per retrieved document while sorting (75 if lengths differ most awkwardly), 14 kept.
+Each sort is kept on the record. Memory beyond the record, measured: 35 bytes per retrieved document while sorting (75
+if lengths differ most awkwardly), 14 kept.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -42,8 +39,7 @@ class Rankings:
     float64 as given, and may be infinite but not NaN. Grades are finite and ≥ 0; `ideal_relevance` has all positive
     grades judged for the query in ideal_offsets[i]:ideal_offsets[i + 1]. A document is relevant if its grade is
     > 0, or ≥ `relevant_from` if that is given (nDCG always uses the grades). `documents` (ids) or `id_rank` (their
-    places in ascending order) are needed to break ties as trec_eval does. `dropped` are queries that a run had and
-    the qrels had not.
+    places in ascending order) are needed to break ties as trec_eval does.
     """
 
     offsets: Ints
@@ -55,7 +51,6 @@ class Rankings:
     documents: NDArray[np.object_] | None = None
     id_rank: Ints | None = None
     queries: tuple[str, ...] | None = None
-    dropped: tuple[str, ...] = ()
     relevant_from: float | None = None
     empty_queries: EmptyQueries = "nan"
 
@@ -175,68 +170,6 @@ class Mean:
     value: float
     count: int
     skipped: int
-
-
-def from_runs(
-    run: Mapping[str, Mapping[str, float] | Sequence[tuple[str, float]]],
-    qrels: Mapping[str, Mapping[str, float]],
-    *,
-    relevant_from: float | None = None,
-    empty_queries: EmptyQueries = "nan",
-) -> Rankings:
-    """Rankings of all queries of the qrels, in their order: query id → {document id: grade}; grades below 0 are 0.
-
-    A query that the run lacks has no documents, and so scores 0; one that only the run has is in `dropped`.
-
-    >>> rankings = from_runs({"q": {"a": 0.5, "b": 0.7}, "x": {}}, {"q": {"b": 2, "c": 1}, "forgotten": {"a": 1}})
-    >>> recall(rankings, 10), rankings.dropped, rankings.forgotten
-    (array([0.5, 0. ]), ('x',), ('forgotten',))
-    """
-    ids, scores, grades, lengths = [], [], [], []
-    for query, judgements in qrels.items():
-        names, values = _documents(query, run.get(query, {}))
-        ids += names
-        scores += values
-        grades += [judgements.get(name, np.nan) for name in names]
-        lengths.append(len(names))
-    grade = np.array(grades, dtype=np.float64)
-    positive = [[g for g in judgements.values() if not g <= 0] for judgements in qrels.values()]
-    return Rankings(
-        offsets=np.cumsum([0, *lengths]),
-        scores=np.array(scores, dtype=np.float64),
-        relevance=np.fmax(grade, 0.0),
-        ideal_offsets=np.cumsum([0, *map(len, positive)]),
-        ideal_relevance=np.array([g for grades in positive for g in grades], dtype=np.float64),
-        judged=~np.isnan(grade),
-        documents=np.array(ids, dtype=np.object_),
-        queries=tuple(qrels),
-        dropped=tuple(query for query in run if query not in qrels),
-        relevant_from=relevant_from,
-        empty_queries=empty_queries,
-    )
-
-
-def _documents(query: str, hits: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[list[str], list[float]]:
-    if isinstance(hits, Mapping):
-        return list(hits), list(hits.values())
-    names = [name for name, _ in hits]
-    if len(set(names)) < len(names):
-        twice = next(name for name, times in Counter(names).items() if times > 1)
-        raise ValueError(f"query {query!r} has document {twice!r} more than once: a ranking holds a document once")
-    return names, [score for _, score in hits]
-
-
-def ideal_of_retrieved(offsets: Ints, relevance: Floats) -> tuple[Ints, Floats]:
-    """The `ideal_offsets` and `ideal_relevance` that know only what was retrieved."""
-    positive = np.asarray(relevance) > 0
-    counts = tied.count(np.asarray(offsets), positive)
-    return np.concatenate([[0], np.cumsum(counts)]), np.asarray(relevance, np.float64)[positive]
-
-
-def forget_missing(rankings: Rankings) -> Rankings:
-    """The same with an ideal of retrieved documents only, as evaluators have it that never see the others."""
-    offsets, grades = ideal_of_retrieved(rankings.offsets, rankings.relevance)
-    return replace(rankings, ideal_offsets=offsets, ideal_relevance=grades)
 
 
 def ndcg(rankings: Rankings, k: int | None = None, *, gain: Gain = "linear", ties: Ties = "expected") -> Floats:
