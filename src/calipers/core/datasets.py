@@ -51,9 +51,8 @@ class Dataset:
     """Rows as named columns (by column key), an id for each, and a fingerprint of both.
 
     `tables` are further rows that all of these refer to, such as the corpus of a search; the fingerprint covers them.
-    `counts` are facts about the reading, such as how many judgements name a document that does not exist. `read_again`
-    yields the rows as they are stored, (id, all their columns), blank rows included: columns that a task does not read
-    are not kept, and a few rows may be needed in full later.
+    `counts` are facts about the reading. `read_again` yields the rows as they are stored, (id, all columns), blank rows
+    included: columns that a task does not read are not kept.
     """
 
     ids: tuple[str, ...]
@@ -80,10 +79,8 @@ class Dataset:
 def fingerprint(
     ids: Sequence[str], columns: Mapping[str, Sequence[Any]], tables: Mapping[str, Dataset] | None = None
 ) -> str:
-    """SHA-256 over ids and values, row by row, then over the fingerprints of the tables that the rows refer to.
-
-    Where the columns came from and what they were called do not matter.
-    """
+    """SHA-256 over ids and values, row by row, then over the fingerprints of the tables that the rows refer to; not
+    over where the columns came from and what they were called."""
     total = hashlib.sha256()
     for row in zip(ids, *columns.values(), strict=True):
         total.update(json.dumps(row, ensure_ascii=True, sort_keys=True, default=vars).encode() + b"\n")

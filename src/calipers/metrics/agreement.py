@@ -26,9 +26,7 @@ def cosine_drift(a: Embeddings, b: Embeddings) -> Floats:
 
 def neighbour_overlap(a: Embeddings, b: Embeddings, k: int) -> Floats:
     """Share of a text's k nearest others, by cosine, that both spaces have, float64[n]; needs more than k + 1 texts.
-
-    Memory: the similarities of a block of texts to all.
-    """
+    Memory: the similarities of a block of texts to all."""
     n = len(a)
     if n < k + 2:
         raise ValueError(f"expected at least {k + 2} texts for {k} neighbours that could differ, found {n}")
@@ -43,11 +41,7 @@ def neighbour_overlap(a: Embeddings, b: Embeddings, k: int) -> Floats:
 
 def cka(a: Embeddings, b: Embeddings) -> Floats:
     """Contributions of each text to the linear CKA of two spaces, float64[n]: their mean is the CKA, 1 where one space
-    is a rotation of the other.
-
-    Each is the CKA and what the text's weight changes in it, so that their spread is the spread of the CKA.
-    NaN where a space is one point.
-    """
+    is a rotation of the other, and their spread is the spread of the CKA. NaN where a space is one point."""
     a, b = (np.asarray(v, np.float64) - np.mean(v, axis=0, dtype=np.float64) for v in (a, b))
     ab, aa, bb = a.T @ b, a.T @ a, b.T @ b
     cross, square_a, square_b = (np.square(m).sum() for m in (ab, aa, bb))

@@ -1,7 +1,6 @@
-"""What all metrics share: types of arrays, rows a few at a time, and the statistic of one sample.
+"""What all metrics share: types of arrays, rows a few at a time, shares, ties, and the statistic of one sample.
 
-A *statistic* is a function of how often each example counts, int[n, r] to float64[r], so that a bootstrap can ask it
-about many resamples at once.
+A *statistic* is a function of how often each example counts, int[n, r] to float64[r]: many resamples at once.
 """
 
 from __future__ import annotations

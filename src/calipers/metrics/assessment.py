@@ -6,7 +6,7 @@ Intervals resample queries and keep the fitted maps; the interval of an ECE is m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,10 @@ from calipers.metrics.probabilities import CurvePoint, RiskCoverage
 from calipers.metrics.trust import TrustParts
 
 RESAMPLES = 2000
+_FITS: Mapping[str, Callable[[Floats, Floats], calibration.Map | calibration.Stacked]] = {
+    "logistic": calibration.fit_logistic,
+    "isotonic": calibration.fit_stacked,
+}
 FALSE_ALARMS = 0.05  # share of real queries that a detector may call odd
 
 
@@ -87,24 +91,19 @@ def assess(
     if reason := calibration.why_not(right, folds):
         return Assessment(len(rows), base, reason=reason)
     fold = calibration.folds(right, folds, seed=seed)
-    mapped = _mapped(judged, right, fold)
-    columns = _columns(judged, right, fold, mapped)
+    mapped = {name: calibration.out_of_fold(fit, judged.features, right, fold) for name, fit in _FITS.items()}
     terms = _Terms(resamples, confidence, seed)
-    qualities, drawn = _qualities(columns, right, terms)
-    spread = {name: np.full(len(parts), np.nan) for name in mapped}
-    for name, values in mapped.items():
-        spread[name][rows] = values
+    qualities, drawn = _qualities(_columns(judged, right, fold, mapped), right, terms)
+    spread = np.full((len(mapped), len(parts)), np.nan)
+    spread[:, rows] = list(mapped.values())
     return Assessment(
         count=len(rows),
         base_rate=base,
         qualities=qualities,
         gain=_gain(qualities, drawn, "reliability", terms),
         calibrated_gain=_gain(qualities, drawn, "logistic", terms),
-        probabilities=spread,
-        curves={
-            name: probabilities.reliability_curve(p, right, resamples=resamples, confidence=confidence, seed=seed)
-            for name, p in mapped.items()
-        },
+        probabilities=dict(zip(mapped, spread, strict=True)),
+        curves={name: probabilities.reliability_curve(p, right, **vars(terms)) for name, p in mapped.items()},
         risks={name: probabilities.risk_coverage(p, right) for name, p in mapped.items()},
     )
 
@@ -119,13 +118,6 @@ class _Terms:
 
     def estimate(self, value: float, drawn: Floats) -> IntervalEstimate:
         return IntervalEstimate(value, bootstrap.percentile_interval(drawn, confidence=self.confidence))
-
-
-def _mapped(parts: TrustParts, labels: Floats, fold: Ints) -> dict[str, Floats]:
-    return {
-        "logistic": calibration.out_of_fold(calibration.fit_logistic, parts.features, labels, fold),
-        "isotonic": calibration.out_of_fold(calibration.fit_stacked, parts.features, labels, fold),
-    }
 
 
 def _columns(
@@ -152,22 +144,19 @@ def _qualities(
     columns: list[tuple[str, str, Floats, Floats]], labels: Floats, terms: _Terms
 ) -> tuple[tuple[Quality, ...], dict[str, Floats]]:
     """The qualities, and the AUROC of each score on every resample."""
+    makers = (probabilities.brier_statistic, probabilities.ece_statistic)
     statistics: list[Statistic] = []
     for _, _, score, p in columns:
-        statistics += [
-            probabilities.auroc_statistic(score, labels),
-            probabilities.brier_statistic(p, labels),
-            probabilities.ece_statistic(p, labels),
-        ]
+        statistics += [probabilities.auroc_statistic(score, labels), *(make(p, labels) for make in makers)]
     drawn = bootstrap.distribution(statistics, len(labels), resamples=terms.resamples, seed=terms.seed)
     values = [once(statistic, len(labels)) for statistic in statistics]
     drawn[2::3] = _shifted(drawn[2::3], np.array(values[2::3]))
-    estimates = [terms.estimate(value, row) for value, row in zip(values, drawn, strict=True)]
+    estimates = iter([terms.estimate(value, row) for value, row in zip(values, drawn, strict=True)])
     qualities = tuple(
-        Quality(name, about, auroc, brier, ece, probabilities.honest_ece(p, seed=terms.seed))
-        for (name, about, _, p), auroc, brier, ece in zip(
-            columns, estimates[::3], estimates[1::3], estimates[2::3], strict=True
+        Quality(
+            name, about, next(estimates), next(estimates), next(estimates), probabilities.honest_ece(p, seed=terms.seed)
         )
+        for name, about, _, p in columns
     )
     return qualities, {name: drawn[3 * i] for i, (name, *_) in enumerate(columns)}
 
@@ -237,21 +226,12 @@ def detect(
     fold = calibration.folds(labels, folds, seed=seed)
     p = calibration.out_of_fold(calibration.fit_logistic, features, labels, fold)
     low = [-np.concatenate([getattr(odd, name), getattr(real, name)]) for name in ("reliability", "top_score")]
-    by_map, by_reliability, by_top_score = (
-        _auroc(score, labels, _Terms(resamples, confidence, seed)) for score in (p, *low)
-    )
+    terms = _Terms(resamples, confidence, seed)
+    by_map, by_reliability, by_top_score = (_auroc(score, labels, terms) for score in (p, *low))
     threshold = false_alarm_threshold(p[len(odd) :])
-    return Detection(
-        kind,
-        len(odd),
-        len(real),
-        by_map,
-        by_reliability,
-        by_top_score,
-        threshold,
-        float((p[: len(odd)] >= threshold).mean()),
-        calibration.fit_logistic(features, labels),
-    )
+    reached = float((p[: len(odd)] >= threshold).mean())
+    fitted = calibration.fit_logistic(features, labels)
+    return Detection(kind, len(odd), len(real), by_map, by_reliability, by_top_score, threshold, reached, fitted)
 
 
 def false_alarm_threshold(real: Floats, share: float = FALSE_ALARMS) -> float:
@@ -266,9 +246,7 @@ def false_alarm_threshold(real: Floats, share: float = FALSE_ALARMS) -> float:
 
 def _auroc(scores: Floats, labels: Floats, terms: _Terms) -> IntervalEstimate:
     statistic = probabilities.auroc_statistic(scores, labels)
-    interval = bootstrap.interval(
-        statistic, len(labels), resamples=terms.resamples, confidence=terms.confidence, seed=terms.seed
-    )
+    interval = bootstrap.interval(statistic, len(labels), **vars(terms))
     return IntervalEstimate(once(statistic, len(labels)), interval)
 
 

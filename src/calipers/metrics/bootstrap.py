@@ -12,15 +12,15 @@ from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, slices
 # Examples × resamples in hand at a time, per thread, or a few more. From 4 MB an array on, numpy asks for huge pages;
 # smaller arrays spend their time in page faults (measured: 3.1 s for eight statistics at 1 << 18, 1.2 s at 1 << 19).
 _CHUNK_CELLS = 1 << 19
+_MOST_UNDEFINED = 0.01  # share of resamples
 
 
 def distribution(
     statistics: Sequence[Statistic], examples: int, *, resamples: int, seed: int, threads: int = 1
 ) -> Floats:
-    """Every statistic on every resample: float64[statistics, resamples].
+    """Every statistic on every resample: float64[statistics, resamples]; all statistics see the same resamples.
 
-    All statistics see the same resamples, and the same seed gives the same bits with any number of threads:
-    each chunk of resamples has its own generator. Memory is bounded by the chunk, not by the resamples.
+    Each chunk of resamples has its own generator: any number of threads gives the same bits. Memory is a chunk.
     """
     rows = max(1, -(-_CHUNK_CELLS // max(1, examples)))
     starts = range(0, resamples, rows)
@@ -36,8 +36,8 @@ def distribution(
 
 
 def _keep_pages() -> None:
-    """An array of almost 32 MB, taken and given back: from then on glibc's malloc keeps what smaller ones give back,
-    where it would ask the kernel for fresh pages each time (a third of the time of a comparison)."""
+    """An array of almost 32 MB, taken and given back: from then on glibc's malloc keeps what smaller ones give back
+    instead of asking for fresh pages each time (a third of the time of a comparison)."""
     np.empty((1 << 22) - 4096)
 
 
@@ -53,13 +53,11 @@ def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
 def grouped(statistic: Statistic, group: Ints) -> Statistic:
     """The statistic when groups of rows are drawn together: `counts` are then of the groups, int[g, r].
 
-    Resamples are taken a few at a time, so that memory is bounded however many rows a group has.
-
     >>> ratio = grouped(lambda c: np.array([1.0, 2.0, 6.0]) @ c / c.sum(axis=0), np.array([0, 0, 1]))
     >>> ratio(np.array([[1, 1], [1, 0]]))
     array([3. , 1.5])
     """
-    width = _CHUNK_CELLS // max(1, len(group))
+    width = _CHUNK_CELLS // max(1, len(group))  # resamples at a time: memory is bounded however many rows there are
 
     def of_groups(counts: Counts) -> Floats:
         parts = slices(counts.shape[1], width)
@@ -76,13 +74,10 @@ def interval(
     return percentile_interval(drawn[0], confidence=confidence)
 
 
-def percentile_interval(
-    values: Floats, *, confidence: float, most_undefined: float = 0.01
-) -> tuple[float, float] | None:
+def percentile_interval(values: Floats, *, confidence: float) -> tuple[float, float] | None:
     """The middle `confidence` share of the resampled values, or None.
 
-    Resamples in which the statistic is undefined are left out; with more of them than `most_undefined` there is no
-    interval to give.
+    Resamples in which the statistic is undefined are left out; with more than 1 % of them there is no interval.
 
     >>> percentile_interval(np.arange(101.0), confidence=0.5)
     (25.0, 75.0)
@@ -90,7 +85,7 @@ def percentile_interval(
     True
     """
     defined = values[np.isfinite(values)]
-    if len(defined) < (1 - most_undefined) * len(values) or len(defined) == 0:
+    if len(defined) < (1 - _MOST_UNDEFINED) * len(values) or len(defined) == 0:
         return None
     low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

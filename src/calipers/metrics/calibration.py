@@ -1,9 +1,8 @@
-"""From a score to a probability: isotonic and logistic maps, and folds to measure them.
+"""From a score to a probability: isotonic and logistic maps, and folds to measure them. Labels are 0 and 1, both.
 
-An isotonic map takes one score and is the non-decreasing step function nearest to the labels (pool adjacent
-violators; Ayer et al. 1955), with lines between the steps. A logistic map takes several features (Platt 1999). A
-stacked map is an isotonic one behind a logistic one: it takes several features and assumes no shape of the curve.
-All need labels of both kinds, 0 and 1.
+An isotonic map takes one score and is the non-decreasing step function nearest to the labels (pool adjacent violators;
+Ayer et al. 1955), with lines between the steps. A logistic map takes several features (Platt 1999). A stacked map is an
+isotonic one behind a logistic one: it takes several features and assumes no shape of the curve.
 """
 
 from __future__ import annotations
@@ -98,8 +97,8 @@ def pool_adjacent(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
 def fit_logistic(features: Floats, labels: Floats, *, ridge: float = 1.0) -> Logistic:
     """Minimises Σ log-loss + ridge/2 · |weights|² over standardised features, by Newton's method.
 
-    `features` float64[n, f], finite. A feature without spread gets no weight. The ridge, which the intercept is
-    free of, keeps the weights finite where the features tell the labels apart without an error.
+    `features` float64[n, f], finite; one without spread gets no weight. The ridge, not on the intercept, keeps the
+    weights finite where the features separate the labels.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
     flat = scale <= 1e-12 * np.maximum(1.0, np.abs(mean))
@@ -111,8 +110,8 @@ def fit_logistic(features: Floats, labels: Floats, *, ridge: float = 1.0) -> Log
 
 
 def fit_stacked(features: Floats, labels: Floats, *, seed: int = 42) -> Stacked:
-    """The isotonic part is fitted on what logistic maps say of examples that they have not seen: a map is surer about
-    those that it was fitted on."""
+    """The isotonic part is fitted on what logistic maps say of examples that they have not seen, where they are less
+    sure."""
     unseen = out_of_fold(fit_logistic, features, labels, folds(labels, seed=seed))
     return Stacked(fit_logistic(features, labels), fit_isotonic(unseen, labels))
 
@@ -156,10 +155,8 @@ def sigmoid(z: Floats) -> Floats:
 
 
 def folds(labels: Array, count: int = FOLDS, *, seed: int = 42) -> Ints:
-    """A fold for each example, int64[n], dealt at random within each label, so that all folds have the same shares.
-
-    Folds of different shares would give even a constant score an AUROC below 0.5 over all folds.
-    """
+    """A fold for each example, int64[n], dealt at random within each label: folds of different shares of labels would
+    give even a constant score an AUROC below 0.5 over all folds."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), np.int64)
     dealt = 0

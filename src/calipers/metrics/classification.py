@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calipers.metrics.arrays import Array, Bools, Counts, Floats, Ints, Statistic, once, refuse_rows, share, tie_starts
+from calipers.metrics.arrays import Bools, Counts, Floats, Ints, Statistic, once, refuse_rows, share, tie_starts
 from calipers.metrics.correlation import running_sum
 
 _FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
@@ -92,8 +92,7 @@ def permutation_gain(predictions: ArrayLike, labels: ArrayLike, classes: int) ->
     """The order of the labels under which the model's classes would be right most often.
 
     The given order wins ties. Up to 8 classes every order is tried. Above that, two classes are swapped as long as a
-    swap gains, the best swap first: it finds every order that makes all rows right, but otherwise possibly not the
-    best one. Compare its accuracy with `accuracy`, to warn of a wrong order. No rows: the given order, NaN.
+    swap gains, the best swap first: it finds every order that makes all rows right. No rows: the given order, NaN.
 
     >>> permutation_gain([0, 1, 2, 2], [1, 2, 0, 0], 3)
     Relabelling(permutation=(1, 2, 0), accuracy=1.0)
@@ -234,29 +233,17 @@ def _of_classes(value: Value, predictions: ArrayLike, labels: ArrayLike) -> Stat
     classes, codes = np.unique(np.stack([actual, predicted]), return_inverse=True)
     cells, cell = np.unique(codes[0] * len(classes) + codes[1], return_inverse=True)
     label, prediction = np.divmod(cells, max(1, len(classes)))
-    right = np.flatnonzero(label == prediction)
-    by_cell = _sum_by(cell, len(cells))
-    by_label, by_prediction, by_hit = (_sum_by(c, len(classes)) for c in (label, prediction, label[right]))
+    order = np.argsort(cell, kind="stable")
+    starts = tie_starts(cell[order])
+    each = np.arange(len(classes))[:, None]
+    by_label, by_prediction = (each == label).astype(np.float64), (each == prediction).astype(np.float64)
 
     def statistic(counts: Counts) -> Floats:
-        cells = by_cell(counts)
-        actual = by_label(cells)
-        return value(_Tally(by_hit(cells[right]), by_prediction(cells), actual, actual.sum(axis=0)))
+        cells = np.add.reduceat(np.asarray(counts, np.float64)[order], starts, axis=0)
+        actual = by_label @ cells  # whole numbers: the order of a sum does not matter
+        return value(_Tally((by_label * by_prediction) @ cells, by_prediction @ cells, actual, actual.sum(axis=0)))
 
     return statistic
-
-
-def _sum_by(codes: Ints, groups: int) -> Callable[[Array], Floats]:
-    """Rows [n, r] to their sums by code, [groups, r]; a group without rows is 0."""
-    order = np.argsort(codes, kind="stable")
-    present, starts = np.unique(codes[order], return_index=True)
-
-    def sums(rows: Array) -> Floats:
-        out = np.zeros((groups, rows.shape[1]))
-        out[present] = np.add.reduceat(rows[order], starts, axis=0)
-        return out
-
-    return sums
 
 
 def _scores_and_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floating[Any]], Bools]:

@@ -4,8 +4,8 @@ Vectors are float[n, d] and are scaled to length 1 first, as an index for cosine
 vectors of a corpus (at most 20,000 of them, a seeded sample):
 
 - fp16: half precision; nothing is fitted.
-- int8: each dimension has 256 even levels between the 0.1 and the 99.9 percentile of the corpus; beyond is clipped.
-- int4: 16 levels between the 1 and the 99 percentile; two dimensions share a byte.
+- int8, int4: each dimension has 256 (16) even levels between the 0.1 (1) and the 99.9 (99) percentile of the corpus;
+  beyond is clipped. In int4 two dimensions share a byte.
 - binary: the sign of each dimension, eight to a byte; it decodes to the mean of the corpus on that side of 0.
 - pq: product quantisation; parts of 8 dimensions (or of the largest divisor of d below) have 256 centroids each, fewer
   for a corpus of less than 256 (k-means on at most 8,192 vectors, 10 rounds).
@@ -28,7 +28,6 @@ Codes = Array
 Tables = Mapping[str, Array]
 
 _CALIBRATED = 20_000  # vectors of the corpus that are looked at
-_CLIPPED = {"int8": 0.1, "int4": 1.0}  # percent of the values at either end that lie outside the range
 _WIDE = 4.0  # the step of a dimension that is constant on the corpus: what differs by 2 at most is all level 0
 _PART = 8  # dimensions of a part of pq
 _TRAINED, _ROUNDS = 8192, 10  # vectors and rounds of its k-means
@@ -105,23 +104,17 @@ def cosines(left: Array, right: Array) -> Floats:
 # --- the codecs --------------------------------------------------------------------------------------------------
 
 
-def _fit_range(name: str) -> Callable[[Vectors, int], dict[str, Array]]:
-    levels, clipped = 2 ** int(name.removeprefix("int")) - 1, _CLIPPED[name]
-
-    def fit_range(vectors: Vectors, seed: int) -> dict[str, Array]:
-        low, high = np.percentile(vectors, [clipped, 100 - clipped], axis=0)
-        step = ((high - low) / levels).astype(np.float32)
-        return {"low": low.astype(np.float32), "step": np.where(step > 0, step, np.float32(_WIDE))}
-
-    return fit_range
+def _fit_range(vectors: Vectors, levels: int, clipped: float) -> dict[str, Array]:
+    """`levels` steps between two percentiles; `clipped` percent of the values at either end lie outside."""
+    low, high = np.percentile(vectors, [clipped, 100 - clipped], axis=0)
+    step = ((high - low) / levels).astype(np.float32)
+    return {"low": low.astype(np.float32), "step": np.where(step > 0, step, np.float32(_WIDE))}
 
 
 def _levels(vectors: Vectors, tables: Tables, most: int) -> NDArray[np.uint8]:
     level = vectors - tables["low"]
     level /= tables["step"]
-    np.rint(level, out=level)
-    np.maximum(level, 0, out=level)
-    return np.minimum(level, most, out=level).astype(np.uint8)
+    return np.clip(np.rint(level, out=level), 0, most, out=level).astype(np.uint8)
 
 
 def _values(levels: Codes, tables: Tables) -> Vectors:
@@ -143,9 +136,8 @@ def _fit_sides(vectors: Vectors, seed: int) -> dict[str, Array]:
     above = vectors > 0
     counts = np.stack([(~above).sum(axis=0), above.sum(axis=0)])
     sums = np.stack([np.where(above, 0, vectors).sum(axis=0), np.where(above, vectors, 0).sum(axis=0)])
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), 0.0)
-    means = np.where(counts > 0, means, -means[::-1])
-    return {"sides": means.astype(np.float32)}
+    means = sums / np.maximum(counts, 1)
+    return {"sides": np.where(counts > 0, means, -means[::-1]).astype(np.float32)}
 
 
 def _decode_sides(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
@@ -156,13 +148,11 @@ def _decode_sides(codes: Codes, tables: Tables, dimensions: int) -> Vectors:
 def _fit_centroids(vectors: Vectors, seed: int) -> dict[str, Array]:
     """k-means in all parts at once, from rows drawn at random: float32[parts, centroids, dimensions of a part].
 
-    A centroid that nothing is nearest to stays where it was. FAISS's own takes minutes where others use the cores:
-    its threads wait for each other by spinning.
+    A centroid that nothing is nearest to stays. FAISS's own k-means takes minutes where others use the cores.
     """
     d = vectors.shape[1]
     width = next(size for size in range(min(_PART, d), 0, -1) if d % size == 0)
-    drawn = np.random.default_rng(seed).permutation(len(vectors))[:_TRAINED]
-    rows = vectors[drawn]
+    rows = vectors[np.random.default_rng(seed).permutation(len(vectors))[:_TRAINED]]
     centroids = rows[:256].reshape(-1, d // width, width).transpose(1, 0, 2).copy()
     for _ in range(_ROUNDS):
         centroids = _move(centroids, rows, _encode_centroids(rows, {"centroids": centroids}))
@@ -174,11 +164,10 @@ def _move(centroids: Vectors, rows: Vectors, codes: Codes) -> Vectors:
     parts, k, width = centroids.shape
     place = (codes + np.arange(parts) * k).ravel()
     counts = np.bincount(place, minlength=parts * k)
-    flat = rows.reshape(-1, width)
-    sums = np.stack([np.bincount(place, flat[:, i], minlength=parts * k) for i in range(width)], axis=1)
-    means = sums / np.maximum(counts, 1)[:, None]
-    kept = np.where(counts[:, None] > 0, means, centroids.reshape(-1, width))
-    return kept.reshape(centroids.shape).astype(np.float32)
+    columns = rows.reshape(-1, width).T
+    sums = np.stack([np.bincount(place, column, minlength=parts * k) for column in columns], axis=1)
+    means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centroids.reshape(-1, width))
+    return means.reshape(centroids.shape).astype(np.float32)
 
 
 def _encode_centroids(vectors: Vectors, tables: Tables) -> Codes:
@@ -210,11 +199,13 @@ CODECS: dict[str, CodecMethod] = {
     ),
     "int8": CodecMethod(
         "256 levels in each dimension",
-        _fit_range("int8"),
+        lambda vectors, seed: _fit_range(vectors, 255, 0.1),
         lambda vectors, tables: _levels(vectors, tables, 255),
         lambda codes, tables, d: _values(codes, tables),
     ),
-    "int4": CodecMethod("16 levels in each dimension", _fit_range("int4"), _encode_int4, _decode_int4),
+    "int4": CodecMethod(
+        "16 levels in each dimension", lambda vectors, seed: _fit_range(vectors, 15, 1.0), _encode_int4, _decode_int4
+    ),
     "binary": CodecMethod(
         "the sign of each dimension",
         _fit_sides,

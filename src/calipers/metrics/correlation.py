@@ -75,9 +75,8 @@ def pearson_statistic(x: Floats, y: Floats) -> Statistic:
 def spearman_statistic(x: Floats, y: Floats) -> Statistic:
     """Memory: four arrays of the shape of `counts`, which a thread keeps for the next call.
 
-    Everything happens in the order of the column with more distinct values, where ranks are running sums; the other
-    column only needs sums over its groups of equal values. Counts, ranks and their products are whole numbers and
-    halves: up to 4,096 examples none needs more than 24 bits, and float32 holds them exactly in half of the memory.
+    In the order of the column with more distinct values ranks are running sums; the other column only needs sums over
+    its groups of equal values. All are whole numbers and halves: up to 4,096 examples float32 holds them exactly.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
@@ -108,8 +107,7 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
 def kendall_statistic(x: Floats, y: Floats) -> Statistic:
     """Tau-b of every resample in O(n log d), d the distinct values of the column that has fewer of them.
 
-    Copies of one example tie in both columns. Memory: two arrays of n integers for every bit of d, and half a dozen
-    arrays of the shape of `counts`, in float64.
+    Memory: two arrays of n integers for every bit of d, and half a dozen arrays of the shape of `counts`, in float64.
     """
     few, many = sorted((_dense_ranks(x, "x"), _dense_ranks(y, "y")), key=lambda ranks: int(ranks.max(initial=0)))
     squares = [_tie_squares(codes) for codes in (many, few, many * (few.max(initial=0) + 1) + few)]
@@ -259,10 +257,8 @@ _BUFFERS = _Buffers()
 
 
 def _scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
-    """An array of this thread, used again under its name: fresh pages cost more than what is done with them.
-
-    Its content is undefined, and the next call with the same name overwrites it: it must not leave this module.
-    """
+    """An array of this thread, used again under its name, since fresh pages cost more than what is done with them. Its
+    content is undefined and overwritten by the next call: it must not leave this module."""
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
     buffer = _BUFFERS.by_name.get(name)
     if buffer is None or len(buffer) < size:

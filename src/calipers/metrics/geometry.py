@@ -5,9 +5,8 @@ and not the file. No row may be zero or non-finite: `norms` finds those.
 
 Every figure is an `Estimate`: its value, its standard error, and the *influence* of single examples. To first order a
 figure is the mean of "value + influence" over the examples (the infinitesimal jackknife; Efron 1982), so the standard
-error is the spread of the influences over √n, and a bootstrap over examples has a plain mean to resample. The
-standard error speaks of other texts drawn from where these came from; where a figure was computed on a sample of
-them, it covers the sampling as well.
+error, over other texts drawn from where these came from, is the spread of the influences over √n, and a bootstrap over
+examples has a plain mean to resample. Where a figure was computed on a sample, it covers the sampling as well.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ class Estimate:
     @property
     def standard_error(self) -> float:
         """NaN for fewer than two examples."""
-        return _spread(self.influence) / np.sqrt(self.count) if self.count else np.nan
+        if not self.count or len(self.influence) < 2:
+            return np.nan
+        return float(self.influence.std(ddof=1) / np.sqrt(self.count))
 
     @property
     def contributions(self) -> Floats:
@@ -62,10 +63,6 @@ class Estimate:
         """The same figure, with the influence of these examples alone."""
         kept = np.isin(self.rows, rows)
         return Estimate(self.value, self.count, self.rows[kept], self.influence[kept], self.exact)
-
-
-def _spread(values: Floats) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else np.nan
 
 
 def mean_estimate(values: Floats) -> Estimate:
@@ -185,16 +182,13 @@ def uniformity(vectors: Array, *, t: float = 2.0, rows: Ints | None = None) -> E
     if count < 2:
         return Estimate.unknown(count, chosen, exact=rows is None)
     sums, shift = _kernel_sums(vectors, chosen, t)
-    total = sums.mean()
-    value = float(np.log(total / (count - 1)) + shift)
-    return Estimate(value, count, chosen, 2 * (sums / total - 1), rows is None)
+    value = float(np.log(sums.mean() / (count - 1)) + shift)
+    return Estimate(value, count, chosen, 2 * (sums / sums.mean() - 1), rows is None)
 
 
 def _kernel_sums(vectors: Array, rows: Ints, t: float) -> tuple[Floats, float]:
-    """For each row Σ exp(−t |x − y|² − shift) over the other rows, float64[rows], and the shift (the largest seen).
-
-    Blocks on one side of the diagonal give the sums of their rows and of their columns: half the work.
-    """
+    """For each row Σ exp(−t |x − y|² − shift) over the other rows, float64[rows], and the shift (the largest seen). A
+    block beside the diagonal gives the sums of its rows and of its columns."""
     sums, shift = np.zeros(len(rows)), -np.inf
     for i in range(0, len(rows), _BLOCK):
         left = unit(vectors[rows[i : i + _BLOCK]])
@@ -251,22 +245,16 @@ def moments(vectors: Array) -> Moments:
 
 def anisotropy(vectors: Array, cloud: Moments, rows: Ints) -> Estimate:
     """Mean cosine over i ≠ j (Ethayarajh 2019), exactly: (|Σx|² − Σ|x|²) / (n (n − 1)). 0 is even, 1 is one direction.
-
-    `rows` are those whose influence is worked out.
-    """
+    `rows` are those whose influence is worked out."""
     n = cloud.count
     if n < 2:
         return Estimate.unknown(n, rows)
-    value = float((cloud.total @ cloud.total - cloud.squares) / (n * (n - 1)))
-    mean_cosines = (unit(vectors[rows]) @ cloud.total - 1.0) / (n - 1)
-    return Estimate(value, n, rows, 2 * (mean_cosines - value))
+    return _mean_cosine(cloud.total, cloud.squares, n, unit(vectors[rows]), rows)
 
 
 def centred_anisotropy(vectors: Array, cloud: Moments, rows: Ints) -> Estimate:
-    """The mean cosine that is left when the mean vector is taken off every vector; a second pass.
-
-    A vector that equals the mean has no direction then and is left out. NaN where fewer than two are left.
-    """
+    """The mean cosine that is left when the mean vector is taken off every vector; a second pass. A vector that equals
+    the mean is left out. NaN where fewer than two are left."""
     total, count = np.zeros(len(cloud.total)), 0
     for part in windows(vectors):
         turned = _turned(part, cloud.mean)
@@ -274,9 +262,13 @@ def centred_anisotropy(vectors: Array, cloud: Moments, rows: Ints) -> Estimate:
         count += int(turned.any(axis=1).sum())
     if count < 2:
         return Estimate.unknown(count, rows)
-    value = float((total @ total - count) / (count * (count - 1)))
-    mean_cosines = (_turned(unit(vectors[rows]), cloud.mean) @ total - 1.0) / (count - 1)
-    return Estimate(value, count, rows, 2 * (mean_cosines - value))
+    return _mean_cosine(total, count, count, _turned(unit(vectors[rows]), cloud.mean), rows)
+
+
+def _mean_cosine(total: Floats, squares: float, count: int, chosen: Array, rows: Ints) -> Estimate:
+    """Over i ≠ j, from the sum and the squared lengths of all unit vectors, and the vectors of `rows`."""
+    value = float((total @ total - squares) / (count * (count - 1)))
+    return Estimate(value, count, rows, 2 * ((chosen @ total - 1.0) / (count - 1) - value))
 
 
 def _turned(rows: Vectors, mean: Floats) -> Floats:

@@ -5,8 +5,6 @@ Documents are stored by the codec or in the index, queries stay as they are; cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -50,9 +48,12 @@ def nearest_indexed(queries: Array, vectors: Array, k: int, *, index: str) -> In
     several build at once is another one every time."""
     import faiss
 
-    rows = unit(vectors)
-    with _one_thread():
-        _, documents = _make(faiss, index, rows).search(unit(queries), k)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        _, documents = _make(faiss, index, unit(vectors)).search(unit(queries), k)
+    finally:
+        faiss.omp_set_num_threads(threads)
     return np.asarray(documents, np.int64)
 
 
@@ -70,15 +71,3 @@ def _make(faiss: Any, index: str, rows: Vectors) -> Any:
     made.add(rows)
     made.nprobe = min(_CELLS_SEARCHED, cells)
     return made
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    import faiss
-
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)

@@ -52,8 +52,7 @@ def mean_of(column: str) -> Callable[[Mapping[str, Array]], Statistic]:
 def macro_mean_statistic(values: Array, groups: Array) -> Statistic:
     """The mean over groups of the mean over a group's examples: each group counts the same, however many it has.
 
-    Examples without a value (NaN) are left out of their group. A resample in which a group has no example with a value
-    is NaN, and so is all of it where a group has none at all; no examples are NaN.
+    Examples without a value (NaN) are left out of their group. A resample in which a group has none left is NaN.
 
     >>> macro = macro_mean_statistic(np.array([1.0, 0.0, 0.0, 0.5]), np.array([0, 0, 0, 7]))
     >>> macro(np.array([[1, 3], [1, 0], [1, 0], [1, 0]]))

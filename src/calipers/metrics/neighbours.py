@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, share, slices, tie_starts
 from calipers.metrics.geometry import Estimate, sample, unit
 from calipers.metrics.search import nearest_own
 
@@ -26,7 +25,7 @@ def first_copies(vectors: Array) -> Ints:
     """
     keys = _row_keys(vectors)
     order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]) != 0)
+    starts = tie_starts(keys[order])
     first = np.arange(len(keys))
     first[order] = np.repeat(order[starts], np.diff(starts, append=len(keys)))
     copies = np.flatnonzero(first != np.arange(len(keys)))
@@ -103,8 +102,8 @@ def two_nn(distances: Floats, rows: Ints | None = None) -> Estimate:
 def facco_fit(distances: Floats, rows: Ints | None = None, *, discard: float = 0.1) -> Estimate:
     """The slope through the origin of −ln(1 − F) over ln(r₂/r₁), without the largest share `discard` of the ratios.
 
-    The largest ratios are where the assumption of even density fails first. The influence follows from a ratio of
-    L-statistics: through F it reaches every ratio between an example's own and the cut.
+    These are where the assumption of even density fails first. The influence follows from a ratio of L-statistics:
+    through F it reaches every ratio between an example's own and the cut.
     """
     ratios, kept = _log_ratios(distances, rows)
     n, most = len(ratios), int(len(ratios) * (1 - discard))
@@ -131,8 +130,7 @@ def _log_ratios(distances: Floats, rows: Ints | None) -> tuple[Floats, Ints]:
     return ratios, usable if rows is None else rows[usable]
 
 
-@dataclass(frozen=True, eq=False)
-class ScalePoint:
+class ScalePoint(NamedTuple):
     """The intrinsic dimension among `size` vectors."""
 
     size: int
@@ -143,7 +141,7 @@ def scale_curve(
     vectors: Array, rows: Ints, allowed: Bools, *, least: int = 500, seed: int = 42
 ) -> tuple[ScalePoint, ...]:
     """The dimension of ever smaller sub-samples, each half of the one before: what a dimension says depends on how far
-    apart neighbours are. Where the curve does not level off, the dimension holds for this size only.
+    apart neighbours are. Where the curve does not level off, it holds for this size only.
 
     `rows` look for their neighbours in every sub-sample. Work: as much as the search among all of `allowed`.
     """
@@ -162,9 +160,8 @@ def scale_curve(
 #
 # How unevenly a search spreads its results over the documents (Radovanović et al. 2010). `results` is int64[q, k]: the
 # documents that each query retrieves, -1 where there are fewer. The corpus is fixed and the queries are the sample: the
-# influence of a query is what the figure loses when it is taken away (the jackknife), which changes the counts of k
-# documents and is worked out for all queries at once. A bootstrap of the queries themselves would be wrong here: a
-# query that is drawn twice makes hubs of all that it retrieves.
+# influence of a query is what the figure loses without it (the jackknife), worked out for all queries at once. A
+# bootstrap of queries would be wrong here: a query that is drawn twice makes hubs of all that it retrieves.
 
 
 def retrieval_counts(results: Ints, documents: int) -> Ints:
@@ -203,9 +200,7 @@ def gini(counts: Array) -> float:
     """
     ordered = np.sort(counts)
     n, total = len(ordered), float(ordered.sum())
-    if total == 0:
-        return np.nan
-    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total)) if total else np.nan
 
 
 def never_retrieved(counts: Array) -> float:
@@ -218,10 +213,8 @@ def never_retrieved(counts: Array) -> float:
 
 
 def chance_skewness(queries: int, k: int, documents: int) -> float:
-    """The skewness of a search that retrieves k documents at random: the skewness of a binomial count.
-
-    A large corpus and few queries are skewed without any hub: most documents have 0 and some have 1.
-    """
+    """The skewness of a search that retrieves k documents at random, that of a binomial count: a large corpus and few
+    queries are skewed without any hub."""
     share = min(k, documents) / documents
     spread = queries * share * (1 - share)
     return float((1 - 2 * share) / np.sqrt(spread)) if spread > 0 else np.nan
@@ -263,8 +256,7 @@ def _gini_without(counts: Ints, reached: Ints, there: NDArray[np.bool_]) -> Floa
     row = np.sort(np.where(there, reached, -1 - np.arange(reached.shape[1])), axis=1)  # those missing equal nothing
     equal = sum(((row[:, step:] == row[:, :-step]).sum(axis=1) for step in range(1, row.shape[1])), np.zeros(len(row)))
     left = counts.sum() - there.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((differences + change - 2 * equal) / (n * left))
+    return share(differences + change - 2 * equal, n * left)
 
 
 def invaded(results: Ints, documents: Ints) -> list[Ints]:

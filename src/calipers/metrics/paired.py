@@ -42,8 +42,7 @@ def permutation_p(differences: Floats, delta: float, *, permutations: int, seed:
     """Two-sided p-value of "no difference": how often random signs make the mean as far from 0 as it is.
 
     `differences` are what each example adds to the candidate's statistic less what it adds to the baseline's, and
-    `delta` the difference of the two: with the values of the examples themselves (a mean), this is the paired
-    permutation test. The drawn signs count as one more permutation, so the value is never 0.
+    `delta` the difference of the two. The drawn signs count as one more permutation, so the value is never 0.
 
     >>> permutation_p(np.zeros(5), 0.0, permutations=99, seed=1)
     1.0

@@ -116,12 +116,7 @@ class CurvePoint:
 
 
 def reliability_curve(
-    probabilities: Array,
-    labels: Array,
-    *,
-    resamples: int = 2000,
-    confidence: float = 0.95,
-    seed: int = 42,
+    probabilities: Array, labels: Array, *, resamples: int = 2000, confidence: float = 0.95, seed: int = 42
 ) -> tuple[CurvePoint, ...]:
     """A point for each bin, from low to high. On an honest score share and probability are one."""
     p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)

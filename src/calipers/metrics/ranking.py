@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics import ranking_ties as tied
-from calipers.metrics.arrays import Array, Bools, Floats, Ints
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, share
 from calipers.metrics.ranking_ties import Gain, Order, TieGroups, TieShare
 
 Ties = Literal["expected", "trec_eval", "sentence-transformers"]
@@ -321,5 +321,4 @@ def _settled(values: Floats, rankings: Rankings) -> Floats:
 
 
 def _ratio(part: Floats, whole: Array, empty_queries: EmptyQueries) -> Floats:
-    empty = whole == 0
-    return np.where(empty, 0.0 if empty_queries == "zero" else np.nan, part / np.where(empty, 1, whole))
+    return np.where(whole == 0, 0.0 if empty_queries == "zero" else np.nan, share(part, whole))

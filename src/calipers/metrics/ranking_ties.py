@@ -5,7 +5,7 @@ score; a document whose score nobody shares is a group of one. Only groups that 
 one) are looked at after the sort, so what follows costs as much as there are relevant documents, not documents.
 
 Memory: the sort needs four or five arrays of at most 2 m numbers (m documents; 1 m if all queries have equally many),
-and keeps one or two of m; the rest is proportional to the documents in groups of interest.
+and keeps one or two of m.
 """
 
 from __future__ import annotations
@@ -169,17 +169,11 @@ def groups_of(order: Order, interest: Bools) -> TieGroups:
     if order.firsts is None:
         firsts, size, group = places, np.ones(len(places), dtype=np.int64), np.arange(len(places))
     else:
-        holding, group = _runs(np.searchsorted(order.firsts, places, side="right") - 1)
+        number = np.searchsorted(order.firsts, places, side="right") - 1
+        holding, group = np.unique(number, return_inverse=True)
         firsts, size = order.firsts[holding], _sizes(order)[holding]
     query = query_of(order.offsets, firsts)
     return TieGroups(query, firsts - order.offsets[query], size, order.documents[places], group)
-
-
-def _runs(ascending: Ints) -> tuple[Ints, Ints]:
-    """The distinct values of an ascending array, and which of them each element is."""
-    new = np.ones(len(ascending), dtype=np.bool_)
-    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
-    return ascending[new], np.cumsum(new) - 1
 
 
 def _sizes(order: Order) -> Ints:
@@ -209,16 +203,14 @@ def expected_in_cut(groups: TieGroups, values: Floats, cut: Ints | None, queries
 
     Every document of a group is equally likely in every place of it, so a group gives its share before the cut-off.
     """
-    inside = values * (reach(groups, cut) / groups.size)
-    return _per_query(groups.query, inside, queries)
+    return _per_query(groups.query, values * (reach(groups, cut) / groups.size), queries)
 
 
 def expected_dcg(groups: TieGroups, grades: Floats, cut: Ints | None, queries: int, gain: Gain) -> Floats:
     """Expected DCG, float64[q]: each place of a group has the group's mean gain; the discount is log2(place + 1)."""
     group, position = _slots(groups, cut)
     mean_gain = groups.total(_gains(grades[groups.documents], gain)) / groups.size
-    terms = mean_gain[group] / np.log2(position + 2)
-    return _per_query(groups.query[group], terms, queries)
+    return _per_query(groups.query[group], mean_gain[group] / np.log2(position + 2), queries)
 
 
 def _gains(grades: Floats, gain: Gain) -> Floats:
@@ -279,8 +271,8 @@ def expected_first(
     irrelevant with probability Π (t - r - i) / (t - i) over i < j, and then the next is relevant with r / (t - j).
     """
     holding = np.flatnonzero(relevant)
-    query, _ = _runs(groups.query[holding])
-    first = holding[np.searchsorted(groups.query[holding], query)]
+    query, places = np.unique(groups.query[holding], return_index=True)
+    first = holding[places]
     start, size, hits = groups.start[first], groups.size[first], relevant[first].astype(np.int64)
     # The last place that can be the first relevant one is t - r: the relevant documents all come last.
     reached = np.minimum(reach(groups, cut)[first], size - hits + 1)

@@ -1,8 +1,7 @@
 """Exact search, in an amount of memory that a window bounds. FAISS proposes in float32, float64 decides.
 
-`exact_search` takes any vectors and ranks by inner product; the corpus streams by. Equal vectors tie exactly, ties are
-broken by the order of the documents (the earlier one first), and neither the size of a window nor the number of
-threads changes a result.
+`exact_search` takes any vectors and ranks by inner product; the corpus streams by. Ties are broken by the order of the
+documents (the earlier one first), and neither the size of a window nor the number of threads changes a result.
 
 `nearest` takes unit vectors in hand and ranks by distance. Its work is bounded however many vectors are equal, as they
 are in a collapsed space; in return FAISS chooses among more than 13 rows that tie with the last one.
@@ -177,12 +176,7 @@ def nearest_own(vectors: Array, rows: Ints, k: int, *, allowed: Bools | None = N
 
 
 def _by_parts(
-    queries: Callable[[slice], Array],
-    size: int,
-    vectors: Array,
-    k: int,
-    exclude: Ints | None,
-    allowed: Bools | None,
+    queries: Callable[[slice], Array], size: int, vectors: Array, k: int, exclude: Ints | None, allowed: Bools | None
 ) -> tuple[Floats, Ints]:
     distances, nearest_rows = np.empty((size, k)), np.empty((size, k), np.int64)
     for part in slices(size, _QUERIES):

@@ -6,9 +6,9 @@
 - Reliability, R_q: the harmonic mean of the two.
 - Top score: the highest cosine of the query with a neighbour. Margin: the highest less the lowest among the K.
 
-What has no answer is NaN: stability of a query without a direction (zero, NaN); coherence and margin of fewer than two
-neighbours, or with a neighbour without a direction; reliability where a part is NaN. A part that is 0 or below, which
-says "no relation", makes the reliability 0. None of these is a probability; see metrics.calibration.
+NaN: stability of a query without a direction (zero, NaN); coherence and margin of fewer than two neighbours, or with a
+neighbour without a direction; reliability where a part is NaN. A part that is 0 or below, which says "no relation",
+makes the reliability 0. None of these is a probability; see metrics.calibration.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def success(
 ) -> Floats:
     """1 where a relevant document is among a query's rows int64[q, K], 0 where none is, NaN where nobody judged.
 
-    A document without a judgement counts as not relevant. A judged query fails if the
-    corpus holds none of its relevant documents: that is what its user sees.
+    A document without a judgement counts as not relevant. A judged query fails if the corpus holds none of its relevant
+    documents: that is what its user sees.
 
     >>> success(np.array([[0, 1], [0, 1], [0, 1]]), [{"b": 2}, {"c": 1}, {}], ["a", "b", "c"])
     array([ 1.,  0., nan])
@@ -151,11 +151,8 @@ def _neighbourhood(queries: Floats, neighbours: Array, present: Bools | None) ->
 
 def _extremes(cosines: Floats, present: Bools | None, count: Ints) -> tuple[Floats, Floats]:
     """The highest cosine of each query, and how far the lowest lies below it."""
-    if not cosines.shape[1]:
-        return np.full(len(cosines), np.nan), np.full(len(cosines), np.nan)
-    if present is None and cosines.shape[1] > 1:
-        return cosines.max(axis=1), np.ptp(cosines, axis=1)
-    high = cosines if present is None else np.where(present, cosines, -np.inf)
-    low = cosines if present is None else np.where(present, cosines, np.inf)
-    top = np.where(count > 0, high.max(axis=1), np.nan)
-    return top, np.where(count > 1, top - low.min(axis=1), np.nan)
+    there = True if present is None else present
+    highest = np.where(there, cosines, -np.inf).max(axis=1, initial=-np.inf)
+    lowest = np.where(there, cosines, np.inf).min(axis=1, initial=np.inf)
+    top = np.where(count > 0, highest, np.nan)
+    return top, np.where(count > 1, top - lowest, np.nan)

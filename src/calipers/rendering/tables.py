@@ -69,11 +69,10 @@ def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -
     from rich.text import Text
 
     facts = [(name, printable(value)) for name, value in facts]
-    width = max((len(name) for name, _ in facts), default=0)
     if not console.is_terminal:
-        say(console, title)
-        for name, value in facts:
-            say(console, f"  {name:<{width}}  {value}")
+        width = max((len(name) for name, _ in facts), default=0)
+        for line in (title, *(f"  {name:<{width}}  {value}" for name, value in facts)):
+            say(console, line)
         return
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
@@ -98,15 +97,11 @@ def show_table(
     """A table that fits the terminal; aligned columns, one line a row, in a log.
 
     `right` are columns whose cells stand at the right, `strong` rows in bold. `fold` are the columns that may break
-    their lines where the terminal is narrow: by default all but the first. With `cut` none does, and the cells of wide
-    columns end in "…".
-    If only one may, and its lines would be too short to read, it stands below the table. A `title` puts a panel around
-    the table.
+    their lines where the terminal is narrow, by default all but the first; the only one stands below the table if its
+    lines would be too short to read. With `cut` none breaks, and wide cells end in "…". A `title` puts a panel around.
     """
     if not console.is_terminal:
-        if title:
-            say(console, f"\n{title}")
-        for line in _plain_lines(header, rows, right):
+        for line in ([f"\n{title}"] if title else []) + _plain_lines(header, rows, right):
             say(console, line)
         return
     from rich.panel import Panel
