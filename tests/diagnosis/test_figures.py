@@ -25,7 +25,7 @@ def test_a_family_has_its_figures_for_each_case(monkeypatch: pytest.MonkeyPatch)
         "figures": {"{part}/x@{k}": {"meaning": "Of {part}.", "above": "{limit}", "advice": "look at {part}"}},
     }
     entries = {"defaults": {"digits": 1}, "figures": {"first": {"meaning": "It.", "better": "lower"}, "family": family}}
-    monkeypatch.setattr(figures, "_read", lambda: {"layer": entries})
+    monkeypatch.setattr(figures, "read_file", lambda: {"layer": entries})
     first, a, b = figures.kinds_of("layer", k=7).values()
     assert (first.name, first.higher_is_better, first.digits) == ("first", False, 1)
     assert (a.name, a.meaning, a.above) == ("a/x@7", "Of a.", 0.5)

@@ -87,7 +87,7 @@ def test_findings_in_words_come_first(diagnosis: Diagnosis) -> None:
 
 def test_a_share_that_is_not_quite_nothing_is_not_told_as_nothing() -> None:
     figure = Figure("zero_recall", 0.004, 500, "query", False, "It means.")
-    assert findings._WORDS["zero_recall"](figure).startswith("0.4 % of 500 queries")
+    assert (findings.plain_fact(figure) or "").startswith("0.4 % of 500 queries")
 
 
 def test_the_json_has_the_keys_of_the_contract(diagnosis: Diagnosis) -> None:

@@ -18,6 +18,7 @@ from calipers.diagnosis import adaptation, scorecard
 from calipers.diagnosis.layers import LAYERS, space_of
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.diagnosis.layers.knowledge import KnowledgeOptions
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Scorecard, ScoreLine
 from calipers.diagnosis.text import _show_scorecard
 from calipers.models import ModelOptions
@@ -54,8 +55,9 @@ class Shelf:
         """Everything that the scorecard reads, of one model; encoders go under the head of the base."""
         if name not in self.known:
             encoder: Any = models.load(models.find(self.path(name)), ModelOptions(), "encode")
-            asked = adaptation.AdaptationOptions("", mlm_head=self.path("base"))
-            filled = adaptation.perplexity(self.path(name), adaptation.domain_texts(DATA, 42), asked, SILENT)
+            options = DiagnosisOptions(mlm_head=self.path("base"))
+            texts = adaptation.domain_texts(DATA, 42)
+            filled = adaptation.perplexity(self.path(name), texts, options, ModelOptions(), SILENT)
             assert filled
             self.known[name] = {
                 "retrieval": api.evaluate(encoder, task="retrieval", dataset=self.path("shop"), resamples=100),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,14 @@ from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layers import Space
 from calipers.diagnosis.layers.words import MissingExtra, mine, plain_words
+from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Scorecard
 from calipers.diagnosis.scorecard import Frequency
 from calipers.metrics import geometry
 from calipers.models import ModelOptions
 from calipers.models.tokenizer import read_json
 from calipers.runs import api
+from calipers.runs.embedding import CorpusInputs
 from calipers.runs.record import MetricValues, make_result
 from calipers.runs.store import Store
 from calipers.tasks import fill_mask, similarity
@@ -43,19 +45,6 @@ from calipers.tasks import fill_mask, similarity
 _LOADING = ("revision", "dtype", "device", "threads", "allow_pickle", "trust_remote_code")  # a head is no encoder
 _TEXTS, _TOKENS = 500, 3000  # of the corpus, for pseudo-perplexity
 _SIMILARITY, _FILL_MASK = similarity.TASK.name, fill_mask.TASK.name
-
-
-@dataclass(frozen=True)
-class AdaptationOptions:
-    """Which adaptation, general pairs with scores, and the model whose MLM head is used."""
-
-    adaptation: str
-    sts: str | None = None
-    mlm_head: str | None = None
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    confidence: float = api.CONFIDENCE
-    resamples: int = api.RESAMPLES
-    seed: int = 42
 
 
 def check(adaptation: str | None, baseline: object, sts: str | None) -> None:
@@ -131,12 +120,13 @@ class Side:
 
 
 def score(
-    options: AdaptationOptions,
+    options: DiagnosisOptions,
+    model_options: ModelOptions,
+    inputs: CorpusInputs,
+    dataset: Dataset,
     baseline: Side,
     candidate: Side,
     measures: Mapping[str, Sequence[Metric]],
-    dataset: Dataset,
-    frequency: Frequency | None,
     *,
     store: Store | None = None,
     progress: Progress = SILENT,
@@ -144,30 +134,37 @@ def score(
     """The layers' results, general similarity and domain perplexity, read as an adaptation."""
     reasons = {}
     before, after = dict(baseline.results), dict(candidate.results)
-    metrics = dict(measures)
-    if options.sts:
+    if inputs.sts:
         for side, results in ((baseline, before), (candidate, after)):
-            results[_SIMILARITY] = _similarity(side.model, options, store, progress)
-        metrics[_SIMILARITY] = similarity.METRICS
+            results[_SIMILARITY] = api.evaluate(
+                side.model,
+                task=_SIMILARITY,
+                dataset=inputs.sts,
+                model_options=model_options,
+                resamples=options.resamples,
+                confidence=options.confidence,
+                store=store,
+                reuse=True,
+                progress=progress,
+            )
     else:
         reasons[_SIMILARITY] = "general ability was not checked: set `sts`"
     texts = domain_texts(dataset, options.seed)
-    first, second = (perplexity(side.model, texts, options, progress) for side in (baseline, candidate))
+    first, second = (perplexity(side.model, texts, options, model_options, progress) for side in (baseline, candidate))
     if first and second:
         before[_FILL_MASK], after[_FILL_MASK] = first, second
-        metrics[_FILL_MASK] = fill_mask.METRICS
     else:
         reasons[_FILL_MASK] = _no_head(baseline.model, candidate.model)
-    threads = options.model_options.workers
-    terms = verdict.Terms({}, (), options.confidence, options.resamples, options.seed, threads, worst=0)
     return scorecard.read(
         options.adaptation,  # type: ignore[arg-type]
         before,
         after,
-        metrics,
-        frequency=frequency,
+        {**measures, _SIMILARITY: similarity.METRICS, _FILL_MASK: fill_mask.METRICS},
+        frequency=query_frequency(dataset, path=inputs.dataset, queries=inputs.queries, source=inputs.source),
         reasons=reasons,
-        terms=terms,
+        terms=verdict.Terms(
+            {}, (), options.confidence, options.resamples, options.seed, model_options.workers, worst=0
+        ),
     )
 
 
@@ -179,20 +176,6 @@ def _no_head(*sides: str | Model) -> str:
     return f"{reason}, and a head can be put on PyTorch models only"
 
 
-def _similarity(model: str | Model, options: AdaptationOptions, store: Store | None, progress: Progress) -> Result:
-    return api.evaluate(
-        model,
-        task=_SIMILARITY,
-        dataset=options.sts,
-        model_options=options.model_options,
-        resamples=options.resamples,
-        confidence=options.confidence,
-        store=store,
-        reuse=True,
-        progress=progress,
-    )
-
-
 def domain_texts(dataset: Dataset, seed: int) -> Dataset:
     """A sample of the documents, the same for every model."""
     corpus = dataset.tables["corpus"]
@@ -202,9 +185,11 @@ def domain_texts(dataset: Dataset, seed: int) -> Dataset:
     return Dataset(ids, columns, DataSource(corpus.source.path, rows_read=len(ids)), fingerprint(ids, columns))
 
 
-def perplexity(model: str | Model, texts: Dataset, options: AdaptationOptions, progress: Progress) -> Result | None:
+def perplexity(
+    model: str | Model, texts: Dataset, options: DiagnosisOptions, model_options: ModelOptions, progress: Progress
+) -> Result | None:
     """Fill-mask on domain texts; None where there is no head. A model in memory has one if it fills masks itself."""
-    head = find_head(model, options.mlm_head, options.model_options)
+    head = find_head(model, options.mlm_head, model_options)
     if head is None or not hasattr(head, "log_probs"):
         return None
     task_options = fill_mask.FillMaskOptions(tokens=_TOKENS, word_level=True)
@@ -236,9 +221,8 @@ def query_frequency(dataset: Dataset, *, path: str | None, queries: str | None, 
     counted = corpora.load_query_counts(dataset=path, queries=queries, source=source)
     if counted:
         name, counts = counted
-        return Frequency(
-            counts, f"Head and tail are the most and the least frequent third of the queries, by {name!r}."
-        )
+        how = f"Head and tail are the most and the least frequent third of the queries, by {name!r}."
+        return Frequency(counts, how)
     frequencies = word_frequency(dataset.columns["query"], dataset.tables["corpus"].columns["text"])
     how = (
         "Head and tail are thirds of the queries by how frequent their words are in the corpus: the data have no "

@@ -27,7 +27,7 @@ from calipers.core import (
     Result,
     read_figures,
 )
-from calipers.diagnosis import adaptation, layers
+from calipers.diagnosis import adaptation, layers, mteb_figures
 from calipers.diagnosis.layers import Layer, Space, retrieval
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
@@ -75,13 +75,16 @@ def diagnose(
         store.check_writable()
     products = any(layer.name == _ATTRIBUTES for layer in chosen)
     material = embedding.read(inputs, products=products) if chosen else embedding.nothing()
-    _refuse_too_many(options.layer_options.get("k"), material if chosen else None)
+    k, documents = options.layer_options.get("k"), material.counts()["documents"]
+    if chosen and k is not None and k > documents:  # figures at a depth that no list has
+        raise RequestError(f"`k` must be at most the number of documents, {documents:,}, found {k:,}")
     options = replace(options, layer_options=_with_data_options(material, options.layer_options))
     setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress)
-    first = None if baseline is None else _alive(_examine(baseline, setting, None))
+    first = None if baseline is None else _examine(baseline, setting, None)
+    if first and first.dead:
+        raise InvalidOutput(f"the baseline cannot be compared: {first.dead.reason}", first.dead.rows)
     second = _examine(model, setting, first)
-    findings = _judge(first, second, setting) if first else second.findings
-    if first is None and second.dead:
+    if second.dead and not first:  # beside a baseline it is a verdict
         raise second.dead
     return Diagnosis(
         model=second.info,
@@ -89,7 +92,7 @@ def diagnose(
         dataset=material.dataset.source,
         fingerprint=material.dataset.fingerprint,
         counts=material.counts(),
-        findings=findings,
+        findings=_judge(first, second, setting) if first else second.findings,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         timing={**second.timing, "total_seconds": round(time.perf_counter() - start, 3)},
         notes=(
@@ -98,7 +101,7 @@ def diagnose(
             *second.notes,
             *(f"the baseline: {note}" for note in (first.notes if first else ())),
         ),
-        scorecard=_scorecard(inputs, setting, (baseline, first), (model, second)),
+        scorecard=_scorecard(inputs, setting, first, second),
     )
 
 
@@ -115,12 +118,6 @@ def _choose_layers(options: DiagnosisOptions, inputs: CorpusInputs) -> list[Laye
             names = ", ".join(layer.name for layer in chosen)
             raise RequestError(f"`{name}` is not an option of the requested layers ({names})")
     return chosen
-
-
-def _refuse_too_many(k: int | None, material: Material | None) -> None:
-    """More results than documents would be figures at a depth that no list has."""
-    if k is not None and material is not None and k > (documents := material.counts()["documents"]):
-        raise RequestError(f"`k` must be at most the number of documents, {documents:,}, found {k:,}")
 
 
 def _with_data_options(material: Material, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -156,6 +153,7 @@ class _Setting:
 class _Examined:
     """The findings about one model. `dead` is why it has none; `shown` are its first results."""
 
+    model: str | Model
     info: ModelInfo
     findings: tuple[Finding, ...] = ()
     shown: NDArray[np.int64] | None = None
@@ -163,6 +161,10 @@ class _Examined:
     dead: InvalidOutput | None = None
     entities: tuple[str, ...] = ()  # of the knowledge probe
     notes: tuple[str, ...] = ()
+
+    @property
+    def side(self) -> adaptation.Side:
+        return adaptation.Side(self.model, {f.layer: f.result for f in self.findings if f.result})
 
 
 def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> _Examined:
@@ -186,33 +188,24 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
             raise RequestError(findings[0].reason or "no layer can be run on these inputs")
         findings += [_general(plain, setting)] if options.mteb else []
     except InvalidOutput as error:
-        return _Examined(encoder.info, dead=error)
-    timing = {"vectors_seconds": round(embedded - start, 3), "texts_encoded": encoder.encoded}
-    timing |= {"texts_reused": encoder.reused}
-    shown = None
-    if space.searched:
-        shown = retrieval.read(space, _layer_options(layers.find("retrieval"), options)).shown
-    notes = tuple(spaces.notes_on_directions(space)) if setting.layers else ()
-    return _Examined(encoder.info, tuple(findings), shown, timing, entities=tuple(space.entities), notes=notes)
+        return _Examined(model, encoder.info, dead=error)
+    seconds = round(embedded - start, 3)
+    return _Examined(
+        model,
+        encoder.info,
+        tuple(findings),
+        retrieval.read(space, _layer_options(retrieval.LAYER, options)).shown if space.searched else None,
+        {"vectors_seconds": seconds, "texts_encoded": encoder.encoded, "texts_reused": encoder.reused},
+        entities=tuple(space.entities),
+        notes=tuple(spaces.notes_on_directions(space)) if setting.layers else (),
+    )
 
 
 def _search_options(setting: _Setting) -> SearchOptions:
     options = setting.options
-    return SearchOptions(
-        model_options=setting.model_options,
-        query_prompt=options.query_prompt,
-        passage_prompt=options.passage_prompt,
-        rerank=options.rerank,
-        rerank_k=options.rerank_k,
-        depth=max(retrieval.DEPTH, int(options.layer_options.get("k") or 0)),
-    )
-
-
-def _alive(examined: _Examined) -> _Examined:
-    """A dead candidate is a verdict, a dead baseline an error."""
-    if examined.dead:
-        raise InvalidOutput(f"the baseline cannot be compared: {examined.dead.reason}", examined.dead.rows)
-    return examined
+    shared = {name: getattr(options, name) for name in ("query_prompt", "passage_prompt", "rerank", "rerank_k")}
+    depth = max(retrieval.DEPTH, int(options.layer_options.get("k") or 0))
+    return SearchOptions(model_options=setting.model_options, depth=depth, **shared)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------
@@ -227,9 +220,9 @@ def _layer_options(layer: Layer, options: DiagnosisOptions) -> Any:
 def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting) -> Finding:
     start = time.perf_counter()
     requested = layer.name in setting.options.layers
-    if layer.skip_reason and not requested and (why := layer.skip_reason(space)):
-        return Finding(layer.name, layer.about, None, reason=why)
     try:
+        if layer.skip_reason and not requested and (why := layer.skip_reason(space)):
+            raise RequestError(why)
         options = _layer_options(layer, setting.options)
         outcomes = layer.run(encoder, space, options, setting.progress)
     except RequestError as error:
@@ -283,16 +276,11 @@ def _request(info: ModelInfo, options: DiagnosisOptions) -> dict[str, Any]:
 
 def _general(model: Encoder, setting: _Setting) -> Finding:
     """Scores of mteb's tasks as one more finding."""
-    options = setting.options
-    from calipers.diagnosis import mteb_figures
     from calipers.interop import mteb
 
-    result = mteb.measure(
-        model,
-        list(options.mteb),
-        progress=setting.progress,
-        resampling=Resampling(options.confidence, options.resamples),
-    )
+    options = setting.options
+    resampling = Resampling(options.confidence, options.resamples)
+    result = mteb.measure(model, list(options.mteb), progress=setting.progress, resampling=resampling)
     setting.keep(result)
     return Finding("mteb", "general language ability, by tasks of the mteb package", mteb_figures.with_figures(result))
 
@@ -318,37 +306,22 @@ def _judge_layer(before: Finding, after: Finding, second: _Examined, setting: _S
     threads = setting.model_options.workers
     verdict, result = compare_layers(before.result, after.result, setting.options, threads), after.result
     if after.layer == "mteb":
-        from calipers.diagnosis import mteb_figures
-
         result = mteb_figures.with_forgetting(before.result, result, verdict)
     return replace(after, result=result, verdict=verdict)
 
 
-def _scorecard(
-    inputs: CorpusInputs,
-    setting: _Setting,
-    before: tuple[str | Model | None, _Examined | None],
-    after: tuple[str | Model, _Examined],
-) -> Scorecard | None:
+def _scorecard(inputs: CorpusInputs, setting: _Setting, first: _Examined | None, second: _Examined) -> Scorecard | None:
     """How the layers of both read as the training between them; None where none is named, or a model is dead."""
-    (baseline, first), (candidate, second) = before, after
-    options = setting.options
-    if options.adaptation is None or baseline is None or first is None or not first.findings or not second.findings:
+    if setting.options.adaptation is None or first is None or not first.findings or not second.findings:
         return None
-    shared = {name: getattr(options, name) for name in ("adaptation", "mlm_head", "confidence", "resamples", "seed")}
-    request = adaptation.AdaptationOptions(sts=inputs.sts, model_options=setting.model_options, **shared)
-    before_side, after_side = (
-        adaptation.Side(model, {f.layer: f.result for f in examined.findings if f.result})
-        for model, examined in ((baseline, first), (candidate, second))
-    )
-    dataset = setting.material.dataset
     return adaptation.score(
-        request,
-        before_side,
-        after_side,
-        {name: _measures(result) for name, result in before_side.results.items()},
-        dataset,
-        adaptation.query_frequency(dataset, path=inputs.dataset, queries=inputs.queries, source=inputs.source),
+        setting.options,
+        setting.model_options,
+        inputs,
+        setting.material.dataset,
+        first.side,
+        second.side,
+        {name: _measures(result) for name, result in first.side.results.items()},
         store=setting.store,
         progress=setting.progress,
     )

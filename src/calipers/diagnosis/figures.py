@@ -20,7 +20,8 @@ _DIRECTIONS = {"higher": True, "lower": False}
 
 
 @cache
-def _read() -> Mapping[str, Entry]:
+def read_file() -> Mapping[str, Entry]:
+    """figures.yaml: the layers by name, and the sentences of `headlines`."""
     import yaml
 
     text = files("calipers.diagnosis").joinpath("figures.yaml").read_text(encoding="utf-8")
@@ -34,7 +35,7 @@ def kinds_of(layer: str, **words: object) -> Mapping[str, FigureKind]:
     >>> kinds_of("retrieval", k=5, deep=100)["zero_recall"].about
     'share of queries without a relevant document among the first 5'
     """
-    kinds = _expand(_read()[layer], words, {})
+    kinds = _expand(read_file()[layer], words, {})
     return MappingProxyType({kind.name: kind for kind in kinds})
 
 

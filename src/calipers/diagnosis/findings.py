@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Figure, Named, read_figures, read_named
+from calipers.diagnosis.figures import read_file
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.rendering import numbers
 
@@ -25,8 +26,8 @@ class Headline:
 
 
 def label_of(diagnosis: Diagnosis) -> str | None:
-    """The label that the exit code follows: that of the scorecard, which reads the layers by what the training was for;
-    else the worst verdict among the layers that make one. None without a baseline."""
+    """The label that the exit code follows: the scorecard's, else the worst of the layers that make a verdict; None
+    without a baseline."""
     if diagnosis.scorecard:
         return diagnosis.scorecard.label
     verdicts = [f.verdict for f in diagnosis.findings if f.verdict and f.decides]
@@ -53,11 +54,9 @@ def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None
     """The baseline's value of a figure and the difference; None where there is none."""
     if finding.verdict is None:
         return None, None
-    values = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}
-    before = values.get(figure.name)
-    compared = comparisons_of(finding).get(figure.name)
-    if compared:
+    if compared := comparisons_of(finding).get(figure.name):
         return compared.baseline, compared.delta
+    before = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}.get(figure.name)
     return before, None if before is None or figure.value is None else figure.value - before
 
 
@@ -78,10 +77,9 @@ def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
     for finding in diagnosis.findings:
         if finding.verdict and finding.decides:
             label, sentence = finding.verdict.label, wording.sentence(finding.verdict)
-            if card:
-                yield Headline("plain", f"The layer {finding.layer} by itself: {label}, {sentence}", finding.layer)
-            else:
-                yield Headline(_TONES.get(label, "warning"), f"{label}: {sentence}", finding.layer)
+            alone = f"The layer {finding.layer} by itself: {label}, {sentence}"
+            tone = "plain" if card else _TONES.get(label, "warning")
+            yield Headline(tone, alone if card else f"{label}: {sentence}", finding.layer)
 
 
 _TONES: dict[str, Tone] = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}
@@ -113,9 +111,25 @@ def _plain_facts(diagnosis: Diagnosis) -> Iterator[Headline]:
             sentence = f"{empty:g} queries have no relevant document: they count as 0 in ndcg, mrr, map and recall."
             yield Headline("plain", sentence, finding.layer)
         for figure in figures_of(finding):
-            words = _WORDS.get(figure.name.partition("@")[0] if "/" not in figure.name else figure.name)
-            if words and figure.value is not None and not figure.warning:
-                yield Headline("plain", words(figure), finding.layer)
+            if not figure.warning and (fact := plain_fact(figure)):
+                yield Headline("plain", fact, finding.layer)
+
+
+def plain_fact(figure: Figure) -> str | None:
+    """The sentence about a figure that every reader wants to know; None where it has no value or no sentence."""
+    name, at, depth = figure.name.partition("@")
+    sentence = read_file()["headlines"].get(figure.name if "/" in figure.name else f"{name}{at}")
+    if sentence is None or figure.value is None:
+        return None
+    return str(sentence).format(
+        figure=figure,
+        depth=depth,
+        share=_share(figure.value),
+        value=value_of(figure),
+        interval=interval_of(figure),
+        queries=numbers.count("query", figure.count),
+        count=count_of(figure),
+    )
 
 
 def _share(value: float) -> str:
@@ -124,37 +138,6 @@ def _share(value: float) -> str:
     ('39 %', '0.4 %', '0 %', '100 %')
     """
     return f"{100 * value:.0f} %" if value in (0.0, 1.0) or 0.01 <= value <= 0.99 else f"{100 * value:.2g} %"
-
-
-def _contradicted(figure: Figure, what: str) -> str:
-    sentence = f"{_share(figure.value or 0)} of the results of queries that state a {what} contradict it"
-    return f"{sentence} ({numbers.count('query', figure.count)}, interval {interval_of(figure)})."
-
-
-# Sentences about figures that every reader wants to know; a figure that warns has a sentence of its own.
-_WORDS: dict[str, Callable[[Figure], str]] = {
-    "ndcg": lambda f: (
-        f"The first {f.name.partition('@')[2]} results reach {_share(f.value or 0)} of what the best order would "
-        f"({f.name} {value_of(f)}, interval {interval_of(f)}, {count_of(f)})."
-    ),
-    "zero_recall": lambda f: (
-        f"{_share(f.value or 0)} of {f.count:,} queries show nothing relevant among their first results."
-        if "@" not in f.name
-        else f"{_share(f.value or 0)} of {f.count:,} queries have nothing relevant even among the first "
-        f"{f.name.partition('@')[2]}."
-    ),
-    "rank_reversal": lambda f: (
-        f"Of two judged results the worse stands above the better in {_share(f.value or 0)} of cases; chance is 50 %."
-    ),
-    "colour_explicit_failure_rate": lambda f: _contradicted(f, "colour"),
-    "brand_explicit_failure_rate": lambda f: _contradicted(f, "brand"),
-    "dimension_explicit_failure_rate": lambda f: _contradicted(f, "size"),
-    "jaccard": lambda f: f"The first results overlap with those of the baseline by {f.value:.2f} (1 is the same).",
-    "churn/int8": lambda f: f"Stored in 8 bits, {_share(f.value or 0)} of queries get mostly other results.",
-    "robustness/typo": lambda f: (
-        f"With one typo in the query the first results overlap by {f.value:.2f} (1 is the same)."
-    ),
-}
 
 
 def direction(figure: Figure) -> str:
@@ -179,13 +162,6 @@ def count_of(figure: Figure) -> str:
 def shown_label(figure: Figure, comparison: Comparison | None) -> str:
     """The label of a change; one of a figure with no good direction has none."""
     return comparison.label if comparison and figure.higher_is_better is not None else numbers.NONE
-
-
-def shorten_all(named: Sequence[Named], most: int) -> list[tuple[str, str, str]]:
-    """(id, text, note) of the first few, each one line."""
-    return [
-        (numbers.shorten(n.id, 40), numbers.shorten(n.text, 100), numbers.shorten(n.note, 300)) for n in named[:most]
-    ]
 
 
 def conclusion(card: Scorecard) -> str:

@@ -15,7 +15,7 @@ SCHEMA = "calipers/diagnose/1"
 
 def document(diagnosis: Diagnosis) -> dict[str, Any]:
     """`document.to_json` writes it without NaN."""
-    source = diagnosis.dataset
+    source, baseline = diagnosis.dataset, diagnosis.baseline
     return {
         "schema": SCHEMA,
         "created": diagnosis.created,
@@ -24,16 +24,9 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "model_path": diagnosis.model.path,
         "device": diagnosis.model.device,
         "model": _model(diagnosis.model),
-        "baseline": {"model_id": diagnosis.baseline.model_id, **_model(diagnosis.baseline)}
-        if diagnosis.baseline
-        else None,
+        "baseline": baseline and {"model_id": baseline.model_id, **_model(baseline)},
         "dataset": {
-            "path": source.path,
-            "name": source.name,
-            "split": source.split,
-            "requested": source.requested,
-            "shuffle": source.shuffle,
-            "seed": source.seed,
+            **{key: getattr(source, key) for key in ("path", "name", "split", "requested", "shuffle", "seed")},
             "fingerprint": diagnosis.fingerprint,
             **diagnosis.counts,
         },
@@ -52,14 +45,13 @@ def _model(info: ModelInfo) -> dict[str, Any]:
 def _layer(finding: Finding) -> dict[str, Any]:
     result = finding.result
     figures = findings.figures_of(finding)
-    named = [example for several in findings.examples_of(finding).values() for example in several]
     content: dict[str, Any] = {
         "about": finding.about,
         "run": result.run_id if result else None,
         "metrics": {f.name: f.value for f in figures} or (dict(result.metrics) if result else {}),
         "intervals": {f.name: f.interval for f in figures} or (dict(result.intervals) if result else {}),
         "warnings": [f.warning for f in figures if f.warning],
-        "examples": [vars(example) for example in named],
+        "examples": [vars(example) for named in findings.examples_of(finding).values() for example in named],
         "figures": [vars(f) for f in figures],
         "options": dict(result.options) if result else {},
         "scored": dict(result.outcomes.counts) if result else {},
@@ -73,4 +65,4 @@ def _layer(finding: Finding) -> dict[str, Any]:
 
 
 def _scorecard(card: Scorecard) -> dict[str, Any]:
-    return {**asdict(card), "forgetting": card.forgetting, "lines": [asdict(line) for line in card.lines]}
+    return {**asdict(card), "forgetting": card.forgetting}

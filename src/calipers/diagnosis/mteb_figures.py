@@ -7,27 +7,16 @@ from dataclasses import replace
 
 from calipers.comparison.records import Comparison, Verdict
 from calipers.core import Figure, Named, Result, figure_tables
+from calipers.diagnosis.figures import kinds_of
 from calipers.interop.mteb_results import drops
 
-_MEANINGS = {
-    "mean_main_score": "The mean of the main scores of the tasks, each task the same: general language ability.",
-    "mean_by_type": "The same with every type of task the same.",
-}
+_KINDS = kinds_of("mteb")
 
 
 def with_figures(result: Result, named: Sequence[Named] = (), more: Sequence[Figure] = ()) -> Result:
     """A run of the task mteb with its metrics as figures; `more` stand behind them."""
     figures = [
-        Figure(
-            name=name,
-            value=value,
-            count=len(result.outcomes),
-            unit="score",
-            higher_is_better=True,
-            meaning=_MEANINGS.get(name, name),
-            interval=result.intervals.get(name),
-            digits=2,
-        )
+        _KINDS[name].figure(value, len(result.outcomes), interval=result.intervals.get(name))
         for name, value in result.metrics.items()
     ]
     details = {**result.outcomes.details, **figure_tables([*figures, *more], named)}
@@ -50,19 +39,13 @@ def with_forgetting(before: Result, after: Result, verdict: Verdict) -> Result:
 
 def _forgetting(primary: Comparison, scores: int, warns: bool) -> Figure:
     lost = None if primary.delta is None else -primary.delta
-    warning = (
-        f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)" if warns else None
-    )
-    return Figure(
-        name="forgetting",
-        value=lost,
-        count=scores,
-        unit="score",
-        higher_is_better=False,
-        meaning="How many points of the mean main score were lost against the baseline; below 0 it gained.",
+    level = f"a loss of {primary.thresholds.at_risk:.0%} of the baseline"
+    return replace(_KINDS["forgetting"], level=level).figure(
+        lost,
+        scores,
         interval=(-primary.interval[1], -primary.interval[0]) if primary.interval else None,
-        level=f"a loss of {primary.thresholds.at_risk:.0%} of the baseline",
-        warning=warning if warns else None,
         reason=primary.reason if lost is None else None,
-        digits=2,
+        warning=f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)"
+        if warns
+        else None,
     )

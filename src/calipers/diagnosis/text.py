@@ -81,9 +81,10 @@ def _show_layer(console: Console, finding: Finding, examples: int) -> None:
         if examples < 1:
             break
         tables.say(console, f"\n{figure}: the first {min(examples, len(named))} of {len(named)} named", "bold")
-        for id, words, note in findings.shorten_all(named, examples):
+        for example in named[:examples]:
+            id, words = numbers.shorten(example.id, 40), numbers.shorten(example.text, 100)
             tables.say(console, f"  {id}  {words}" if words != id else f"  {id}")
-            tables.say(console, f"      {note}", "dim")
+            tables.say(console, f"      {numbers.shorten(example.note, 300)}", "dim")
 
 
 def figure_rows(finding: Finding) -> tuple[list[str], list[list[str | Cell]]]:
