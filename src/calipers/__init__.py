@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from calipers.diagnosis.options import DiagnosisOptions as DiagnosisOptions
     from calipers.diagnosis.records import Diagnosis as Diagnosis, Finding as Finding
     from calipers.models import ModelOptions as ModelOptions, load_model as load_model
-    from calipers.reliability.answer import TrustAnswer as TrustAnswer
     from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
-    from calipers.reliability.trust import Trust as Trust
+    from calipers.reliability.trust import Trust as Trust, TrustAnswer as TrustAnswer
     from calipers.runs.api import evaluate as evaluate
     from calipers.runs.embedding import CorpusInputs as CorpusInputs
     from calipers.runs.report import report as report
@@ -75,8 +74,7 @@ _HOMES = {
     "diagnosis.options": ("DiagnosisOptions",),
     "diagnosis.records": ("Diagnosis", "Finding"),
     "reliability.api": ("trust", "TrustOptions"),
-    "reliability.answer": ("TrustAnswer",),
-    "reliability.trust": ("Trust",),
+    "reliability.trust": ("Trust", "TrustAnswer"),
     "models": ("ModelOptions", "load_model"),
     "data": ("DataOptions", "load_dataset"),
     "core": (

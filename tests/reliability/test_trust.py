@@ -191,7 +191,7 @@ def test_what_cannot_be_asked_is_refused(wishes: dict[str, Any], why: str) -> No
 
 
 def test_vectors_that_do_not_fit_are_refused(trust: Trust) -> None:
-    with pytest.raises(InvalidOutput, match="1 of 600 documents are zero"):
+    with pytest.raises(InvalidOutput, match="zero vectors, NaN or infinite numbers for 1 of 600 documents"):
         Trust.fit(np.where(np.arange(600)[:, None] == 4, 0, CORPUS))
     with pytest.raises(DataError, match="at least 3 vectors"):
         Trust.fit(CORPUS[:2])

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_one_vector_for_all_documents_is_invalid(folder: Path) -> None:
-    with pytest.raises(InvalidOutput, match="all 80 documents are the same"):
+    with pytest.raises(InvalidOutput, match="the same vector for all 80 documents"):
         Trust.fit(np.ones((80, 6)))
     with pytest.raises(InvalidOutput, match="the same vector for all 80 documents"):
         api.trust(Constant(), str(folder), ["text d1"])
@@ -82,7 +82,7 @@ def test_a_constant_model_ends_with_the_code_of_invalid_output(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_question_that_is_not_finite_is_invalid_and_named(folder: Path, value: float) -> None:
-    with pytest.raises(InvalidOutput, match=r"NaN or infinite numbers for 1 of 2 queries \('bad'\)"):
+    with pytest.raises(InvalidOutput, match=r"NaN or infinite numbers for 1 of 2 queries \(rows bad\)"):
         api.trust(Model(bad=value), str(folder), ["bad", "good"])
 
 

@@ -9,31 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.core import (
-    SILENT,
-    DataError,
-    Dataset,
-    Encoder,
-    InvalidOutput,
-    Progress,
-    RequestError,
-    name_some,
-)
+from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some
 from calipers.core.choices import CODECS, TRUST_MAPS
 from calipers.core.options import Options, option, parameter
 from calipers.data import corpora, odd_queries, trec
 from calipers.data.texts import load_texts
 from calipers.metrics import geometry, search
+from calipers.metrics.arrays import Floats, Ints, Vectors
 from calipers.models import ModelOptions
-from calipers.reliability import Trust
-from calipers.reliability.answer import TrustAnswer
 from calipers.reliability.records import Method
+from calipers.reliability.trust import Trust, TrustAnswer
 from calipers.runs import embedding
 from calipers.runs import space as spaces
 from calipers.runs.vector_cache import VectorCache
-from calipers.tasks import retrieval
+from calipers.tasks import outputs, retrieval
 from calipers.tasks.retrieval import RetrievalOptions
 
 ODD = 200  # odd queries of each kind that detectors are fitted on, at most
@@ -121,14 +111,14 @@ def trust(
     encoder, plain = embedding.open_encoder(model, ids, model_options or ModelOptions(), vectors)
     notes = _refuse_other_model(loaded, encoder, documents) if loaded else ()
     embed = _Embedder(encoder, options, progress)
-    documents, searched, dropped = _with_direction(
-        documents, embed(documents.columns["text"], query=False), "documents"
-    )
+    embedded = embed(documents.columns["text"], query=False)
+    documents, searched, dropped = _with_direction(documents, embedded, "documents")
     fitted, fit_notes = (loaded, ()) if loaded else _fit(embed, documents, searched, material, options)
     query_vectors = np.empty((0, searched.shape[1]), np.float32)
     if queries:
         query_vectors = _Embedder(plain, options, progress)(queries)
-        _refuse_not_finite(query_vectors, queries)
+        # A zero vector passes: the model knows no word of the query, which then falls back.
+        outputs.refuse_rows(outputs.not_finite(query_vectors), queries, "NaN or infinite numbers", "queries")
     if query_vectors.shape[1] != fitted.codec.dimensions:
         raise RequestError(
             f"{encoder.info.model_id} gives vectors of {query_vectors.shape[1]} dimensions and the trust score is for "
@@ -147,20 +137,7 @@ def trust(
     )
 
 
-def _refuse_not_finite(vectors: NDArray[np.float32], queries: Sequence[str]) -> None:
-    """A zero vector passes: the model knows no word of the query, which then falls back."""
-    dead = [queries[row] for row in np.flatnonzero(~np.isfinite(geometry.norms(vectors))).tolist()]
-    if dead:
-        raise InvalidOutput(
-            f"the model gives NaN or infinite numbers for {len(dead)} of {len(queries)} "
-            f"{'query' if len(queries) == 1 else 'queries'} ({name_some([repr(text) for text in dead])})",
-            dead,
-        )
-
-
-def _search(
-    queries: NDArray[np.float32], searched: NDArray[np.float32], k: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _search(queries: Vectors, searched: Vectors, k: int) -> tuple[Floats, Ints]:
     """Cosines and rows of the k nearest, [q, k] each; NaN and -1 for a query whose vector is zero."""
     alive = np.flatnonzero(geometry.norms(queries) > 0)
     cosines, rows = np.full((len(queries), k), np.nan), np.full((len(queries), k), -1)
@@ -171,9 +148,7 @@ def _search(
     return cosines, rows
 
 
-def _with_direction(
-    texts: Dataset, vectors: NDArray[np.float32], what: str
-) -> tuple[Dataset, NDArray[np.float32], tuple[str, ...]]:
+def _with_direction(texts: Dataset, vectors: Vectors, what: str) -> tuple[Dataset, Vectors, tuple[str, ...]]:
     """The texts whose vectors have a direction, with a note on the others; too many of those are INVALID, and so is one
     vector for all texts."""
     lengths = geometry.norms(vectors)
@@ -182,25 +157,15 @@ def _with_direction(
     notes: tuple[str, ...] = ()
     if lost:
         kept = np.flatnonzero(lengths > 0)
-        columns_kept = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
+        columns = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
         note = f"{len(lost)} of {len(texts)} {what} are skipped: their vectors are zero and have no direction"
         notes = (f"{note} ({name_some(lost)})",)
-        texts = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=columns_kept)
+        texts = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=columns)
         vectors = np.asarray(vectors[kept])
-    _refuse_constant(texts, vectors, what)
-    return texts, vectors, notes
-
-
-def _refuse_constant(texts: Dataset, vectors: NDArray[np.float32], what: str) -> None:
-    if len(texts) < 2 or np.ptp(vectors, axis=0).any():
-        return
-    if len(set(texts.columns["text"])) > 1:
-        raise InvalidOutput(
-            f"the model gives the same vector for all {len(texts)} {what} (rows {name_some(texts.ids)})",
-            texts.ids,
-        )
-    if what == "documents":
+    outputs.refuse_constant(vectors, texts.ids, "the same vector", what, inputs=texts.columns["text"])
+    if what == "documents" and len(texts) > 1 and len(set(texts.columns["text"])) == 1:
         raise DataError(f"{texts.source.path} holds one text only: a trust score needs documents that differ")
+    return texts, vectors, notes
 
 
 @dataclass(frozen=True)
@@ -209,7 +174,7 @@ class _Embedder:
     options: TrustOptions
     progress: Progress
 
-    def __call__(self, texts: Sequence[str], *, query: bool = True) -> NDArray[np.float32]:
+    def __call__(self, texts: Sequence[str], *, query: bool = True) -> Vectors:
         options = RetrievalOptions(query_prompt=self.options.query_prompt, passage_prompt=self.options.passage_prompt)
         prompt = retrieval.prompts(self.model.info, options)[0 if query else 1]
         return self.model.encode(texts, prompt=prompt, progress=self.progress)
@@ -244,7 +209,7 @@ def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> _M
 
 
 def _fit(
-    embed: _Embedder, documents: Dataset, vectors: NDArray[np.float32], material: _Material, options: TrustOptions
+    embed: _Embedder, documents: Dataset, vectors: Vectors, material: _Material, options: TrustOptions
 ) -> tuple[Trust, tuple[str, ...]]:
     """The trust score, and notes about the queries."""
     real, queries = material.queries, None

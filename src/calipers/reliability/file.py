@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,11 @@ from calipers.core.files import whole_file
 from calipers.metrics.calibration import Isotonic, Logistic, Map
 from calipers.metrics.codecs import CODECS, Codec
 from calipers.metrics.trust import FEATURES
-from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Method
+from calipers.reliability.records import METHODS, DecisionThresholds, Detector
 from calipers.rendering.document import strict
+
+if TYPE_CHECKING:
+    from calipers.reliability.trust import Trust
 
 SCHEMA = "calipers/trust-file/2"  # in 1 the isotonic map read R_q
 _F = len(FEATURES)
@@ -31,34 +34,23 @@ _MOST_DIMENSIONS = 1 << 20
 Tensors = dict[str, NDArray[Any]]
 
 
-def write(
-    path: Path,
-    *,
-    codec: Codec,
-    k: int,
-    thresholds: DecisionThresholds,
-    method: Method,
-    maps: Mapping[str, Map],
-    detectors: Mapping[str, Detector],
-    report: Mapping[str, Any],
-    about: Mapping[str, str],
-) -> None:
+def write(path: Path, trust: Trust) -> None:
     from safetensors.numpy import save
 
     header = {
         "schema": SCHEMA,
-        "codec": codec.name,
-        "dimensions": codec.dimensions,
-        "k": k,
-        "method": method,
-        "maps": list(maps),
-        "detectors": {kind: {"threshold": d.threshold, "acts": d.acts} for kind, d in detectors.items()},
-        "thresholds": asdict(thresholds),
-        "report": report,
-        "about": about,
+        "codec": trust.codec.name,
+        "dimensions": trust.codec.dimensions,
+        "k": trust.k,
+        "method": trust.method,
+        "maps": list(trust.maps),
+        "detectors": {kind: {"threshold": d.threshold, "acts": d.acts} for kind, d in trust.detectors.items()},
+        "thresholds": asdict(trust.thresholds),
+        "report": trust.report,
+        "about": trust.about,
     }
     metadata = {"calipers": json.dumps(strict(header), allow_nan=False)}
-    content = save(_tensors(codec, maps, detectors), metadata=metadata)
+    content = save(_tensors(trust.codec, trust.maps, trust.detectors), metadata=metadata)
     try:
         with whole_file(path) as part:
             part.write_bytes(content)
@@ -109,20 +101,17 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
 def _fields(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     if header.get("schema") != SCHEMA:
         raise _Unfit(f"expected the schema {SCHEMA!r}, found {header.get('schema')!r}")
-    method = _one_of(header, "method", METHODS)
     wanted = _object(header.get("detectors", {}), "'detectors'")
     codec = _codec(header, tensors)
     maps = _maps(header, tensors)
     detectors = {kind: _detector(kind, _object(entry, "a detector"), tensors) for kind, entry in wanted.items()}
-    expected = _tensors(codec, maps, detectors)
-    if others := sorted(set(tensors) - set(expected)):
+    if others := sorted(set(tensors) - set(_tensors(codec, maps, detectors))):
         raise _Unfit(f"it holds the array {others[0]!r}, which is not part of a trust file")
-    limits = _thresholds(_object(header.get("thresholds"), "'thresholds'"), bool(maps))
     return {
         "codec": codec,
         "k": _integer(header, "k", 2),
-        "thresholds": limits,
-        "method": method,
+        "thresholds": _thresholds(_object(header.get("thresholds"), "'thresholds'"), bool(maps)),
+        "method": _one_of(header, "method", METHODS),
         "maps": maps,
         "detectors": detectors,
         "report": _object(header.get("report", {}), "'report'"),

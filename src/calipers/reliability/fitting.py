@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.core import DataError, InvalidOutput, RequestError, name_some
+from calipers.core import DataError, RequestError, name_some
 from calipers.metrics import assessment, calibration, codecs, geometry, search
 from calipers.metrics import trust as metrics
+from calipers.metrics.arrays import Array, Floats, Ints
 from calipers.metrics.assessment import Assessment, Detection
 from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
 from calipers.metrics.trust import TrustParts
-from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Floats, Method
+from calipers.reliability.records import METHODS, DecisionThresholds, Method
+from calipers.tasks import outputs
 
 _EVEN = 0.5  # below it a relevant result is less likely than not
 _BACKGROUND = 1000  # documents that stand in for queries where there are none
@@ -33,22 +34,20 @@ _SHAPE = "qrels are a mapping, document id → grade, for each query in order, o
 class Neighbourhood:
     """A corpus, queries with their neighbours in it, int64[q, k], and the parts of their scores."""
 
-    corpus: NDArray[Any]
-    queries: NDArray[Any] | None
+    corpus: Array
+    queries: Array | None
     codec: Codec
     k: int
     seed: int
-    rows: NDArray[np.int64]
+    rows: Ints
     parts: TrustParts
 
-    def parts_of(self, queries: NDArray[Any]) -> TrustParts:
+    def parts_of(self, queries: Array) -> TrustParts:
         rows = search.nearest(queries, self.corpus, self.k)[1]
         return metrics.parts_in(queries, self.corpus, rows, self.codec)
 
 
-def look_around(
-    corpus: NDArray[Any], queries: NDArray[Any] | None, codec: Codec, *, k: int, seed: int
-) -> Neighbourhood:
+def look_around(corpus: Array, queries: Array | None, codec: Codec, *, k: int, seed: int) -> Neighbourhood:
     """Find the neighbours. Without queries, a sample of the documents stands in, each without itself."""
     own = None if queries is not None else np.sort(geometry.sample(len(corpus), _BACKGROUND, seed=seed))
     asking = corpus[own] if queries is None else queries
@@ -57,9 +56,9 @@ def look_around(
 
 
 def check(
-    corpus: NDArray[Any],
-    queries: NDArray[Any] | None,
-    odd: Mapping[str, NDArray[Any]],
+    corpus: Array,
+    queries: Array | None,
+    odd: Mapping[str, Array],
     *,
     codec: str,
     k: int,
@@ -77,34 +76,22 @@ def check(
     if corpus.ndim != 2 or len(corpus) < LEAST:
         raise DataError(f"a trust score needs a corpus of at least {LEAST} vectors, found {list(corpus.shape)}")
     sides = {"documents": corpus, **({} if queries is None else {"queries": queries}), **odd}
+    d = corpus.shape[1]
     for what, vectors in sides.items():
-        _refuse_dead(what, vectors, corpus.shape[1])
-    if not np.ptp(corpus, axis=0).any():
-        raise InvalidOutput(
-            f"the vectors of all {len(corpus)} documents are the same, so none is nearer than another",
-            [str(row) for row in range(len(corpus))],
-        )
-
-
-def _refuse_dead(what: str, vectors: NDArray[Any], dimensions: int) -> None:
-    if vectors.ndim != 2 or vectors.shape[1] != dimensions:
-        raise DataError(f"the vectors of {what} are {list(vectors.shape)}: expected [n, {dimensions}] as in the corpus")
-    length = geometry.norms(vectors)
-    dead = np.flatnonzero(~np.isfinite(length) | (length == 0))
-    if len(dead):
-        raise InvalidOutput(
-            f"the vectors of {len(dead)} of {len(vectors)} {what} are zero or hold NaN or infinite numbers "
-            f"(the first is number {dead[0]})",
-            [str(row) for row in dead],
-        )
+        if vectors.ndim != 2 or vectors.shape[1] != d:
+            raise DataError(f"the vectors of {what} are {list(vectors.shape)}: expected [n, {d}] as in the corpus")
+        length = geometry.norms(vectors)
+        dead = ~np.isfinite(length) | (length == 0)
+        outputs.refuse_rows(dead, list(map(str, range(len(dead)))), "zero vectors, NaN or infinite numbers", what)
+    outputs.refuse_constant(corpus, list(map(str, range(len(corpus)))), "the same vector", "documents")
 
 
 def labels_of(
     near: Neighbourhood,
-    labels: NDArray[Any] | None,
+    labels: Array | None,
     qrels: Qrels | None,
     ids: Sequence[str] | None,
-    query_ids: Sequence[str] | None = None,
+    query_ids: Sequence[str] | None,
 ) -> Floats | None:
     """float64[q], as `labels` of Trust.fit; None where there are neither labels nor judgements."""
     if labels is None and qrels is None:
@@ -116,8 +103,12 @@ def labels_of(
     judgements = len(labels) if labels is not None else len(grades or ())
     if judgements != count:
         raise DataError(f"{count} queries have {judgements} labels or judgements: expected one each")
-    if labels is not None or grades is None:
-        return _zero_or_one(np.asarray(labels, np.float64))
+    if grades is None:
+        values = np.asarray(labels, np.float64)
+        strange = values[np.isfinite(values) & (values != 0) & (values != 1)]
+        if len(strange):
+            raise DataError(f"labels are 0, 1 or NaN, found {strange[0]:g}")
+        return values
     if ids is None or len(ids) != len(near.corpus):
         raise DataError(f"judgements need an id for each of {len(near.corpus)} documents, found {len(ids or ())}")
     _refuse_strangers(grades, ids)
@@ -153,17 +144,6 @@ def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) 
         )
 
 
-def _zero_or_one(labels: Floats) -> Floats:
-    strange = labels[np.isfinite(labels) & (labels != 0) & (labels != 1)]
-    if len(strange):
-        raise DataError(f"labels are 0, 1 or NaN, found {strange[0]:g}")
-    return labels
-
-
-def assess(near: Neighbourhood, labels: Floats | None, folds: int) -> Assessment | None:
-    return None if labels is None else assessment.assess(near.parts, labels, folds=folds, seed=near.seed)
-
-
 def maps(near: Neighbourhood, labels: Floats | None, assessed: Assessment | None) -> dict[str, Map]:
     """Fitted on all judged queries; none where they do not allow it."""
     if labels is None or assessed is None or assessed.reason:
@@ -181,12 +161,11 @@ def thresholds(near: Neighbourhood, assessed: Assessment | None, method: Method,
     answer = risk.at(error)
     if answer is None:
         why = f"no threshold keeps the failures among at least {risk.least(error)} answered queries at {error:.0%}"
-        return DecisionThresholds("probability", None, _EVEN, f"{why}; below {_EVEN} a failure is likelier than not")
-    why = (
-        f"of {assessed.count} judged queries (out of fold) {risk.covered(answer):.0%} are answered, with at most "
-        f"{error:.0%} failures; below {_EVEN} a failure is likelier than not"
-    )
-    return DecisionThresholds("probability", answer, min(_EVEN, answer), why)
+    else:
+        share = f"{risk.covered(answer):.0%} are answered, with at most {error:.0%} failures"
+        why = f"of {assessed.count} judged queries (out of fold) {share}"
+    why = f"{why}; below {_EVEN} a failure is likelier than not"
+    return DecisionThresholds("probability", answer, _EVEN if answer is None else min(_EVEN, answer), why)
 
 
 def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
@@ -198,23 +177,18 @@ def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
         return _usual(alone, f"{reason}; {few}" if reason else few)
     low, high = np.quantile(usable, [_FALL_BACK, _ANSWER])
     who = f"{len(usable)} documents used as queries" if near.queries is None else f"{len(usable)} queries"
-    why = (
-        f"not calibrated: R_q is no probability; {1 - _ANSWER:.0%} of {who} are answered and {_FALL_BACK:.1%} fall back"
-    )
-    return DecisionThresholds("reliability", float(high), float(low), f"{why} ({reason})" if reason else why)
+    shares = f"{1 - _ANSWER:.0%} of {who} are answered and {_FALL_BACK:.1%} fall back"
+    why = f"not calibrated: R_q is no probability; {shares}{f' ({reason})' if reason else ''}"
+    return DecisionThresholds("reliability", float(high), float(low), why)
 
 
-def detect(near: Neighbourhood, odd: Mapping[str, NDArray[Any]], folds: int) -> list[Detection]:
+def detect(near: Neighbourhood, odd: Mapping[str, Array], folds: int) -> list[Detection]:
     if odd and near.queries is None:
         raise RequestError("odd queries are separated from real ones: `query_vectors` is missing")
     return [
         assessment.detect(kind, near.parts_of(vectors), near.parts, folds=folds, seed=near.seed)
         for kind, vectors in odd.items()
     ]
-
-
-def detectors(detections: Sequence[Detection]) -> dict[str, Detector]:
-    return {d.kind: Detector(d.map, d.threshold, acts(d)) for d in detections if d.map}
 
 
 def acts(detection: Detection) -> bool:

@@ -9,11 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.metrics.arrays import Bools, Floats
 from calipers.metrics.calibration import Logistic
 from calipers.metrics.trust import TrustParts
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Method = Literal["logistic", "isotonic"]
 METHODS: tuple[Method, ...] = ("logistic", "isotonic")
 DECISIONS = ("fall back", "hedge", "answer")

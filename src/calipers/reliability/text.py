@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import printable
-from calipers.reliability.answer import TrustAnswer
+from calipers.reliability.trust import TrustAnswer
 from calipers.rendering import numbers, tables
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""Trust: fitted once on a corpus, kept in one file, used for every query."""
+"""Trust: fitted once on a corpus, kept in one file, used for every query; and what `trust` answers with it."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,24 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import RequestError
-from calipers.metrics import calibration, codecs
+from calipers.core import Dataset, RequestError
+from calipers.metrics import assessment, calibration, codecs
 from calipers.metrics import trust as metrics
+from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
 from calipers.metrics.trust import TrustParts
 from calipers.reliability import file, fitting
-from calipers.reliability.records import (
-    AT_MOST_HEDGE,
-    DECISIONS,
-    Bools,
-    DecisionThresholds,
-    Detector,
-    Floats,
-    Method,
-    TrustScores,
-)
+from calipers.reliability.records import AT_MOST_HEDGE, DECISIONS, DecisionThresholds, Detector, Method, TrustScores
 
+SCHEMA = "calipers/trust/1"
 _DECISIONS = np.array(DECISIONS)
 
 
@@ -51,14 +45,14 @@ class Trust:
     @classmethod
     def fit(
         cls,
-        corpus_vectors: NDArray[Any],
+        corpus_vectors: Array,
         *,
-        query_vectors: NDArray[Any] | None = None,
-        labels: NDArray[Any] | None = None,
+        query_vectors: Array | None = None,
+        labels: Array | None = None,
         qrels: fitting.Qrels | None = None,
         query_ids: Sequence[str] | None = None,
         corpus_ids: Sequence[str] | None = None,
-        odd: Mapping[str, NDArray[Any]] | None = None,
+        odd: Mapping[str, Array] | None = None,
         codec: str = "int8",
         k: int = metrics.K,
         error: float = 0.1,
@@ -80,16 +74,18 @@ class Trust:
         fitted = codecs.fit(codec, corpus_vectors, seed=seed)
         neighbourhood = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed)
         labels = fitting.labels_of(neighbourhood, labels, qrels, corpus_ids, query_ids)
-        assessment = fitting.assess(neighbourhood, labels, folds)
+        assessed = None
+        if labels is not None:
+            assessed = assessment.assess(neighbourhood.parts, labels, folds=folds, seed=seed)
         detections = fitting.detect(neighbourhood, odd or {}, folds)
         return cls(
             codec=fitted,
             k=k,
-            thresholds=fitting.thresholds(neighbourhood, assessment, method, error),
+            thresholds=fitting.thresholds(neighbourhood, assessed, method, error),
             method=method,
-            maps=fitting.maps(neighbourhood, labels, assessment),
-            detectors=fitting.detectors(detections),
-            report=fitting.report(assessment, detections),
+            maps=fitting.maps(neighbourhood, labels, assessed),
+            detectors={d.kind: Detector(d.map, d.threshold, fitting.acts(d)) for d in detections if d.map},
+            report=fitting.report(assessed, detections),
             about=dict(about or {}),
         )
 
@@ -97,9 +93,7 @@ class Trust:
     def calibrated(self) -> bool:
         return bool(self.maps)
 
-    def score(
-        self, query_vectors: NDArray[Any], neighbour_vectors: NDArray[Any], *, present: Bools | None = None
-    ) -> TrustScores:
+    def score(self, query_vectors: Array, neighbour_vectors: Array, *, present: Bools | None = None) -> TrustScores:
         """From float[q, d] and float[q, k, d]: the nearest documents of each query, in any order.
 
         `present` bool[q, k] is False where a query has fewer. What cannot be scored (NaN, a zero vector) falls back.
@@ -114,7 +108,7 @@ class Trust:
             raise RequestError(f"`present` has the shape {list(present.shape)}: expected {list(others[:2])}")
         return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, present=present))
 
-    def score_in(self, query_vectors: NDArray[Any], corpus: NDArray[Any], rows: NDArray[np.int64]) -> TrustScores:
+    def score_in(self, query_vectors: Array, corpus: Array, rows: Ints) -> TrustScores:
         """The same where the neighbours are rows of a corpus, int64[q, k], -1 for none."""
         return self.judge(metrics.parts_in(query_vectors, corpus, rows, self.codec))
 
@@ -152,9 +146,63 @@ class Trust:
 
     def save(self, path: Path | str) -> None:
         """One safetensors file with a JSON header; moved in place when it is whole."""
-        file.write(Path(path).expanduser(), **{name: getattr(self, name) for name in self.__dataclass_fields__})
+        file.write(Path(path).expanduser(), self)
 
     @classmethod
     def load(cls, path: Path | str) -> Trust:
         """Nothing in the file is executed; what does not fit is refused with one sentence."""
         return cls(**file.read(Path(path).expanduser()))
+
+
+@dataclass(frozen=True, eq=False)
+class TrustAnswer:
+    """The trust score, and for each query its scores and its neighbours in the corpus."""
+
+    trust: Trust
+    model_id: str
+    corpus: Dataset
+    queries: tuple[str, ...]
+    scores: TrustScores
+    rows: Ints  # [q, k], -1 for none
+    cosines: Floats  # [q, k]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        decisions = Counter(self.scores.decision.tolist())
+        return f"TrustAnswer({self.model_id}, {len(self.corpus)} documents, {dict(decisions)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `calipers trust --json` prints."""
+        trust, corpus = self.trust, self.corpus
+        return {
+            "schema": SCHEMA,
+            "model_id": self.model_id,
+            "corpus": {"path": corpus.source.path, "documents": len(corpus), "fingerprint": corpus.fingerprint},
+            "codec": trust.codec.name,
+            "k": trust.k,
+            "calibrated": trust.calibrated,
+            "map": trust.method if trust.calibrated else None,
+            "thresholds": vars(trust.thresholds),
+            **trust.report,
+            "about": trust.about,
+            "queries": [self.query(row) for row in range(len(self.queries))],
+            "warnings": self.notes,
+        }
+
+    def query(self, row: int) -> dict[str, Any]:
+        """One query: its decision, its numbers and its neighbours."""
+        scores, texts = self.scores, self.corpus.columns["text"]
+        nearest = zip(self.rows[row].tolist(), self.cosines[row].tolist(), strict=True)
+        return {
+            "query": self.queries[row],
+            "decision": str(scores.decision[row]),
+            "reason": self.trust.reason(scores, row),
+            "probability": float(scores.probability[row]),
+            **{name: float(values[row]) for name, values in vars(scores.parts).items()},
+            "odd": {kind: bool(flags[row]) for kind, flags in scores.odd.items()},
+            "neighbours": [
+                {"rank": rank, "id": self.corpus.ids[document], "cosine": cosine, "text": texts[document]}
+                for rank, (document, cosine) in enumerate(nearest, start=1)
+                if document >= 0
+            ],
+        }
