@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.diagnosis import figures
+from calipers.diagnosis import layer as figures
 from calipers.diagnosis.layers import LAYERS
 
 

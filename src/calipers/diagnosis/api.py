@@ -298,12 +298,14 @@ def _judge(first: _Examined, second: _Examined, setting: _Setting) -> tuple[Find
 def _judge_layer(before: Finding, after: Finding, second: _Examined, setting: _Setting) -> Finding:
     if before.result is None:
         return after
+    threads = setting.model_options.workers
     if second.dead:
-        verdict = _invalid(before, second, setting)
+        metrics = [m for m in _measures(before.result) if m.name in before.result.metrics]
+        terms = _terms(before.result, setting.options, threads)
+        verdict = verdicts.invalid(before.result, second.info.model_id, second.dead.reason, metrics, terms)
         return replace(before, result=None, verdict=verdict, reason=str(second.dead))
     if after.result is None:
         return after
-    threads = setting.model_options.workers
     verdict, result = compare_layers(before.result, after.result, setting.options, threads), after.result
     if after.layer == "mteb":
         result = mteb_figures.with_forgetting(before.result, result, verdict)
@@ -338,23 +340,8 @@ def compare_layers(before: Result, after: Result, options: DiagnosisOptions, thr
     return verdicts.compare(before, after, shared, _terms(before, options, threads))
 
 
-def _invalid(before: Finding, second: _Examined, setting: _Setting) -> Verdict:
-    assert before.result is not None
-    assert second.dead is not None
-    metrics = [m for m in _measures(before.result) if m.name in before.result.metrics]
-    terms = _terms(before.result, setting.options, setting.model_options.workers)
-    return verdicts.invalid(before.result, second.info.model_id, second.dead.reason, metrics, terms)
-
-
 def _terms(before: Result, options: DiagnosisOptions, threads: int) -> verdicts.Terms:
     name = before.task.removeprefix(catalogue.DIAGNOSE)
-    primary = next(iter(before.metrics))
-    return verdicts.Terms(
-        thresholds={},
-        deciding=(primary,) if name in (*DECIDING, "mteb") else (),
-        confidence=options.confidence,
-        resamples=options.resamples,
-        seed=options.seed,
-        threads=threads,
-        worst=10 if name in DECIDING else 0,
-    )
+    deciding = (next(iter(before.metrics)),) if name in (*DECIDING, "mteb") else ()
+    worst = 10 if name in DECIDING else 0
+    return verdicts.Terms({}, deciding, options.confidence, options.resamples, options.seed, threads, worst=worst)

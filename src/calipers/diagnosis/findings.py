@@ -9,7 +9,7 @@ from typing import Literal
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Figure, Named, read_figures, read_named
-from calipers.diagnosis.figures import read_file
+from calipers.diagnosis.layer import read_file
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.rendering import numbers
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from calipers.comparison.records import Comparison, Verdict
 from calipers.core import Figure, Named, Result, figure_tables
-from calipers.diagnosis.figures import kinds_of
+from calipers.diagnosis.layer import kinds_of
 from calipers.interop.mteb_results import drops
 
 _KINDS = kinds_of("mteb")

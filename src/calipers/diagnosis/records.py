@@ -77,11 +77,8 @@ class Finding:
 
     @property
     def decides(self) -> bool:
-        return self.verdict is not None and (not self.verdict.comparisons or _any_decides(self.verdict))
-
-
-def _any_decides(verdict: Verdict) -> bool:
-    return any(comparison.decides for comparison in verdict.comparisons)
+        comparisons = self.verdict.comparisons if self.verdict else ()
+        return self.verdict is not None and (not comparisons or any(c.decides for c in comparisons))
 
 
 @dataclass(frozen=True)

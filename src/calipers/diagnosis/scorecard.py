@@ -19,12 +19,11 @@ import numpy as np
 
 from calipers.comparison import verdict
 from calipers.comparison.records import Comparison, Label
-from calipers.core import Metric, RequestError, Result
+from calipers.core import Columns, Metric, RequestError, Result, Statistic
 from calipers.diagnosis.records import Adaptation, Reading, Scorecard, ScoreLine, Wanted
 from calipers.metrics.means import mean_statistic
 
 _HEAD, _TAIL = 2 / 3, 1 / 3  # quantiles of the queries' frequencies
-SLICES = ("head", "tail")
 _LARGE = 100.0
 
 
@@ -73,19 +72,6 @@ _WANTS: dict[Adaptation, tuple[_Want, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Sides:
-    """The results of both models by layer or task, and the metrics of each. `reasons` are why a part is missing."""
-
-    baseline: Mapping[str, Result]
-    candidate: Mapping[str, Result]
-    measures: Mapping[str, Sequence[Metric]]
-    reasons: Mapping[str, str]
-
-    def has(self, part: str) -> bool:
-        return part in self.baseline and part in self.candidate
-
-
 def read(
     adaptation: Adaptation,
     baseline: Mapping[str, Result],
@@ -96,12 +82,21 @@ def read(
     reasons: Mapping[str, str] | None = None,
     terms: verdict.Terms | None = None,
 ) -> Scorecard:
-    """The scorecard of two sets of results, by the names of layers and tasks; a part that one lacks is unknown."""
+    """The scorecard of two sets of results, by the names of layers and tasks; a part that one lacks is unknown.
+
+    `reasons` are why a part is missing.
+    """
     if adaptation not in _WANTS:
         raise RequestError(f"`adaptation` must be one of {', '.join(_WANTS)}, found {adaptation!r}")
-    sides = Sides(baseline, candidate, measures, reasons or {})
     terms = terms or verdict.Terms(thresholds={}, deciding=(), worst=0)
-    lines = [line for want in _WANTS[adaptation] for line in _lines(want, sides, frequency, terms)]
+    lines: list[ScoreLine] = []
+    for want in _WANTS[adaptation]:
+        if want.part in baseline and want.part in candidate:
+            sides = baseline[want.part], candidate[want.part]
+            lines += _lines(want, *sides, measures[want.part], frequency, terms)
+        elif want.how != "free" and want.metric != "*":
+            why = (reasons or {}).get(want.part, f"there is no result of {want.part} for both models")
+            lines.append(_unknown(want, want.metric.rstrip("@"), why))
     return Scorecard(
         adaptation=adaptation,
         baseline=_name(baseline),
@@ -121,23 +116,26 @@ def _name(results: Mapping[str, Result]) -> str:
 # --- lines -------------------------------------------------------------------------------------------------------
 
 
-def _lines(want: _Want, sides: Sides, frequency: Frequency | None, terms: verdict.Terms) -> list[ScoreLine]:
-    if not sides.has(want.part):
-        if want.how == "free" or want.metric == "*":
-            return []
-        why = sides.reasons.get(want.part, f"there is no result of {want.part} for both models")
-        return [_unknown(want, want.metric.rstrip("@"), why)]
-    chosen, why = _metrics(want, sides, frequency)
+def _lines(
+    want: _Want,
+    before: Result,
+    after: Result,
+    measures: Sequence[Metric],
+    frequency: Frequency | None,
+    terms: verdict.Terms,
+) -> list[ScoreLine]:
+    shared = [m for m in measures if m.name in before.metrics and m.name in after.metrics]
+    chosen, why = _metrics(want, shared, before, after, frequency)
     if not chosen:
         return [] if want.how == "free" else [_unknown(want, want.metric.replace("@", ""), why)]
-    compared = verdict.compare(sides.baseline[want.part], sides.candidate[want.part], chosen, terms)
+    compared = verdict.compare(before, after, chosen, terms)
     return [_line(want, metric, c) for metric, c in zip(chosen, compared.comparisons, strict=True)]
 
 
-def _metrics(want: _Want, sides: Sides, frequency: Frequency | None) -> tuple[list[Metric], str]:
-    """The metrics that both results have, or why there is none."""
-    before, after = sides.baseline[want.part], sides.candidate[want.part]
-    shared = [m for m in sides.measures[want.part] if m.name in before.metrics and m.name in after.metrics]
+def _metrics(
+    want: _Want, shared: list[Metric], before: Result, after: Result, frequency: Frequency | None
+) -> tuple[list[Metric], str]:
+    """The metrics of a demand among those that both results have, or why there is none."""
     if want.metric == "*":
         return shared, "there is no score"
     plain, _, slice = want.metric.partition("/")
@@ -175,43 +173,34 @@ def _sliced(metric: Metric, slice: str, result: Result, frequency: Frequency | N
         inside = values > low if slice == "head" else values < high
     if not inside.any():
         return [], f"no query is in the {slice}"
-    column = metric.name
-    return [
-        replace(
-            metric,
-            name=f"{column}/{slice}",
-            about=f"{metric.about}, {slice} queries",
-            statistic=lambda columns: mean_statistic(np.where(inside, columns[column], np.nan)),
-        )
-    ], ""
+
+    def statistic(columns: Columns) -> Statistic:
+        return mean_statistic(np.where(inside, columns[metric.name], np.nan))
+
+    about = f"{metric.about}, {slice} queries"
+    return [replace(metric, name=f"{metric.name}/{slice}", about=about, statistic=statistic)], ""
 
 
 def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:
-    wanted = _wanted(want, metric)
+    good: Wanted = "rise" if metric.higher_is_better else "fall"
+    bad = "fall" if metric.higher_is_better else "rise"
     change = _change(comparison)
+    wanted: dict[str, Wanted] = {"improve": good, "keep": "kept", "free": "free"}
+    expected = {"improve": f"should {good}", "keep": f"must not {bad}", "free": f"need not {good}"}
+    large = max(abs(comparison.baseline or 0.0), abs(comparison.candidate or 0.0)) >= _LARGE
+    shared = ("baseline", "candidate", "delta", "interval", "examples", "reason")
     return ScoreLine(
         part=want.part,
         metric=metric.name,
-        wanted=wanted,
-        expected=_expected(want, metric),
-        baseline=comparison.baseline,
-        candidate=comparison.candidate,
-        delta=comparison.delta,
-        interval=comparison.interval,
+        wanted=wanted[want.how],
+        expected=expected[want.how],
         change=change,
-        reading=_reading(want, wanted, change, comparison),
-        examples=comparison.examples,
+        reading=_reading(want, wanted[want.how], change, comparison),
         higher_is_better=metric.higher_is_better,
         decides=want.decides,
-        digits=_digits(metric, comparison),
-        reason=comparison.reason,
+        digits=min(1, metric.digits) if large else metric.digits,  # few behind the point of a perplexity of a thousand
+        **{name: getattr(comparison, name) for name in shared},
     )
-
-
-def _digits(metric: Metric, comparison: Comparison) -> int:
-    """Behind the point: few where there are many before it, as in a perplexity of a thousand."""
-    large = max(abs(value) for value in (comparison.baseline or 0.0, comparison.candidate or 0.0)) >= _LARGE
-    return min(1, metric.digits) if large else metric.digits
 
 
 def _unknown(want: _Want, name: str, why: str) -> ScoreLine:
@@ -231,17 +220,6 @@ def _unknown(want: _Want, name: str, why: str) -> ScoreLine:
         decides=want.decides,
         reason=why,
     )
-
-
-def _wanted(want: _Want, metric: Metric) -> Wanted:
-    if want.how == "improve":
-        return "rise" if metric.higher_is_better else "fall"
-    return "kept" if want.how == "keep" else "free"
-
-
-def _expected(want: _Want, metric: Metric) -> str:
-    good, bad = ("rise", "fall") if metric.higher_is_better else ("fall", "rise")
-    return {"improve": f"should {good}", "keep": f"must not {bad}", "free": f"need not {good}"}[want.how]
 
 
 def _change(comparison: Comparison) -> Literal["rose", "fell", "no clear change", "unknown"]:
@@ -277,10 +255,8 @@ def _reading(want: _Want, wanted: Wanted, change: str, comparison: Comparison) -
 
 def label(lines: Sequence[ScoreLine]) -> Label:
     """REGRESSION where something is lost or the main change went the wrong way; INCONCLUSIVE where the main change, or
-    that something is kept, is not shown; AT_RISK where anything else went the wrong way or nearly; else PASS.
-
-    A thing to keep that was not measured is a line of its own, and not held against the model.
-    """
+    that something is kept, is not shown; AT_RISK where anything else went the wrong way or nearly; else PASS. A thing
+    to keep that was not measured is not held against the model."""
     readings = {line.reading for line in lines}
     main = [line.reading for line in lines if line.decides]
     if "LOST" in readings or "CONTRARY" in main:
@@ -312,12 +288,16 @@ _SUCH = {"mlm": "domain adaptation by MLM", "contrastive": "task adaptation by c
 def paragraph(adaptation: Adaptation, lines: Sequence[ScoreLine]) -> str:
     """What happened, in a few sentences."""
     by = {reading: [line for line in lines if line.reading == reading] for reading in _SENTENCES}
-    sentences = [sentence.format(_list(by[reading])) for reading, sentence in _SENTENCES.items() if by[reading]]
+    sentences = [
+        sentence.format("; ".join(map(_in_words, by[reading])))
+        for reading, sentence in _SENTENCES.items()
+        if by[reading]
+    ]
     sentences += [_tail(lines)] if _tail(lines) else []
     looks = looks_like(lines)
-    so = (
-        f"By what improved, this looks like {_SUCH[looks]}" if looks else "Neither the language nor the search improved"
-    )
+    so = "Neither the language nor the search improved"
+    if looks:
+        so = f"By what improved, this looks like {_SUCH[looks]}"
     if looks in ("mlm", "contrastive") and looks != adaptation:
         so += f", not like the named training ({_SUCH[adaptation]})"
     return f"After {_TRAINING[adaptation]}: " + " ".join([*sentences, f"{so}."])
@@ -332,10 +312,6 @@ _SENTENCES: dict[Reading, str] = {
     "NO_DEMAND": "Without a demand: {}.",
     "UNKNOWN": "Not measured: {}.",
 }
-
-
-def _list(lines: Sequence[ScoreLine]) -> str:
-    return "; ".join(_in_words(line) for line in lines)
 
 
 def _in_words(line: ScoreLine) -> str:

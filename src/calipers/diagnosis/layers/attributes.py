@@ -1,16 +1,15 @@
 """Attribute integrity: do the results of a search have the colour, the brand and the size that the query states?
 
-A result fails where it contradicts the query (`shop.agree`); one that does not state the attribute does not fail, and
-is counted as unknown. Three rates per part (`colour_`, `brand_`, `dimension_`) and, without a prefix, over all parts
-together, where a result fails that contradicts any of them:
+A result fails where it contradicts the query (`shop.agree`); one that does not state the attribute is unknown. Three
+rates per part (`colour_`, `brand_`, `dimension_`) and, without a prefix, over all parts, where a result fails that
+contradicts any of them:
 
 - `explicit_failure_rate`: failures over the results of the queries that state the attribute.
 - `global_failure_rate`: failures over all results of all queries; unknown where no query states the attribute.
 - `unknown_rate`: results of those queries whose product does not say. What fails among the known is
   explicit_failure_rate / (1 − unknown_rate).
 
-All are ratios of sums over queries, so a bootstrap over queries gives their intervals. A query without results (its
-vector is zero, say) adds nothing to either sum, and is counted.
+All are ratios of sums over queries, which a bootstrap resamples. A query without results adds nothing to either sum.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from numpy.typing import NDArray
 
 from calipers.core import Columns, Encoder, FigureKind, Metric, Outcomes, Progress, RequestError, Statistic
 from calipers.core.figures import Figure, Named, figure_tables
-from calipers.diagnosis.figures import kinds_of
-from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, setting
+from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, setting
 from calipers.metrics import bootstrap, geometry
 from calipers.metrics.arrays import Array, Bools, Ints
 from calipers.metrics.means import ratio_statistic
@@ -172,15 +170,13 @@ def _stated(extractor: Extractor, requests: Sequence[Attributes]) -> dict[str, B
 
 
 def count(states: Mapping[str, NDArray[np.int8]], query: Ints, stated: Mapping[str, Bools]) -> dict[str, Ints]:
-    """The outcome columns, int64[queries] each, from the states of the pairs, int8[n], the query of each pair, and
-    which queries state each part."""
+    """The outcome columns, int64[queries], from the states and queries of the pairs, and who states each part."""
     queries = len(next(iter(stated.values())))
 
     def total(which: Bools) -> Ints:
         return np.bincount(query[which], minlength=queries)
 
-    results = np.bincount(query, minlength=queries)
-    columns: dict[str, Ints] = {"results": results}
+    columns: dict[str, Ints] = {"results": np.bincount(query, minlength=queries)}
     for part, state in states.items():
         columns[f"{part}_stated"] = stated[part].astype(np.int64)
         columns[f"{part}_failures"] = total(state == Agreement.CONTRADICT)
@@ -241,34 +237,24 @@ def make_figures(
 ) -> tuple[Figure, ...]:
     """Each metric with its interval. One that no query states is unknown, not 0."""
     queries = len(columns["results"])
+    resampled, values = np.empty((len(METRICS), 0)), [np.nan] * len(METRICS)
     if queries:
         statistics = [metric.statistic(columns) for metric in METRICS]
         resampled = bootstrap.distribution(statistics, queries, resamples=RESAMPLES, seed=seed)
         values = [metric.value(columns) for metric in METRICS]
-    else:
-        resampled, values = np.empty((len(METRICS), 0)), [np.nan] * len(METRICS)
     figures = []
     for kind, value, rates in zip(FIGURES.values(), values, resampled, strict=True):
         prefix, _, explicit = _read_name(kind.name)
         stated = columns[f"{prefix}stated"]
         count = int(stated.sum()) if explicit else len(stated)
-        known_value = float(value) if np.isfinite(value) else None
-        several = known_value is not None and count > 1  # every resample of one query is that query
-        figures.append(
-            kind.figure(
-                known_value,
-                count,
-                interval=bootstrap.percentile_interval(rates, confidence=confidence) if several else None,
-                exact=exact,
-                reason=None if known_value is not None else _unstated(prefix),
-                warns=bool(stated.sum() >= _LEAST),
-            )
-        )
+        finite = bool(np.isfinite(value))
+        interval = None
+        if finite and count > 1:  # every resample of one query is that query
+            interval = bootstrap.percentile_interval(rates, confidence=confidence)
+        why = None if finite else f"no query with results states a {prefix[:-1] or ' or a '.join(PARTS)}"
+        rate, warns = float(value) if finite else None, bool(stated.sum() >= _LEAST)
+        figures.append(kind.figure(rate, count, interval=interval, exact=exact, reason=why, warns=warns))
     return tuple(figures)
-
-
-def _unstated(prefix: str) -> str:
-    return f"no query with results states a {prefix[:-1] or ' or a '.join(PARTS)}"
 
 
 # --- offending pairs ---------------------------------------------------------------------------------------------
@@ -305,12 +291,11 @@ def describe(attributes: Attributes, part: str) -> str:
     'red, not blue'
     """
     if part == "dimension":
-        sizes = [q.text for q in attributes.quantities] + [f"for {q.text}" for q in attributes.fits_quantities]
-        return ", ".join([*sizes, *(f"not {q.text}" for q in attributes.not_quantities)])
-    name = f"{part}s"
-    return ", ".join(
-        [*sorted(getattr(attributes, name)), *(f"not {v}" for v in sorted(getattr(attributes, f"not_{name}")))]
-    )
+        stated = [q.text for q in attributes.quantities] + [f"for {q.text}" for q in attributes.fits_quantities]
+        denied = [q.text for q in attributes.not_quantities]
+    else:
+        stated, denied = (sorted(getattr(attributes, f"{negation}{part}s")) for negation in ("", "not_"))
+    return ", ".join([*stated, *(f"not {value}" for value in denied)])
 
 
 def _named(offending: Columns, queries: Sequence[tuple[str, str]], items: Mapping[str, Item]) -> list[Named]:
@@ -321,24 +306,9 @@ def _named(offending: Columns, queries: Sequence[tuple[str, str]], items: Mappin
             id, text = queries[int(offending["example"][row])]
             document, rank = str(offending["document"][row]), int(offending["rank"][row])
             contrast = f"requested {offending['asked'][row]}, found {offending['found'][row]}"
-            named.append(
-                Named(
-                    figure=f"{part}_explicit_failure_rate",
-                    id=f"{id} / {document}",
-                    text=items[document].title,
-                    value=float(rank),
-                    note=f"at {rank} for '{text}': {contrast}",
-                )
-            )
+            figure, title = f"{part}_explicit_failure_rate", items[document].title
+            named.append(Named(figure, f"{id} / {document}", title, float(rank), f"at {rank} for '{text}': {contrast}"))
     return named
 
 
-LAYER = Layer(
-    name="attributes",
-    about="whether results have the colour, the brand and the size that their query states",
-    unit="query",
-    metrics=METRICS,
-    run=run,
-    options=AttributeOptions,
-    skip_reason=skip_reason,
-)
+LAYER = make_layer("attributes", run, AttributeOptions, METRICS, skip_reason=skip_reason)

@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core import Columns, DataError, Encoder, Metric, Named, Outcomes, Progress, Statistic, figure_tables
 from calipers.core.choices import CODECS
 from calipers.core.figures import Figure
 from calipers.data import odd_queries
-from calipers.diagnosis.figures import kinds_of, metric_of
-from calipers.diagnosis.layer import Layer, LayerOptions, setting
+from calipers.diagnosis.layer import LayerOptions, kinds_of, make_layer, metric_of, setting
 from calipers.metrics import assessment, bootstrap, codecs, geometry, probabilities, search
 from calipers.metrics import trust as metrics
 from calipers.metrics.arrays import Array, Floats
-from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate, Quality
+from calipers.metrics.assessment import Assessment, IntervalEstimate
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.trust import TrustParts
 from calipers.runs.space import Space, Texts, directed, put_back
@@ -102,10 +100,10 @@ def _checked(space: Space) -> Texts:
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
-def _figure(name: str, measured: IntervalEstimate, count: int, standard_error: float | None = None) -> Figure:
+def _figure(name: str, measured: IntervalEstimate, count: int, error: float | None = None) -> Figure:
     if not np.isfinite(measured.value):
         return FIGURES[name].unknown("no query has it")
-    return FIGURES[name].figure(measured.value, count, interval=measured.interval, standard_error=standard_error)
+    return FIGURES[name].figure(measured.value, count, interval=measured.interval, standard_error=error)
 
 
 def _part_figures(parts: TrustParts, options: CertaintyOptions) -> list[Figure]:
@@ -127,15 +125,15 @@ def _judged_figures(judged: Assessment) -> list[Figure]:
     figures = [
         _figure(name, getattr(qualities[score], quality), judged.count) for name, (score, quality, _) in _JUDGED.items()
     ]
-    return [_warned(figure, judged, qualities["base_rate"]) for figure in figures]
+    return [_warned(figure, judged, qualities["base_rate"].brier.value) for figure in figures]
 
 
-def _warned(figure: Figure, judged: Assessment, constant: Quality) -> Figure:
+def _warned(figure: Figure, judged: Assessment, constant: float) -> Figure:
     """Two figures warn: a calibrated score that is no better than a constant, and an R_q that adds nothing."""
     if figure.name == "brier" and figure.value is not None:
-        level = f"at or above {constant.brier.value:.3f}, the Brier score of the base rate"
+        level = f"at or above {constant:.3f}, the Brier score of the base rate"
         warning = f"brier is {figure.value:.3f}, {level}: the score says no more than how often queries succeed"
-        return replace(figure, level=level, warning=warning if figure.value >= constant.brier.value else None)
+        return replace(figure, level=level, warning=warning if figure.value >= constant else None)
     if figure.name == "reliability_auroc":
         interval = judged.gain.interval
         adds = interval is not None and interval[0] > 0
@@ -147,26 +145,17 @@ def _warned(figure: Figure, judged: Assessment, constant: Quality) -> Figure:
 # --- odd queries -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OddTexts:
-    """Queries that deserve no answer, and which they are, in words."""
-
-    texts: Sequence[str]
-    which: str = ""
-
-
-def _odd_texts(space: Space, options: CertaintyOptions) -> dict[str, OddTexts]:
-    """Queries of each kind."""
-    assert space.queries is not None
+def _odd_texts(space: Space, queries: Texts, options: CertaintyOptions) -> dict[str, tuple[Sequence[str], str]]:
+    """Queries of each kind that deserve no answer, and which they are, in words."""
     most, texts = options.odd, space.corpus.texts
-    foreign = OddTexts(space.foreign[:most], "the given ones")
+    foreign, which = space.foreign, " (the given ones)"
     if not space.foreign:
-        bundled = odd_queries.foreign(texts, space.queries.texts)
-        foreign = OddTexts(bundled.queries[:most], f"bundled ones about {', '.join(bundled.domains)}")
+        bundled = odd_queries.foreign(texts, queries.texts)
+        foreign, which = bundled.queries, f" (bundled ones about {', '.join(bundled.domains)})"
     return {
-        "gibberish": OddTexts(odd_queries.gibberish(most, seed=options.seed)),
-        "vague": OddTexts(odd_queries.vague(texts, most)),
-        "out_of_domain": foreign,
+        "gibberish": (odd_queries.gibberish(most, seed=options.seed), ""),
+        "vague": (odd_queries.vague(texts, most), ""),
+        "out_of_domain": (foreign[:most], which),
     }
 
 
@@ -184,25 +173,21 @@ def _odd_figures(
         return [FIGURES[name].unknown("there is no model in hand to embed such queries") for name in names]
     assert space.queries is not None
     figures = []
-    for (kind, odd), name in zip(_odd_texts(space, options).items(), names, strict=True):
+    for (kind, (texts, which)), name in zip(_odd_texts(space, space.queries, options).items(), names, strict=True):
         parts = real.take(np.empty(0, np.int64))
-        if odd.texts:
-            vectors = model.encode(odd.texts, prompt=space.queries.prompt, progress=progress)
+        if texts:
+            vectors = model.encode(texts, prompt=space.queries.prompt, progress=progress)
             alive = vectors[geometry.norms(vectors) > 0]
             rows = search.nearest(alive, space.corpus.vectors, options.k)[1]
             parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts
         detection = assessment.detect(kind, parts, real, folds=options.folds, **options.drawing)
-        figures.append(_odd_figure(name, detection, odd.which))
+        if detection.reason:
+            figures.append(FIGURES[name].unknown(detection.reason))
+            continue
+        figure = _figure(name, detection.auroc, detection.count + detection.real)
+        meaning = f"{figure.meaning[:-1]}{which}; 5 % false alarms find {detection.found:.0%} of them."
+        figures.append(replace(figure, meaning=meaning))
     return figures
-
-
-def _odd_figure(name: str, detection: Detection, which: str) -> Figure:
-    if detection.reason:
-        return FIGURES[name].unknown(detection.reason)
-    figure = _figure(name, detection.auroc, detection.count + detection.real)
-    which = f" ({which})" if which else ""
-    meaning = f"{figure.meaning[:-1]}{which}; 5 % false alarms find {detection.found:.0%} of them."
-    return replace(figure, meaning=meaning)
 
 
 # --- outcomes ----------------------------------------------------------------------------------------------------
@@ -221,14 +206,9 @@ def _tables(judged: Assessment) -> dict[str, Columns]:
         return {}
     points, risk = judged.curves["logistic"], judged.risks["logistic"]
     ends = np.array([point.interval or (np.nan, np.nan) for point in points])
+    stated = {key: np.array([getattr(point, key) for point in points]) for key in ("probability", "share", "count")}
     return {
-        "reliability_curve": {
-            "probability": np.array([point.probability for point in points]),
-            "share": np.array([point.share for point in points]),
-            "low": ends[:, 0],
-            "high": ends[:, 1],
-            "count": np.array([point.count for point in points]),
-        },
+        "reliability_curve": {**stated, "low": ends[:, 0], "high": ends[:, 1]},
         "risk_coverage": {"threshold": risk.threshold, "coverage": risk.coverage, "risk": risk.risk},
     }
 
@@ -238,19 +218,15 @@ def _named(queries: Texts, labels: Floats, judged: Assessment) -> list[Named]:
     if judged.reason:
         return []
     p = judged.probabilities["logistic"]
-    sides: tuple[tuple[Floats, float, str], ...] = (
+    named = []
+    for order, label, note in (
         (-p, 0, "seemed sure, and no relevant result is among the first"),
         (p, 1, "seemed hopeless, and a relevant result is among the first"),
-    )
-    return [
-        Named("auroc", queries.ids[i], str(queries.texts[i]), float(p[i]), note)
-        for order, label, note in sides
-        for i in _first(order, np.flatnonzero((labels == label) & np.isfinite(p)))
-    ]
-
-
-def _first(order: Floats, rows: NDArray[np.intp]) -> Sequence[int]:
-    return [int(row) for row in rows[np.argsort(order[rows], kind="stable")][:_NAMED]]
+    ):
+        rows = np.flatnonzero((labels == label) & np.isfinite(p))
+        first = rows[np.argsort(order[rows], kind="stable")][:_NAMED].tolist()
+        named += [Named("auroc", queries.ids[i], str(queries.texts[i]), float(p[i]), note) for i in first]
+    return named
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------
@@ -287,11 +263,4 @@ def _metrics() -> tuple[Metric, ...]:
     return (*parts, *judged)
 
 
-LAYER = Layer(
-    name="certainty",
-    about="a trust score per query: what it is made of, and how well it knows which queries fail",
-    unit="query",
-    metrics=_metrics(),
-    run=run,
-    options=CertaintyOptions,
-)
+LAYER = make_layer("certainty", run, CertaintyOptions, _metrics())

@@ -1,27 +1,33 @@
 """Layer 1, geometry: the shape of the space that a model puts a corpus and its queries into.
 
-Every figure has a standard error. Where it is a mean over texts or pairs, these are resampled (a bootstrap); the other
-figures are resampled through their influences (see metrics.geometry), hubness through a jackknife over the queries.
+Every figure has a standard error: means over texts or pairs are bootstrapped, the others resampled through their
+influences (metrics.geometry), hubness through a jackknife over the queries.
 
-Exact is: all documents in one pass for anisotropy and principal directions; all pairs for uniformity up to
-`_ALL_PAIRS` documents; the neighbours of all documents for the intrinsic dimension, and of all queries for hubness, as
-long as that is no more than `_PRODUCTS` products. Beyond that the neighbours of a seeded sample are searched, always
-among all documents, and `exact=True` forbids it. Sizes of samples depend on the number of texts only, so that two
-models see the same rows.
+Exact are anisotropy and principal directions; uniformity up to `_ALL_PAIRS` documents; intrinsic dimension and hubness
+up to `_PRODUCTS` products. Beyond that a seeded sample is compared, or searches among all documents; `exact=True`
+forbids it. Sizes of samples depend on the number of texts only, so that two models see the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
 
-from calipers.core import Columns, Encoder, Figure, InvalidOutput, Named, Outcomes, Progress, figure_tables, name_some
+from calipers.core import Columns, Encoder, Figure, Named, Outcomes, Progress, figure_tables, name_some
 from calipers.core.choices import WORDS
-from calipers.diagnosis.figures import kinds_of, metric_of
-from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, judged_pairs, run_steps, setting
+from calipers.diagnosis.layer import (
+    RESAMPLES,
+    LayerOptions,
+    judged_pairs,
+    kinds_of,
+    make_layer,
+    metric_of,
+    run_steps,
+    setting,
+)
 from calipers.diagnosis.layers import words
 from calipers.diagnosis.layers.edits import shuffles
 from calipers.metrics import bootstrap, geometry, neighbours, search
@@ -29,6 +35,7 @@ from calipers.metrics.arrays import Bools, Floats, Ints
 from calipers.metrics.geometry import Estimate
 from calipers.metrics.means import mean_statistic
 from calipers.runs.space import LEAST, Directed, Kept, Space, Texts, directed, draw
+from calipers.tasks import outputs
 
 FIGURES = kinds_of("geometry")
 EXAMPLES = 2000  # documents that outcomes hold
@@ -76,7 +83,7 @@ def run(model: Encoder | None, space: Space, options: GeometryOptions, progress:
     whole, kept = space, directed(space, least=LEAST)
     space = kept.space
     first = neighbours.first_copies(space.corpus.vectors)
-    _refuse_constant(space.corpus, first)
+    outputs.refuse_constant(first, space.corpus.ids, "the same vector", "documents", inputs=space.corpus.texts)
     steps: tuple[tuple[str, Callable[[], GeometryPart]], ...] = (
         ("Anisotropy", lambda: spectrum(space, first, options)),
         ("Uniformity", lambda: uniformity(space, options)),
@@ -90,14 +97,6 @@ def run(model: Encoder | None, space: Space, options: GeometryOptions, progress:
         ("Terms", lambda: term_fragments(model, space, options)),
     )
     return _assemble(whole, kept, run_steps(steps, progress), options)
-
-
-def _refuse_constant(corpus: Texts, first: Ints) -> None:
-    if not first.any() and len(set(corpus.texts)) > 1:
-        raise InvalidOutput(
-            f"the model gives the same vector for all {len(corpus)} documents (rows {name_some(corpus.ids)})",
-            corpus.ids,
-        )
 
 
 # --- outcomes ----------------------------------------------------------------------------------------------------
@@ -172,10 +171,8 @@ def _interval(estimate: Estimate, options: GeometryOptions) -> tuple[float, floa
     if len(estimate.rows) < estimate.count or estimate.count > _BOOTSTRAPPED:
         reach = NormalDist().inv_cdf((1 + options.confidence) / 2) * error
         return estimate.value - reach, estimate.value + reach
-    statistic = mean_statistic(estimate.contributions)
-    return bootstrap.interval(
-        statistic, estimate.count, resamples=RESAMPLES, confidence=options.confidence, seed=options.seed
-    )
+    mean, seed = mean_statistic(estimate.contributions), options.seed
+    return bootstrap.interval(mean, estimate.count, resamples=RESAMPLES, confidence=options.confidence, seed=seed)
 
 
 # --- rows --------------------------------------------------------------------------------------------------------
@@ -303,8 +300,7 @@ def alignment(space: Space, options: GeometryOptions) -> GeometryPart:
 
 
 def _aligned(estimate: Estimate, unit: str, pairs: int) -> GeometryPart:
-    counts: dict[str, float] = {"positive_pairs": pairs}
-    return _part({"alignment": estimate}, "there are no positive pairs", unit=unit, counts=counts)
+    return _part({"alignment": estimate}, "there are no positive pairs", unit=unit, counts={"positive_pairs": pairs})
 
 
 # --- neighbours --------------------------------------------------------------------------------------------------
@@ -358,29 +354,24 @@ def hubs(space: Space, options: GeometryOptions) -> GeometryPart:
         estimates,
         "every document is retrieved equally often",
         unit="document" if among_documents else "query",
-        named=_hubs(space, searching, rows, results),
+        named=tuple(_hubs(space, searching, rows, results)),
         counts={"hubness_k": k, **({"chance_skewness": chance} if np.isfinite(chance) else {})},
     )
     return replace(part, levels={"hubness_skewness": 2 * chance} if np.isfinite(chance) else {})
 
 
-def _hubs(space: Space, searching: Texts, rows: Ints, results: Ints) -> tuple[Named, ...]:
-    top = _most(neighbours.retrieval_counts(results, len(space.corpus)), above=1)
-    return tuple(
-        _hub(space, searching, int(document), [int(rows[place]) for place in places], results.shape[1], len(rows))
-        for document, places in zip(top, neighbours.invaded(results, top), strict=True)
-    )
-
-
-def _hub(space: Space, searching: Texts, document: int, reached: Sequence[int], k: int, of: int) -> Named:
-    """A document with the rows that it is a result of. It does not invade a query to which it is relevant."""
-    id = space.corpus.ids[document]
+def _hubs(space: Space, searching: Texts, rows: Ints, results: Ints) -> Iterator[Named]:
+    """The documents that are results most often. One does not invade a query to which it is relevant."""
     judged = bool(space.queries) and len(space.qrels) > 0
-    victims = [searching.ids[q] for q in reached if not (judged and space.qrels[q].get(id, 0) >= 1)]
-    note = f"among the first {k} of {len(reached)} of {of} {'queries' if space.queries else 'documents'}"
-    note += f", relevant to {len(reached) - len(victims)} of them" if judged else ""
-    note += f"; invades {name_some(victims)}" if victims else ""
-    return Named("hubness_skewness", id, space.corpus.texts[document], float(len(reached)), note)
+    whole = f"{len(rows)} {'queries' if space.queries else 'documents'}"
+    top = _most(neighbours.retrieval_counts(results, len(space.corpus)), above=1)
+    for document, places in zip(top, neighbours.invaded(results, top), strict=True):
+        id, reached = space.corpus.ids[document], rows[places]
+        victims = [searching.ids[q] for q in reached if not (judged and space.qrels[q].get(id, 0) >= 1)]
+        note = f"among the first {results.shape[1]} of {len(reached)} of {whole}"
+        note += f", relevant to {len(reached) - len(victims)} of them" if judged else ""
+        note += f"; invades {name_some(victims)}" if victims else ""
+        yield Named("hubness_skewness", id, space.corpus.texts[document], float(len(reached)), note)
 
 
 # --- word order --------------------------------------------------------------------------------------------------
@@ -430,9 +421,8 @@ def distances_to(
         return np.full(len(rows), np.nan)
     vectors = model.encode([text for several in versions for text in several], prompt=texts.prompt, progress=progress)
     lengths = np.linalg.norm(vectors, axis=1)
-    broken = list(dict.fromkeys(texts.ids[int(rows[whose[i]])] for i in np.flatnonzero(~np.isfinite(lengths))))
-    if broken:
-        raise InvalidOutput(f"the model gives non-finite vectors for shuffled versions of {name_some(broken)}", broken)
+    ids = [texts.ids[i] for i in rows[whose]]
+    outputs.refuse_rows(~np.isfinite(lengths), ids, "NaN or infinite numbers", "shuffled texts")
     alive = np.flatnonzero(lengths > 0)
     whose = whose[alive]
     gap = geometry.unit(vectors[alive]).astype(np.float64)
@@ -482,11 +472,4 @@ def _fragments(model: Encoder | None, texts: Sequence[str], before: str, options
     )
 
 
-LAYER = Layer(
-    name="geometry",
-    about="the shape of the space: how its vectors spread, how many dimensions they fill, who is everyone's neighbour",
-    unit="text",
-    metrics=tuple(map(metric_of, FIGURES.values())),
-    run=run,
-    options=GeometryOptions,
-)
+LAYER = make_layer("geometry", run, GeometryOptions, map(metric_of, FIGURES.values()))

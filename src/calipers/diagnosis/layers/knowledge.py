@@ -18,27 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.core import (
-    Columns,
-    Encoder,
-    Figure,
-    Halo,
-    InvalidOutput,
-    Named,
-    Outcomes,
-    Progress,
-    RequestError,
-    figure_tables,
-    name_some,
-)
+from calipers.core import Columns, Encoder, Halo, Outcomes, Progress, RequestError, name_some
 from calipers.core.choices import WORDS
-from calipers.diagnosis.figures import kinds_of, mean_figure, metric_of
-from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, setting
+from calipers.core.figures import Figure, Named, figure_tables
+from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, mean_figure, metric_of, setting
 from calipers.diagnosis.layers.words import ENTITIES, count_pieces, mine
 from calipers.metrics import bootstrap, geometry, search, trust
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors
 from calipers.metrics.means import mean_statistic
 from calipers.runs.space import LEAST, Space, directed
+from calipers.tasks import outputs
 
 FIGURES = kinds_of("knowledge")
 GROUNDED, HALLUCINATING = 0.7, 0.3  # where nothing is known of the corpus
@@ -117,33 +106,26 @@ class Probe:
     def relative(self) -> Floats:
         """float64[n]; NaN where all documents are one point."""
         room = 1.0 - self.background.mean
-        return np.asarray((self.coherence - self.background.mean) / room if room > 1e-9 else self.coherence * np.nan)
+        return np.asarray((self.coherence - self.background.mean) / (room if room > 1e-9 else np.nan))
 
     @property
     def z(self) -> Floats:
         spread = self.background.random.std(ddof=1) if len(self.background.random) > 1 else 0.0
-        return np.asarray(
-            (self.coherence - self.background.mean) / spread if spread > 1e-12 else self.coherence * np.nan
-        )
+        return np.asarray((self.coherence - self.background.mean) / (spread if spread > 1e-12 else np.nan))
 
     @property
     def among_random(self) -> Floats:
-        """The share of random sets that are less coherent."""
         return _share_below(self.background.random, self.coherence)
 
     @property
     def among_documents(self) -> Floats:
-        """The share of documents whose neighbourhood is less coherent."""
         return _share_below(self.background.documents, self.coherence)
 
     @property
     def levels(self) -> list[str]:
         """grounded, hallucinating or between, against the corpus; "" for an entity without a vector."""
-        conditions = (
-            np.isnan(self.coherence),
-            self.among_random <= _LIKE_RANDOM,
-            self.among_documents >= _LIKE_DOCUMENTS,
-        )
+        random, like_documents = self.among_random <= _LIKE_RANDOM, self.among_documents >= _LIKE_DOCUMENTS
+        conditions = np.isnan(self.coherence), random, like_documents
         levels: list[str] = np.select(conditions, ("", "hallucinating", "grounded"), "between").tolist()
         return levels
 
@@ -196,15 +178,9 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
 def _neighbours(vectors: Vectors, entities: Sequence[str], space: Space, k: int) -> tuple[Floats, Ints]:
     """Cosines and rows of the k nearest documents, [n, k] each; NaN and -1 for an entity whose vector is zero."""
     length = geometry.norms(vectors)
-    broken = [entities[int(i)] for i in np.flatnonzero(~np.isfinite(length))]
-    if broken or not length.any():
-        dead = broken or list(entities)
-        raise InvalidOutput(
-            f"the vectors of {len(dead)} of {len(entities)} entities are zero or hold NaN or infinite numbers "
-            f"(rows {name_some(dead)})",
-            dead,
-        )
     alive = length > 0
+    outputs.refuse_rows(~np.isfinite(length), entities, "NaN or infinite numbers", "entities")
+    outputs.refuse_rows(np.full(len(alive), not alive.any()), entities, "zero vectors", "entities")
     cosine, rows = np.full((len(entities), k), np.nan), np.full((len(entities), k), -1)
     distance, rows[alive] = search.nearest(vectors[alive], space.corpus.vectors, k)
     cosine[alive] = 1.0 - distance**2 / 2
@@ -253,7 +229,12 @@ def _measure(probed: Probe, options: KnowledgeOptions) -> tuple[dict[str, Floats
             continue
         values = columns[name][np.isfinite(columns[name])]
         means = bootstrap.distribution([mean_statistic(values)], len(values), resamples=RESAMPLES, seed=options.seed)
-        warning = _warning(probed) if name == "hallucinating_entities" and kind.warning(values.mean()) else None
+        warning = None
+        if name == "hallucinating_entities" and kind.warning(values.mean()):
+            levels = zip(probed.entities, probed.levels, strict=True)
+            lost = [entity for entity, level in levels if level == "hallucinating"]
+            who = f"{len(lost)} of {len(probed.entities)} entities"
+            warning = f"{who} have neighbours no more alike than chance: {name_some(lost)}"
         figures.append(mean_figure(kind, values, means[0], confidence=options.confidence, warning=warning))
     return columns, figures
 
@@ -277,21 +258,17 @@ def _contributions(probed: Probe) -> tuple[dict[str, Floats], dict[str, str]]:
         reasons["fragmentation_effect"] = "it takes entities that are split and entities that are not"
     if echo is not None:
         columns |= {"lexical_drift": np.where(np.isnan(echo), np.nan, echo > 0.5), "halo_echo": echo}
-    elif probed.takes_head:
-        why = "there is no MLM head to read halos from: name a model that has one (`mlm_head`)"
-        reasons |= {"lexical_drift": why, "halo_echo": why}
     else:
-        why = "there is no MLM head to read halos from, and only a PyTorch model can take the head of another one"
-        reasons |= {"lexical_drift": why, "halo_echo": why}
+        other = ", and only a PyTorch model can take the head of another one"
+        other = ": name a model that has one (`mlm_head`)" if probed.takes_head else other
+        reasons |= dict.fromkeys(("lexical_drift", "halo_echo"), f"there is no MLM head to read halos from{other}")
     return columns, reasons
 
 
 def fragmentation_effect(relative: Floats, sizes: list[tuple[int, int]] | None) -> Floats | None:
-    """Per entity its contribution, float64[n], to the mean of the whole ones less the mean of the split ones; None
-    where there are not both. An entity is split when it has more sub-words than words.
-
-    The contribution is the difference plus what the entity adds to the mean of its own group, as often as that group
-    goes into all: their mean is the difference, and their spread over √n its standard error.
+    """Per entity its contribution, float64[n], to the mean of the whole ones less the mean of the split ones, which
+    have more sub-words than words; None where there are not both. The mean of the contributions is the difference,
+    and their spread over √n its standard error.
 
     >>> fragmentation_effect(np.array([0.6, 0.4, 0.1]), [(1, 1), (1, 1), (1, 3)]).round(2).tolist()
     [0.55, 0.25, 0.4]
@@ -308,13 +285,6 @@ def fragmentation_effect(relative: Floats, sizes: list[tuple[int, int]] | None) 
     added[whole] = (relative[whole] - means[0]) * n / whole.sum()
     added[broken] = (means[1] - relative[broken]) * n / broken.sum()
     return np.asarray(means[0] - means[1] + added)
-
-
-def _warning(probed: Probe) -> str:
-    """A sentence that names the hallucinating entities, instead of the plain one."""
-    lost = [entity for entity, level in zip(probed.entities, probed.levels, strict=True) if level == "hallucinating"]
-    of = len(probed.entities)
-    return f"{len(lost)} of {of} entities have neighbours no more alike than chance: {name_some(lost)}"
 
 
 # --- examples ----------------------------------------------------------------------------------------------------
@@ -342,8 +312,7 @@ def _incoherent(probed: Probe, space: Space, i: int) -> Named:
     note = f"{probed.levels[i]}, z {probed.z[i]:.1f} against random sets, "
     note += f"above {probed.among_documents[i]:.0%} of documents; "
     note += f"{mention} of {len(rows)} neighbours mention it; nearest {space.corpus.ids[int(rows[0])]}"
-    if probed.halos:
-        note += f"; halo: {describe_halo(probed.halos[i])}"
+    note += f"; halo: {describe_halo(probed.halos[i])}" if probed.halos else ""
     return Named("entity_coherence", str(i), probed.entities[i], float(probed.coherence[i]), note)
 
 
@@ -377,10 +346,10 @@ def _tables(probed: Probe, space: Space) -> dict[str, Columns]:
 
 
 def _halo_table(halos: Sequence[Halo]) -> Columns:
-    ranks = [range(1, len(halo.tokens) + 1) for halo in halos]
+    sizes = [len(halo.tokens) for halo in halos]
     return {
-        "example": np.repeat(np.arange(len(halos), dtype=np.int32), [len(each) for each in ranks]),
-        "rank": np.array([rank for each in ranks for rank in each], np.int32),
+        "example": np.repeat(np.arange(len(halos), dtype=np.int32), sizes),
+        "rank": np.array([rank for size in sizes for rank in range(1, size + 1)], np.int32),
         "token": np.array([token for halo in halos for token in halo.tokens], dtype=np.str_),
         "log_prob": np.array([value for halo in halos for value in halo.log_probs], np.float64),
         "echo": np.array([echo for halo in halos for echo in halo.echoes], np.bool_),
@@ -388,12 +357,9 @@ def _halo_table(halos: Sequence[Halo]) -> Columns:
 
 
 def _edges(probed: Probe, space: Space) -> Columns:
-    """The neighbourhood graph: per entity an edge to each of its `_DRAWN` nearest documents, and one between every
-    two of these.
-
-    `source` is "" where it is the entity (`example` says which), else a document's id; `target` is a document's id.
-    `text` is how the target begins, where the source is the entity, else "".
-    """
+    """The neighbourhood graph: per entity an edge to each of its `_DRAWN` nearest documents, and one between every two
+    of these. `source` is "" for the entity of `example`, else a document's id; `target` is a document's id. `text` is
+    how the target of an entity begins, else ""."""
     k = min(probed.rows.shape[1], _DRAWN)
     one, other = np.triu_indices(k, 1)
     alive = np.flatnonzero((probed.rows >= 0).all(axis=1))
@@ -413,11 +379,4 @@ def _edges(probed: Probe, space: Space) -> Columns:
     }
 
 
-LAYER = Layer(
-    name="knowledge",
-    about="whether the model knows the entities of the domain, or only their letters",
-    unit="entity",
-    metrics=tuple(map(metric_of, FIGURES.values())),
-    run=run,
-    options=KnowledgeOptions,
-)
+LAYER = make_layer("knowledge", run, KnowledgeOptions, map(metric_of, FIGURES.values()))

@@ -1,8 +1,7 @@
 """Layer 2, retrieval and ranking: what a search finds, in which order, and how easily that changes.
 
 Quality is measured as by the retrieval task, per stage. Stability and robustness need no judgements: they compare lists
-of results by Jaccard's overlap. Every figure is a mean over queries (over groups for paraphrases), so a bootstrap over
-them gives its interval, and a paired one the interval of a difference.
+of results by Jaccard's overlap. Every figure is a mean over queries (over groups for paraphrases), which are resampled.
 
 A query without a direction (runs.space) finds nothing: it is 0 in every figure of quality, 0 where its list is
 compared with one that is not empty, and left out where both are.
@@ -11,17 +10,27 @@ compared with one that is not empty, and left out where both are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from calipers.core import Columns, Encoder, Metric, Outcomes, Progress, RequestError
 from calipers.core.choices import GRADES
 from calipers.core.figures import Figure, FigureKind, Named, figure_tables
-from calipers.diagnosis.figures import kinds_of, mean_figure, metric_of
-from calipers.diagnosis.layer import RESAMPLES, Layer, LayerOptions, rows_by_id, run_steps, setting
+from calipers.diagnosis.layer import (
+    RESAMPLES,
+    LayerOptions,
+    kinds_of,
+    make_layer,
+    mean_figure,
+    metric_of,
+    rows_by_id,
+    run_steps,
+    setting,
+)
 from calipers.diagnosis.layers import edits
 from calipers.metrics import bootstrap, geometry, indexes, overlap, ranking
 from calipers.metrics.arrays import Counts, Floats, Ints
@@ -178,10 +187,9 @@ def _figures(parts: Sequence[RetrievalPart], columns: Columns, options: RankingO
     figures = []
     for name, kind in ordered.items():
         if name in means:
-            unit, exact = part_of[name].unit, part_of[name].exact
-            figures.append(
-                mean_figure(kind, finite[name], means[name], confidence=options.confidence, unit=unit, exact=exact)
-            )
+            unit, exact, confidence = part_of[name].unit, part_of[name].exact, options.confidence
+            figure = mean_figure(kind, finite[name], means[name], confidence=confidence, unit=unit, exact=exact)
+            figures.append(figure)
         elif name in unknown or name in part_of:
             figures.append(kind.unknown(unknown.get(name, "no query has what it is about")))
     return figures
@@ -198,12 +206,7 @@ def _resampled_means(columns: Columns, options: RankingOptions) -> dict[str, Flo
 
 # --- quality -----------------------------------------------------------------------------------------------------
 
-_MEASURES = {
-    "ndcg": ranking.ndcg,
-    "mrr": ranking.mrr,
-    "map": ranking.average_precision,
-    "recall": ranking.recall,
-}
+_MEASURES = {"ndcg": ranking.ndcg, "mrr": ranking.mrr, "map": ranking.average_precision, "recall": ranking.recall}
 
 
 def quality(space: Space, results: SearchResults, options: RankingOptions) -> RetrievalPart:
@@ -315,10 +318,14 @@ def order(space: Space, results: SearchResults, options: RankingOptions) -> Retr
     columns = {"rank_reversal": overlap.reversals(scores, grades)}
     if options.grades == "esci":
         columns["accessory_above_product"] = overlap.above(grades, _COMPLEMENT, _EXACT)
-    finite = {name: column for name, column in columns.items() if np.isfinite(column).any()}
-    why = "no query has two judged results of different grades among the first"
     named = tuple(_reversal(space, results, q, pair, grades, options) for q, pair in _worst_pairs(grades))
-    return RetrievalPart(finite, unknown={name: why for name in columns if name not in finite}, named=named)
+    return _part(columns, "no query has two judged results of different grades among the first", named=named)
+
+
+def _part(columns: dict[str, Floats], why: str, **others: Any) -> RetrievalPart:
+    """The columns that have a value; the others are unknown, and `why`."""
+    finite = {name: column for name, column in columns.items() if np.isfinite(column).any()}
+    return RetrievalPart(finite, unknown={name: why for name in columns if name not in finite}, **others)
 
 
 def _worst_pairs(grades: Floats) -> list[tuple[int, tuple[int, int]]]:
@@ -360,9 +367,8 @@ def beside_baseline(space: Space, results: SearchResults, options: RankingOption
     """Against the results of the baseline model; without one the figures do not apply."""
     if space.reference is None:
         return RetrievalPart()
-    reference = np.full_like(results.shown, -1)
-    first = space.reference[:, : options.k]
-    reference[:, : first.shape[1]] = first
+    missing = max(0, results.shown.shape[1] - space.reference.shape[1])
+    reference = np.pad(space.reference[:, : options.k], ((0, 0), (0, missing)), constant_values=-1)
     columns = _overlaps(results.shown, reference, "", options)
     figure, shared = next(iter(columns.items()))
 
@@ -423,18 +429,13 @@ def edited(model: Encoder | None, results: SearchResults, options: RankingOption
         columns[figure] = shared = _found_again(model, results, versions, options, progress)
         lost = [int(rows[i]) for i in np.argsort(shared[rows], kind="stable")[:5] if shared[rows[i]] < 0.5]
         named += _name(figure, queries, shared, lost, partial(_rewritten, versions, shared))
-    finite = {name: column for name, column in columns.items() if np.isfinite(column).any()}
     table = np.stack(list(columns.values()))
     has = np.isfinite(table)
     with np.errstate(invalid="ignore"):
         mean = np.where(has.any(axis=0), np.where(has, table, 0.0).sum(axis=0) / has.sum(axis=0), np.nan)
-    return RetrievalPart(
-        {"robustness": mean, **finite},
-        unknown={name: "no query can be edited so" for name in columns if name not in finite},
-        named=tuple(named),
-        counts={"edited_queries": len(rows)},
-        exact=len(rows) == len(queries),
-    )
+    counts, exact = {"edited_queries": len(rows)}, len(rows) == len(queries)
+    part = _part(columns, "no query can be edited so", named=tuple(named), counts=counts, exact=exact)
+    return replace(part, columns={"robustness": mean, **part.columns})
 
 
 def _found_again(
@@ -478,12 +479,4 @@ def _metrics(options: RankingOptions) -> tuple[Metric, ...]:
     return tuple(map(metric_of, kinds(options).values()))
 
 
-LAYER = Layer(
-    name="retrieval",
-    about="what a search finds, in which order, and how easily that changes",
-    unit="query",
-    metrics=_metrics(RankingOptions()),
-    run=run,
-    options=RankingOptions,
-    metrics_for=_metrics,
-)
+LAYER = make_layer("retrieval", run, RankingOptions, _metrics(RankingOptions()), metrics_for=_metrics)

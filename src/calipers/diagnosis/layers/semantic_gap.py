@@ -1,7 +1,6 @@
 """Semantic gap, of layer 3: what the cosine of a query and a product says beyond the characters that they share.
 
-Over all judged pairs: lexical overlap is the Jaccard coefficient of character bigrams (`metrics.lexical`), and the gap
-of a pair is |overlap − cosine|. Two faults are named when the evidence says so:
+Of a judged pair, overlap is the Jaccard coefficient of character bigrams and the gap |overlap − cosine|. Two faults:
 
 - *vectorised grep*: the cosine follows the overlap (`lexical_correlation` above 0.5) and adds nothing about relevance
   beyond it (`beyond_lexical` below 0.2), the ends of both intervals included. Given the Jaccard coefficient alone
@@ -16,15 +15,14 @@ Intervals are a bootstrap over queries, whose pairs are drawn together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import Encoder, Figure, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
-from calipers.diagnosis.figures import kinds_of, metric_of
-from calipers.diagnosis.layer import Layer, LayerOptions, judged_pairs, setting
+from calipers.diagnosis.layer import LayerOptions, judged_pairs, kinds_of, make_layer, metric_of, setting
 from calipers.metrics import bootstrap, geometry, lexical, paired
 from calipers.metrics.arrays import Bools, Floats, Ints, Vectors
 from calipers.metrics.bootstrap import grouped
@@ -88,17 +86,14 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
     figures, columns = measure(judged, options)
     queries = space.queries
     assert queries is not None
-
-    def name(rows: Ints) -> tuple[str, ...]:
-        return tuple(f"{queries.ids[row]}/query" for row in rows)
-
-    def texts(rows: Ints) -> dict[str, tuple[str, ...]]:
-        return {"query": tuple(queries.texts[row] for row in rows)}
-
+    (ids, texts), (all_ids, all_texts) = (
+        ([f"{queries.ids[row]}/query" for row in rows], {"query": tuple(queries.texts[row] for row in rows)})
+        for rows in (judged.queries, judged.everyone)
+    )
     outcomes = Outcomes(
-        ids=name(judged.queries),
+        ids=tuple(ids),
         columns=columns,
-        texts=texts(judged.queries),
+        texts=texts,
         details={**figure_tables(figures, _named(judged, space)), "pairs": _table(judged, space)},
         counts={
             "judged_pairs": len(judged.query),
@@ -108,9 +103,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         },
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
-    return put_back(
-        outcomes, np.searchsorted(judged.everyone, judged.queries), name(judged.everyone), texts(judged.everyone)
-    )
+    return put_back(outcomes, np.searchsorted(judged.everyone, judged.queries), all_ids, all_texts)
 
 
 # --- pairs -------------------------------------------------------------------------------------------------------
@@ -237,7 +230,11 @@ def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], 
         interval = bootstrap.percentile_interval(values, confidence=options.confidence) if queries > 1 else None
         figures[name] = FIGURES[name].figure(value, len(judged.query), interval=interval, exact=judged.exact)
         columns[name] = _contributions(statistic, value, queries)
-    return [replace(figure, warning=_warning(name, figures)) for name, figure in figures.items()], columns
+    warnings = {
+        "lexical_correlation": grep_warning(figures),
+        "hallucination_excess": hallucination_warning(figures),
+    }
+    return [replace(figure, warning=warnings.get(name)) for name, figure in figures.items()], columns
 
 
 def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
@@ -246,11 +243,6 @@ def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
         return np.full(queries, value)
     added = np.nan_to_num(paired.influence(statistic, queries))
     return np.asarray(value + added - added.mean())
-
-
-def _warning(name: str, figures: dict[str, Figure]) -> str | None:
-    warn = {"lexical_correlation": grep_warning, "hallucination_excess": hallucination_warning}.get(name)
-    return warn(figures) if warn else None
 
 
 def grep_warning(figures: dict[str, Figure]) -> str | None:
@@ -287,20 +279,19 @@ def _named(judged: Judged, space: Space) -> list[Named]:
         ("meaning_correlation", judged.relevant & judged.alone & judged.near, judged.cosine, "meaning, not letters"),
     )
     return [
-        _pair(judged, space, int(row), figure, kind)
+        _pair(judged, space, row, figure, kind)
         for figure, which, order, kind in kinds
         for row in _plainest(judged, which, order)
     ]
 
 
 def _plainest(judged: Judged, which: Bools, order: Floats) -> list[int]:
-    seen: dict[int, int] = {}
+    seen: Counter[int] = Counter()
     rows: list[int] = []
-    for row in np.flatnonzero(which)[np.argsort(-order[which], kind="stable")]:
-        query = int(judged.query[row])
-        seen[query] = seen.get(query, 0) + 1
-        if seen[query] <= _PER_QUERY and len(rows) < _NAMED:
-            rows.append(int(row))
+    for row in np.flatnonzero(which)[np.argsort(-order[which], kind="stable")].tolist():
+        seen[judged.query[row]] += 1
+        if seen[judged.query[row]] <= _PER_QUERY and len(rows) < _NAMED:
+            rows.append(row)
     return rows
 
 
@@ -318,10 +309,9 @@ def _pair(judged: Judged, space: Space, row: int, figure: str, kind: str) -> Nam
 
 
 def _table(judged: Judged, space: Space) -> dict[str, NDArray[np.generic]]:
-    ids: Sequence[str] = [space.corpus.ids[int(d)] for d in judged.document]
     return {
         "example": judged.group.astype(np.int32),
-        "document": np.array(ids, dtype=np.str_),
+        "document": np.array([space.corpus.ids[int(d)] for d in judged.document], dtype=np.str_),
         "overlap": judged.overlap,
         "cosine": judged.cosine,
         "grade": judged.grade,
@@ -330,12 +320,4 @@ def _table(judged: Judged, space: Space) -> dict[str, NDArray[np.generic]]:
     }
 
 
-LAYER = Layer(
-    name="semantic_gap",
-    about="what the closeness of query and product says beyond the characters that they share",
-    unit="query",
-    metrics=tuple(map(metric_of, FIGURES.values())),
-    run=run,
-    options=SemanticGapOptions,
-    resamples=_RESAMPLES,
-)
+LAYER = make_layer("semantic_gap", run, SemanticGapOptions, map(metric_of, FIGURES.values()), resamples=_RESAMPLES)
