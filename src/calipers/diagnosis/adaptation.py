@@ -155,6 +155,8 @@ def score(
         before[_FILL_MASK], after[_FILL_MASK] = first, second
     else:
         reasons[_FILL_MASK] = _no_head(baseline.model, candidate.model)
+    threads = model_options.workers
+    terms = verdict.Terms({}, (), options.confidence, options.resamples, options.seed, threads, worst=0)
     return scorecard.read(
         options.adaptation,  # type: ignore[arg-type]
         before,
@@ -162,9 +164,7 @@ def score(
         {**measures, _SIMILARITY: similarity.METRICS, _FILL_MASK: fill_mask.METRICS},
         frequency=query_frequency(dataset, path=inputs.dataset, queries=inputs.queries, source=inputs.source),
         reasons=reasons,
-        terms=verdict.Terms(
-            {}, (), options.confidence, options.resamples, options.seed, model_options.workers, worst=0
-        ),
+        terms=terms,
     )
 
 

@@ -86,6 +86,7 @@ def diagnose(
     second = _examine(model, setting, first)
     if second.dead and not first:  # beside a baseline it is a verdict
         raise second.dead
+    baseline_notes = [f"the baseline: {note}" for note in first.notes] if first else []
     return Diagnosis(
         model=second.info,
         baseline=first.info if first else None,
@@ -95,12 +96,7 @@ def diagnose(
         findings=_judge(first, second, setting) if first else second.findings,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         timing={**second.timing, "total_seconds": round(time.perf_counter() - start, 3)},
-        notes=(
-            *material.notes,
-            *second.info.notes,
-            *second.notes,
-            *(f"the baseline: {note}" for note in (first.notes if first else ())),
-        ),
+        notes=(*material.notes, *second.info.notes, *second.notes, *baseline_notes),
         scorecard=_scorecard(inputs, setting, first, second),
     )
 

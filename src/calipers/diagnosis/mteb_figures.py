@@ -40,12 +40,13 @@ def with_forgetting(before: Result, after: Result, verdict: Verdict) -> Result:
 def _forgetting(primary: Comparison, scores: int, warns: bool) -> Figure:
     lost = None if primary.delta is None else -primary.delta
     level = f"a loss of {primary.thresholds.at_risk:.0%} of the baseline"
+    warning = (
+        f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)" if warns else ""
+    )
     return replace(_KINDS["forgetting"], level=level).figure(
         lost,
         scores,
         interval=(-primary.interval[1], -primary.interval[0]) if primary.interval else None,
         reason=primary.reason if lost is None else None,
-        warning=f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)"
-        if warns
-        else None,
+        warning=warning or None,
     )

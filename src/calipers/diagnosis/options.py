@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from calipers.core.choices import ADAPTATIONS
 from calipers.core.options import Options, option
 from calipers.runs import api
+
+_option = partial(option, group="Diagnosis")
 
 
 @dataclass(frozen=True)
@@ -22,23 +25,18 @@ class DiagnosisOptions(Options):
     layers: tuple[str, ...] = ()
     layer_options: Mapping[str, Any] = field(default_factory=dict)
     mteb: tuple[Any, ...] = ()
-    rerank: str | None = option(None, "A cross-encoder for a second stage.", group="Diagnosis", metavar="MODEL")
-    rerank_k: int = option(100, "How many results it reads.", group="Diagnosis")
-    adaptation: str | None = option(
+    rerank: str | None = _option(None, "A cross-encoder for a second stage.", metavar="MODEL")
+    rerank_k: int = _option(100, "How many results it reads.")
+    adaptation: str | None = _option(
         None,
         "With --baseline, the model before training: a scorecard of what this training should and must not change.",
-        group="Diagnosis",
         choices=ADAPTATIONS,
     )
-    mlm_head: str | None = option(
-        None, "The base model whose MLM head reads this model's states.", group="Diagnosis", metavar="MODEL"
-    )
-    query_prompt: str | None = option(
-        None, "Put before every query. Default: the model's own.", group="Diagnosis", metavar="TEXT"
-    )
-    passage_prompt: str | None = option(None, "Put before every document.", group="Diagnosis", metavar="TEXT")
-    confidence: float = option(api.CONFIDENCE, "Of intervals and labels.", group="Diagnosis", above=0, below=1)
-    resamples: int = option(api.RESAMPLES, "Of the comparison.", group="Diagnosis")
+    mlm_head: str | None = _option(None, "The base model whose MLM head reads this model's states.", metavar="MODEL")
+    query_prompt: str | None = _option(None, "Put before every query. Default: the model's own.", metavar="TEXT")
+    passage_prompt: str | None = _option(None, "Put before every document.", metavar="TEXT")
+    confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0, below=1)
+    resamples: int = _option(api.RESAMPLES, "Of the comparison.")
 
     @property
     def seed(self) -> int:

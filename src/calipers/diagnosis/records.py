@@ -97,7 +97,7 @@ class Diagnosis:
     scorecard: Scorecard | None = None  # with --adaptation
 
     def __repr__(self) -> str:
-        layers = ", ".join(finding.layer for finding in self.findings if finding.result)
+        layers = ", ".join(f.layer for f in self.findings if f.result)
         against = f" against {self.baseline.model_id}" if self.baseline else ""
         return f"Diagnosis({self.model.model_id}{against} on {self.dataset.path}: {layers})"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calipers.comparison import wording
+from calipers.comparison.text import STYLES
 from calipers.core import Figure, printable
 from calipers.diagnosis import findings
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard, ScoreLine
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
 _EXAMPLES = 5  # of each figure
 _TONES = {"bad": "bold red", "warning": "yellow", "good": "green", "plain": ""}
 _MARKS = {"bad": "✗", "warning": "!", "good": "✓", "plain": "·"}
-_LABELS = {
-    "PASS": "green",
-    "AT_RISK": "yellow",
-    "INCONCLUSIVE": "magenta",
-    "REGRESSION": "bold red",
-    "INVALID": "bold red",
-}
 _READINGS = {
     "AS_EXPECTED": "green",
     "NOT_SHOWN": "magenta",
@@ -76,7 +70,7 @@ def _show_layer(console: Console, finding: Finding, examples: int) -> None:
     tables.show_table(console, header, rows, right=right, fold=[len(header) - 1], title=title)
     if finding.verdict and finding.decides:
         label = finding.verdict.label
-        tables.say(console, f"{label}  {wording.sentence(finding.verdict)}", _LABELS.get(label, ""))
+        tables.say(console, f"{label}  {wording.sentence(finding.verdict)}", STYLES.get(label, ""))
     for figure, named in findings.examples_of(finding).items():
         if examples < 1:
             break
@@ -108,7 +102,7 @@ def figure_rows(finding: Finding) -> tuple[list[str], list[list[str | Cell]]]:
             row += [
                 numbers.number(before, figure.digits),
                 numbers.signed(delta, figure.digits),
-                Cell(label, _LABELS.get(label, "")),
+                Cell(label, STYLES.get(label, "")),
             ]
         rows.append([*row, Cell(meaning(figure), "dim")])
     return [*header, "what it means"], rows
@@ -135,7 +129,7 @@ def _show_scorecard(console: Console, card: Scorecard) -> None:
     tables.say(console, f"\n{printable(card.paragraph)}")
     for note in card.notes:
         tables.say(console, printable(note), "dim")
-    tables.say(console, f"{card.label}  {findings.conclusion(card)}", _LABELS.get(card.label, "bold red"))
+    tables.say(console, f"{card.label}  {findings.conclusion(card)}", STYLES.get(card.label, "bold red"))
 
 
 def scorecard_row(line: ScoreLine) -> tuple[str, ...]:

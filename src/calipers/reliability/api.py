@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from calipers.tasks.retrieval import RetrievalOptions
 ODD = 200  # odd queries of each kind that detectors are fitted on, at most
 
 
-def _queries(help: str, metavar: str = "Q") -> Any:
-    return option(None, help, group="Data", metavar=metavar)
+_queries, _score = partial(option, None, group="Data"), partial(option, None, group="Score")
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,21 @@ class TrustOptions(Options):
 
     queries: str | None = _queries(
         "Real queries, a file or folder as above: they define what is usual for R_q. Default: queries.jsonl beside the "
-        "corpus with --calibrate, else documents."
+        "corpus with --calibrate, else documents.",
+        metavar="Q",
     )
     calibrate: str | None = _queries(
         "Judgements of these queries (BEIR or TREC): they turn the score into the probability that a relevant result "
         "is among the first K.",
-        "QRELS",
+        metavar="QRELS",
     )
     out_of_domain: str | None = _queries(
-        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones."
+        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones.", metavar="Q"
     )
-    codec: str | None = option(None, "How vectors are stored. Default: int8.", group="Score", choices=CODECS)
-    k: int | None = option(None, "How many neighbours. Default: 10.", group="Score", metavar="K")
-    error: float | None = option(
-        None,
-        "Share of failures among the answered queries that is acceptable. Default: 0.1.",
-        group="Score",
-        metavar="E",
+    codec: str | None = _score("How vectors are stored. Default: int8.", choices=CODECS)
+    k: int | None = _score("How many neighbours. Default: 10.", metavar="K")
+    error: float | None = _score(
+        "Share of failures among the answered queries that is acceptable. Default: 0.1.", metavar="E"
     )
     method: Method | None = option(
         None,
@@ -69,8 +67,8 @@ class TrustOptions(Options):
         choices=TRUST_MAPS,
     )
     seed: int = option(42, "Of samples, folds and resamples.", group="Score")
-    query_prompt: str | None = option(None, "Put before every query.", group="Score", metavar="TEXT")
-    passage_prompt: str | None = option(None, "Put before every document.", group="Score", metavar="TEXT")
+    query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
+    passage_prompt: str | None = _score("Put before every document.", metavar="TEXT")
     load: Path | None = option(None, "Use a score that was saved.", group="Output", metavar="FILE")
 
     def __post_init__(self) -> None:

@@ -43,9 +43,25 @@ def _show_calibration(console: Console, calibration: Mapping[str, Any], method: 
     tables.show_records(console, [_quality(score) for score in calibration.get("scores", ())])
     for sentence in calibration.get("sentences", ()):
         tables.say(console, printable(sentence))
-    tables.show_records(console, [_point(p) for p in calibration.get("reliability_curve", {}).get(method) or ()])
+    points = [
+        {
+            "probability stated": f"{point['probability']:.3f}",
+            "share that succeed": _with_interval({"value": point["share"], "interval": point["interval"]}),
+            "queries": str(point["count"]),
+        }
+        for point in calibration.get("reliability_curve", {}).get(method) or ()
+    ]
+    tables.show_records(console, points)
     risks = calibration.get("risk_coverage", {}).get(method) or ()
-    tables.show_records(console, [_risk(risk) for risk in (risks[3::4] if len(risks) > _ROWS else risks)])
+    shares = [
+        {
+            "queries answered": f"{risk['coverage']:.0%}",
+            "failures among them": f"{risk['risk']:.1%}",
+            "probability from": f"{risk['threshold']:.3f}",
+        }
+        for risk in (risks[3::4] if len(risks) > _ROWS else risks)
+    ]
+    tables.show_records(console, shares)
 
 
 def _quality(score: Mapping[str, Any]) -> dict[str, str]:
@@ -53,23 +69,6 @@ def _quality(score: Mapping[str, Any]) -> dict[str, str]:
         "score": score["about"],
         **{key: _with_interval(score[key]) for key in ("auroc", "brier", "ece")},
         "ece of chance alone": _with_interval({"value": score["honest_ece"], "interval": None}),
-    }
-
-
-def _point(point: Mapping[str, Any]) -> dict[str, str]:
-    """One point of the reliability curve."""
-    return {
-        "probability stated": f"{point['probability']:.3f}",
-        "share that succeed": _with_interval({"value": point["share"], "interval": point["interval"]}),
-        "queries": str(point["count"]),
-    }
-
-
-def _risk(risk: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "queries answered": f"{risk['coverage']:.0%}",
-        "failures among them": f"{risk['risk']:.1%}",
-        "probability from": f"{risk['threshold']:.3f}",
     }
 
 

@@ -30,7 +30,7 @@ from calipers.metrics.means import ratio_statistic
 from calipers.runs.space import Space
 from calipers.shop import Agreement, Attributes, Extractor, agree_all
 from calipers.shop.agree import PARTS
-from calipers.shop.products import Item, Products, read_item
+from calipers.shop.products import Item, read_item
 
 Product = str | Mapping[str, Any]
 
@@ -61,26 +61,21 @@ class AttributeOptions(LayerOptions):
 
 def run(model: Encoder | None, space: Space, options: AttributeOptions, progress: Progress) -> Outcomes:
     """Outcomes per query, as `measure` gives them, from what the search found."""
-    products = _products(space)
-    assert space.queries is not None
+    if space.queries is None or not len(space.queries):
+        raise RequestError("the layer attributes needs queries: give `queries`, or a `dataset`")
+    if space.searched is None or space.products is None:
+        raise RequestError("the layer attributes needs search results and products: Space.searched, Space.products")
+    products = space.products
     progress.start("Attributes", 0)
     rows = np.sort(geometry.sample(len(space.queries), options.most, seed=options.seed))
     queries = {space.queries.ids[i]: space.queries.texts[int(i)] for i in rows}
     requests = [products.extractor.read(text) for text in queries.values()]
     if not any(which.any() for which in _stated(products.extractor, requests).values()):
         raise RequestError("the layer attributes checks what queries state, and none states a colour, brand or size")
-    results = [ids[: options.k] for ids in _results(space, rows)]
+    results = [ids[: options.k] for ids in _results(space.searched.details["results"], rows)]
     items = products.read({id for ids in results for id in ids})
     exact = len(rows) == len(space.queries)
     return _outcomes(products.extractor, queries, requests, items, results, options, exact=exact)
-
-
-def _products(space: Space) -> Products:
-    if space.queries is None or not len(space.queries):
-        raise RequestError("the layer attributes needs queries: give `queries`, or a `dataset`")
-    if space.searched is None or space.products is None:
-        raise RequestError("the layer attributes needs search results and products: Space.searched, Space.products")
-    return space.products
 
 
 def skip_reason(space: Space) -> str | None:
@@ -98,10 +93,8 @@ def skip_reason(space: Space) -> str | None:
     )
 
 
-def _results(space: Space, rows: Ints) -> list[list[str]]:
+def _results(table: Columns, rows: Ints) -> list[list[str]]:
     """The document ids of these queries, best first."""
-    assert space.searched is not None
-    table = space.searched.details["results"]
     order = np.lexsort((table["rank"], table["example"]))
     example, document = np.asarray(table["example"])[order], np.asarray(table["document"])[order]
     starts, ends = np.searchsorted(example, rows), np.searchsorted(example, rows, side="right")

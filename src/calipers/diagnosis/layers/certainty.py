@@ -24,7 +24,7 @@ from calipers.metrics.arrays import Array, Floats
 from calipers.metrics.assessment import Assessment, IntervalEstimate
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.trust import TrustParts
-from calipers.runs.space import Space, Texts, directed, put_back
+from calipers.runs.space import LEAST, Space, Texts, directed, put_back
 
 FIGURES = kinds_of("certainty")
 ODD = ("gibberish", "vague", "out_of_domain")  # queries that deserve no answer
@@ -52,7 +52,11 @@ def run(model: Encoder | None, space: Space, options: CertaintyOptions, progress
 
     A query without a direction (runs.space) has no parts and is NaN in every column.
     """
-    queries = _checked(space)
+    queries = space.queries
+    if queries is None or not len(queries):
+        raise DataError("the layer certainty needs queries, and there are none: give `queries`")
+    if len(space.corpus) < LEAST:
+        raise DataError(f"certainty needs a corpus of at least {LEAST} documents, found {len(space.corpus)}")
     directions = directed(space)
     outcomes = _run(model, directions.space, options, progress)
     return put_back(outcomes, directions.queries, queries.ids, {"query": tuple(queries.texts)})
@@ -74,9 +78,12 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
         *_judged_figures(judged),
         *_odd_figures(model, space, parts, codec, options, progress),
     ]
+    columns = {name: getattr(parts, name) for name in ("reliability", *metrics.FEATURES)}
+    if not judged.reason:
+        columns |= {"success": labels, "probability": judged.probabilities["logistic"]}
     return Outcomes(
         ids=queries.ids,
-        columns=_columns(parts, labels, judged),
+        columns=columns,
         texts={"query": tuple(queries.texts)},
         details={**figure_tables(figures, _named(queries, labels, judged)), **_tables(judged)},
         counts={
@@ -87,14 +94,6 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
         },
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
-
-
-def _checked(space: Space) -> Texts:
-    if space.queries is None or not len(space.queries):
-        raise DataError("the layer certainty needs queries, and there are none: give `queries`")
-    if len(space.corpus) < 3:
-        raise DataError(f"certainty needs a corpus of at least 3 documents, found {len(space.corpus)}")
-    return space.queries
 
 
 # --- figures -----------------------------------------------------------------------------------------------------
@@ -191,13 +190,6 @@ def _odd_figures(
 
 
 # --- outcomes ----------------------------------------------------------------------------------------------------
-
-
-def _columns(parts: TrustParts, labels: Floats, judged: Assessment) -> dict[str, Floats]:
-    columns = {name: getattr(parts, name) for name in ("reliability", *metrics.FEATURES)}
-    if judged.reason:
-        return columns
-    return {**columns, "success": labels, "probability": judged.probabilities["logistic"]}
 
 
 def _tables(judged: Assessment) -> dict[str, Columns]:

@@ -1,7 +1,6 @@
-"""Texts written another way: harmless edits of a query, and the words of a text in another order.
+"""Texts written another way: harmless edits of a query, which keep its meaning, and words in another order.
 
-The edits change nothing about the meaning: case, spacing, the width of letters, one slip of a finger. Each gives
-another text, or None where there is nothing to edit (no letters that have a case, one word, …).
+Each edit gives another text, or None where there is nothing to edit (no letters that have a case, one word, …).
 """
 
 from __future__ import annotations

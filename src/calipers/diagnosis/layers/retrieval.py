@@ -173,8 +173,7 @@ def _assemble(
 def _count_table(results: SearchResults, documents: int) -> Columns:
     """How many documents are among the first k of how many queries: `times` ascending, and `documents`."""
     counts = np.bincount(results.shown[results.shown >= 0], minlength=documents)
-    times, many = np.unique(counts, return_counts=True)
-    return {"times": times.astype(np.int64), "documents": many.astype(np.int64)}
+    return dict(zip(("times", "documents"), np.unique(counts, return_counts=True), strict=True))
 
 
 def _figures(parts: Sequence[RetrievalPart], columns: Columns, options: RankingOptions) -> list[Figure]:
@@ -298,9 +297,9 @@ def _quote(texts: Texts, row: int) -> str:
 def without_direction(results: SearchResults) -> RetrievalPart:
     """The queries whose vector is zero: 1 for these, 0 for the others. They count as failing in every figure above."""
     name, queries = "queries_without_direction", results.queries
-    lost = np.setdiff1d(np.arange(len(queries)), results.directed.queries)
-    column = np.zeros(len(queries))
-    column[lost] = 1.0
+    column = np.ones(len(queries))
+    column[results.directed.queries] = 0.0
+    lost = np.flatnonzero(column)
     note = "its vector is zero: it finds nothing"
     named = tuple(Named(name, queries.ids[q], queries.texts[q], 0.0, note) for q in lost[:_NAMED])
     return RetrievalPart({name: column}, named=named, counts={name: len(lost)})

@@ -146,19 +146,15 @@ def fragment(model: ShowsPieces, texts: Iterable[str], *, how: str = "auto", mos
     def total(values: Floats) -> Floats:
         return np.asarray(np.bincount(rows, values[whole], minlength=len(words)), np.float64)
 
+    broken = [Term(w, p, within[w]) for w, p in zip(distinct, pieces, strict=True) if len(p) > 1 or None in p]
+    broken.sort(key=lambda t: (t.texts == 1, None not in t.pieces, -len(t.pieces), -t.texts, t.word))
     return Fragmentation(
         words=total(np.ones(len(distinct))),
         pieces=total(size),
         split=total((size > 1).astype(np.float64)),
         unknown=total(unknown),
-        worst=_worst([Term(w, p, within[w]) for w, p in zip(distinct, pieces, strict=True)], most),
+        worst=tuple(broken[:most]),
     )
-
-
-def _worst(terms: list[Term], most: int) -> tuple[Term, ...]:
-    broken = [term for term in terms if len(term.pieces) > 1 or None in term.pieces]
-    broken.sort(key=lambda t: (t.texts == 1, None not in t.pieces, -len(t.pieces), -t.texts, t.word))
-    return tuple(broken[:most])
 
 
 # --- rare words ------------------------------------------------------------------------------------------------------
