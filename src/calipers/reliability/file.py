@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from calipers.metrics.trust import FEATURES
 from calipers.reliability.records import METHODS, DecisionThresholds, Detector
 from calipers.rendering.document import strict
 
-if TYPE_CHECKING:
-    from calipers.reliability.trust import Trust
-
 SCHEMA = "calipers/trust-file/2"  # in 1 the isotonic map read R_q
 _F = len(FEATURES)
 _LOGISTIC = {"mean": (_F,), "scale": (_F,), "weights": (_F,), "intercept": (1,)}
@@ -34,23 +31,25 @@ _MOST_DIMENSIONS = 1 << 20
 Tensors = dict[str, NDArray[Any]]
 
 
-def write(path: Path, trust: Trust) -> None:
+def write(path: Path, fields: Mapping[str, Any]) -> None:
+    """The fields of a Trust, as `read` gives them."""
     from safetensors.numpy import save
 
+    codec, maps, detectors = fields["codec"], fields["maps"], fields["detectors"]
     header = {
         "schema": SCHEMA,
-        "codec": trust.codec.name,
-        "dimensions": trust.codec.dimensions,
-        "k": trust.k,
-        "method": trust.method,
-        "maps": list(trust.maps),
-        "detectors": {kind: {"threshold": d.threshold, "acts": d.acts} for kind, d in trust.detectors.items()},
-        "thresholds": asdict(trust.thresholds),
-        "report": trust.report,
-        "about": trust.about,
+        "codec": codec.name,
+        "dimensions": codec.dimensions,
+        "k": fields["k"],
+        "method": fields["method"],
+        "maps": list(maps),
+        "detectors": {kind: {"threshold": d.threshold, "acts": d.acts} for kind, d in detectors.items()},
+        "thresholds": asdict(fields["thresholds"]),
+        "report": fields["report"],
+        "about": fields["about"],
     }
     metadata = {"calipers": json.dumps(strict(header), allow_nan=False)}
-    content = save(_tensors(trust.codec, trust.maps, trust.detectors), metadata=metadata)
+    content = save(_tensors(codec, maps, detectors), metadata=metadata)
     try:
         with whole_file(path) as part:
             part.write_bytes(content)

@@ -146,7 +146,7 @@ class Trust:
 
     def save(self, path: Path | str) -> None:
         """One safetensors file with a JSON header; moved in place when it is whole."""
-        file.write(Path(path).expanduser(), self)
+        file.write(Path(path).expanduser(), vars(self))
 
     @classmethod
     def load(cls, path: Path | str) -> Trust:
