@@ -10,7 +10,7 @@ import pytest
 from calipers.core import DataSource, ModelInfo, Result, read_figures, read_named
 from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
-from calipers.diagnosis.mteb_figures import with_forgetting
+from calipers.diagnosis.adaptation import with_forgetting
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.interop.mteb import TaskScore, to_result

@@ -11,7 +11,6 @@ import pytest
 from calipers import cli
 from calipers.diagnosis import adaptation, api, findings
 from calipers.diagnosis import html as diagnosis_html
-from calipers.diagnosis import json as diagnosis_json
 from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Scorecard
@@ -72,8 +71,8 @@ def test_judged_texts_that_are_absent_are_counted(tmp_path: Path) -> None:
     notes = [note for note in found.notes if "judge" in note]
     assert notes[0].startswith("2 of 10 judged documents are not in the corpus")
     assert notes[1].startswith("1 of the queries that")
-    assert diagnosis_json.document(found)["notes"][: len(notes)] == notes
-    assert diagnosis_json.document(found)["dataset"]["judged_documents_missing"] == 2
+    assert findings.document(found)["notes"][: len(notes)] == notes
+    assert findings.document(found)["dataset"]["judged_documents_missing"] == 2
     assert "2 of 10 judged documents" in diagnosis_html.page(found)
     assert "2 judged documents missing" in dict(diagnosis_text.facts(found))["Texts"]
 
@@ -97,7 +96,7 @@ def test_the_scorecard_speaks_first_for_its_label_is_the_exit_code(tmp_path: Pat
     plain = diagnose(write(tmp_path), "retrieval", baseline=Letters())
     assert findings.label_of(plain) == "PASS"
     card = Scorecard("mlm", "old", "new", (), "INCONCLUSIVE", None, "Nothing is known.")
-    told = diagnosis_json.document(replace(plain, scorecard=card))
+    told = findings.document(replace(plain, scorecard=card))
     assert told["label"] == "INCONCLUSIVE"
     assert told["headlines"][0]["tone"] == "warning"
     assert told["headlines"][0]["sentence"].startswith("INCONCLUSIVE: these data do not show")

@@ -13,7 +13,6 @@ from rich.console import Console
 from calipers.core import Figure
 from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
-from calipers.diagnosis import json as diagnosis_json
 from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
@@ -91,7 +90,7 @@ def test_a_share_that_is_not_quite_nothing_is_not_told_as_nothing() -> None:
 
 
 def test_the_json_has_the_keys_of_the_contract(diagnosis: Diagnosis) -> None:
-    content = diagnosis_json.document(diagnosis)
+    content = findings.document(diagnosis)
     assert "NaN" not in document.to_json(content)
     assert content["label"] == "PASS"
     layer = content["layers"]["retrieval"]

@@ -14,7 +14,7 @@ from rich.console import Console
 from calipers.comparison import verdict
 from calipers.core import Metric, Outcomes, RequestError, Result
 from calipers.diagnosis import adaptation, scorecard
-from calipers.diagnosis.json import _scorecard as scorecard_document
+from calipers.diagnosis.findings import _scorecard as scorecard_document
 from calipers.diagnosis.layers import LAYERS
 from calipers.diagnosis.records import Scorecard, ScoreLine
 from calipers.diagnosis.scorecard import Frequency

@@ -1,5 +1,5 @@
-"""What the scorecard of an adaptation needs beside the layers: MLM heads, domain perplexity, general similarity, and
-how frequent the queries are."""
+"""What the scorecard of an adaptation needs beside the layers: MLM heads, domain perplexity, general similarity, how
+frequent the queries are, and what mteb's scores say was forgotten."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ import numpy as np
 
 from calipers import models
 from calipers.comparison import verdict
-from calipers.core import (
-    SILENT,
-    Dataset,
-    DataSource,
-    Encoder,
-    Metric,
-    Model,
-    Progress,
-    RequestError,
-    Result,
-    ShowsHalo,
-    fingerprint,
-)
+from calipers.comparison.records import Comparison, Verdict
+from calipers.core import SILENT, Dataset, DataSource, Encoder, Metric, Model, Progress, RequestError, Result, ShowsHalo
 from calipers.core.choices import ADAPTATIONS
+from calipers.core.datasets import fingerprint
+from calipers.core.figures import Figure, Named, figure_tables
 from calipers.data import corpora
 from calipers.diagnosis import scorecard
+from calipers.diagnosis.layer import kinds_of
 from calipers.diagnosis.layers import Space
 from calipers.diagnosis.layers.words import MissingExtra, mine, plain_words
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Scorecard
 from calipers.diagnosis.scorecard import Frequency
+from calipers.interop.mteb_results import drops
 from calipers.metrics import geometry
 from calipers.models import ModelOptions
 from calipers.models.tokenizer import read_json
@@ -249,3 +242,47 @@ def _words(text: str) -> list[str]:
         return plain_words(text)
     except MissingExtra:  # without budoux a Japanese text is as many words as it has spaces
         return plain_words(text, "space")
+
+
+# --- scores of mteb ----------------------------------------------------------------------------------------------
+
+_MTEB = kinds_of("mteb")
+
+
+def with_figures(result: Result, named: Sequence[Named] = (), more: Sequence[Figure] = ()) -> Result:
+    """A run of the task mteb with its metrics as figures; `more` stand behind them."""
+    figures = [
+        _MTEB[name].figure(value, len(result.outcomes), interval=result.intervals.get(name))
+        for name, value in result.metrics.items()
+    ]
+    details = {**result.outcomes.details, **figure_tables([*figures, *more], named)}
+    return replace(result, outcomes=replace(result.outcomes, details=details))
+
+
+def with_forgetting(before: Result, after: Result, verdict: Verdict) -> Result:
+    """The candidate's run with what it lost against the baseline: each score that fell by name, and the mean.
+
+    It warns where the verdict is a REGRESSION.
+    """
+    named = [
+        Named("forgetting", drop.id, drop.id, drop.delta, f"{drop.baseline:.2f} → {drop.candidate:.2f}")
+        for drop in drops(before, after)
+        if drop.delta < 0
+    ]
+    primary = next(c for c in verdict.comparisons if c.decides)
+    return with_figures(after, named, [_forgetting(primary, len(after.outcomes), verdict.label == "REGRESSION")])
+
+
+def _forgetting(primary: Comparison, scores: int, warns: bool) -> Figure:
+    lost = None if primary.delta is None else -primary.delta
+    level = f"a loss of {primary.thresholds.at_risk:.0%} of the baseline"
+    warning = (
+        f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)" if warns else ""
+    )
+    return replace(_MTEB["forgetting"], level=level).figure(
+        lost,
+        scores,
+        interval=(-primary.interval[1], -primary.interval[0]) if primary.interval else None,
+        reason=primary.reason if lost is None else None,
+        warning=warning or None,
+    )

@@ -14,20 +14,10 @@ from numpy.typing import NDArray
 from calipers import models
 from calipers.comparison import verdict as verdicts
 from calipers.comparison.records import Verdict
-from calipers.core import (
-    SILENT,
-    Encoder,
-    InvalidOutput,
-    Metric,
-    Model,
-    ModelInfo,
-    Outcomes,
-    Progress,
-    RequestError,
-    Result,
-    read_figures,
-)
-from calipers.diagnosis import adaptation, layers, mteb_figures
+from calipers.core import SILENT, Encoder, InvalidOutput, Metric, Model, ModelInfo, Outcomes, Progress, RequestError
+from calipers.core.figures import read_figures
+from calipers.core.results import Result
+from calipers.diagnosis import adaptation, layers
 from calipers.diagnosis.layers import Layer, Space, retrieval
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
@@ -278,7 +268,7 @@ def _general(model: Encoder, setting: _Setting) -> Finding:
     resampling = Resampling(options.confidence, options.resamples)
     result = mteb.measure(model, list(options.mteb), progress=setting.progress, resampling=resampling)
     setting.keep(result)
-    return Finding("mteb", "general language ability, by tasks of the mteb package", mteb_figures.with_figures(result))
+    return Finding("mteb", "general language ability, by tasks of the mteb package", adaptation.with_figures(result))
 
 
 # --- beside a baseline -------------------------------------------------------------------------------------------
@@ -304,7 +294,7 @@ def _judge_layer(before: Finding, after: Finding, second: _Examined, setting: _S
         return after
     verdict, result = compare_layers(before.result, after.result, setting.options, threads), after.result
     if after.layer == "mteb":
-        result = mteb_figures.with_forgetting(before.result, result, verdict)
+        result = adaptation.with_forgetting(before.result, result, verdict)
     return replace(after, result=result, verdict=verdict)
 
 

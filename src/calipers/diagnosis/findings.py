@@ -1,18 +1,21 @@
-"""A diagnosis in words: what a reader should know first. Shared by the terminal, JSON and HTML."""
+"""A diagnosis in words, shared by the terminal, JSON and HTML: what a reader should know first; and as JSON, whose keys
+are a contract (see docs/design.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
+from calipers.comparison import json as verdict_json
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
-from calipers.core import Figure, Named, read_figures, read_named
+from calipers.core import Figure, ModelInfo, Named, read_figures, read_named
 from calipers.diagnosis.layer import read_file
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.rendering import numbers
 
+SCHEMA = "calipers/diagnose/1"
 Tone = Literal["bad", "warning", "good", "plain"]
 
 
@@ -173,3 +176,61 @@ def conclusion(card: Scorecard) -> str:
         "AT_RISK": "the training did what it is for, with a side effect to look at",
         "INCONCLUSIVE": "these data do not show whether the training did what it is for",
     }.get(card.label, "the training cost what it must not cost, or did the contrary")
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """`document.to_json` writes it without NaN."""
+    source, baseline = diagnosis.dataset, diagnosis.baseline
+    return {
+        "schema": SCHEMA,
+        "created": diagnosis.created,
+        "label": label_of(diagnosis),
+        "model_id": diagnosis.model.model_id,
+        "model_path": diagnosis.model.path,
+        "device": diagnosis.model.device,
+        "model": _model(diagnosis.model),
+        "baseline": baseline and {"model_id": baseline.model_id, **_model(baseline)},
+        "dataset": {
+            **{key: getattr(source, key) for key in ("path", "name", "split", "requested", "shuffle", "seed")},
+            "fingerprint": diagnosis.fingerprint,
+            **diagnosis.counts,
+        },
+        "headlines": [vars(headline) for headline in headlines(diagnosis)],
+        "layers": {finding.layer: _layer(finding) for finding in diagnosis.findings},
+        "scorecard": _scorecard(diagnosis.scorecard) if diagnosis.scorecard else None,
+        "notes": list(diagnosis.notes),
+        "timing": dict(diagnosis.timing),
+    }
+
+
+def _model(info: ModelInfo) -> dict[str, Any]:
+    return {"backend": info.backend, "fingerprint": info.fingerprint, **info.settings}
+
+
+def _layer(finding: Finding) -> dict[str, Any]:
+    result = finding.result
+    figures = figures_of(finding)
+    content: dict[str, Any] = {
+        "about": finding.about,
+        "run": result.run_id if result else None,
+        "metrics": {f.name: f.value for f in figures} or (dict(result.metrics) if result else {}),
+        "intervals": {f.name: f.interval for f in figures} or (dict(result.intervals) if result else {}),
+        "warnings": [f.warning for f in figures if f.warning],
+        "examples": [vars(example) for named in examples_of(finding).values() for example in named],
+        "figures": [vars(f) for f in figures],
+        "options": dict(result.options) if result else {},
+        "scored": dict(result.outcomes.counts) if result else {},
+        "reason": finding.reason,
+    }
+    if finding.verdict:
+        whole = verdict_json.document([finding.verdict])
+        content["label"] = whole["label"] if finding.decides else None
+        content["comparisons"] = whole["comparisons"]
+    return content
+
+
+def _scorecard(card: Scorecard) -> dict[str, Any]:
+    return {**asdict(card), "forgetting": card.forgetting}

@@ -103,7 +103,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `calipers diagnose --json` prints; its keys are a contract (see docs/design.md)."""
-        document: dict[str, Any] = import_module("calipers.diagnosis.json").document(self)  # it reads these records
+        document: dict[str, Any] = import_module("calipers.diagnosis.findings").document(self)  # it reads these records
         return document
 
     def _repr_html_(self) -> str:

@@ -182,7 +182,11 @@ def _figures(parts: Sequence[RetrievalPart], columns: Columns, options: RankingO
     unknown = {name: reason for part in parts for name, reason in part.unknown.items()}
     finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
     ordered = kinds(options)
-    means = _resampled_means({name: columns[name] for name in ordered if len(finite.get(name, ()))}, options)
+    means: dict[str, Floats] = {}
+    if measured := {name: mean_statistic(columns[name]) for name in ordered if len(finite.get(name, ()))}:
+        examples = len(next(iter(columns.values())))
+        rows = bootstrap.distribution(list(measured.values()), examples, resamples=RESAMPLES, seed=options.seed)
+        means = dict(zip(measured, rows, strict=True))
     figures = []
     for name, kind in ordered.items():
         if name in means:
@@ -192,15 +196,6 @@ def _figures(parts: Sequence[RetrievalPart], columns: Columns, options: RankingO
         elif name in unknown or name in part_of:
             figures.append(kind.unknown(unknown.get(name, "no query has what it is about")))
     return figures
-
-
-def _resampled_means(columns: Columns, options: RankingOptions) -> dict[str, Floats]:
-    if not columns:
-        return {}
-    examples = len(next(iter(columns.values())))
-    statistics = [mean_statistic(values) for values in columns.values()]
-    rows = bootstrap.distribution(statistics, examples, resamples=RESAMPLES, seed=options.seed)
-    return dict(zip(columns, rows, strict=True))
 
 
 # --- quality -----------------------------------------------------------------------------------------------------
