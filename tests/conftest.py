@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
 
 from calipers.cli import demo_steps as demo
+from tests.support.processes import SHARED, Request, Starter, helper, start_fresh
 from tests.support.samples import PAIRS, Run, write_jsonl
 
 # No test may reach for the hub: what it asks for must be on this machine.
@@ -94,16 +95,28 @@ def weights() -> Callable[[str], Path]:
     return lambda name: shared("CALIPERS_WEIGHTS", name)
 
 
+@pytest.fixture(scope="session")
+def start_forked() -> Iterator[Starter]:
+    """What starts a command in a process forked from one that has imported calipers."""
+    with helper({**os.environ, "PYTHONWARNINGS": "ignore"}, shared=(*SHARED, "calipers.*")) as start:
+        yield start
+
+
 @pytest.fixture
-def calipers(tmp_path: Path) -> Run:
-    """The real command, in a process of its own, with a store of its own: calipers("eval", "-m", …)."""
+def calipers(tmp_path: Path, start_forked: Starter) -> Run:
+    """The real command, in a process of its own, with a store of its own: calipers("eval", "-m", …).
+
+    With `env`, in a new interpreter, since modules may read the environment when they are imported.
+    """
 
     def run(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        surroundings = {**os.environ, "CALIPERS_STORE": str(tmp_path / "store"), "PYTHONWARNINGS": "ignore"} | (
-            env or {}
-        )
-        command = [sys.executable, "-m", "calipers", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=300, check=False)
+        surroundings = {**os.environ, "CALIPERS_STORE": str(tmp_path / "store"), "PYTHONWARNINGS": "ignore"}
+        words = [str(argument) for argument in arguments]
+        with TemporaryDirectory() as folder:
+            out, err = Path(folder, "out"), Path(folder, "err")
+            start = start_fresh if env else start_forked
+            code = start(Request(words, str(Path.cwd()), surroundings | (env or {}), str(out), str(err)))
+            return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
     return run
 

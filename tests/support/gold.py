@@ -28,7 +28,6 @@ import difflib
 import fcntl
 import hashlib
 import html
-import importlib
 import itertools
 import json
 import math
@@ -36,27 +35,25 @@ import os
 import pty
 import queue
 import re
-import runpy
 import shlex
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import Request, Starter, helper, start_fresh
+
 WORK = Path(tempfile.gettempdir()) / "calipers-gold"
-TIMEOUT = 400  # seconds that one case may take
 
 # --- the cases -----------------------------------------------------------------------------------------------------
 #
@@ -894,96 +891,6 @@ def serving() -> Iterator[str]:
             thread.join()
 
 
-# --- processes -----------------------------------------------------------------------------------------------------
-#
-# Most of a small case is the import of torch and transformers. A helper has imported them and forks a process for each
-# command, which imports calipers itself. `capture --fresh` starts an interpreter for each command instead.
-
-PRELOADED = (
-    *("numpy", "onnxruntime", "pyarrow.parquet", "faiss", "bm25s", "yaml", "rich.table", "rich.progress", "jinja2"),
-    *("tokenizers", "safetensors.numpy", "torch", "transformers", "transformers.models.bert.modeling_bert", "onnx"),
-    *("onnxscript", "torch.onnx._internal.exporter._core", "sentence_transformers"),
-)
-
-
-@dataclass(frozen=True)
-class Request:
-    """A command line, where it runs, and the files that its stdout and stderr go to."""
-
-    words: list[str]
-    folder: str
-    environment: dict[str, str]
-    out: str
-    err: str
-
-
-Starter = Callable[[Request], int]
-
-
-def start_fresh(request: Request) -> int:
-    own = request.words[1:] if request.words[:1] == ["python"] else ["-m", "calipers", *request.words]
-    with open(request.out, "wb") as out, open(request.err, "wb") as err:
-        settings: dict[str, Any] = {"cwd": request.folder, "env": request.environment, "stdout": out, "stderr": err}
-        command = [sys.executable, *own]
-        return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False, **settings).returncode
-
-
-@contextlib.contextmanager
-def helper() -> Iterator[Starter]:
-    """A process that forks one for each request."""
-    command = [sys.executable, "-P", __file__, "helper"]
-    settings: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment(WORK), **settings) as process:
-        assert process.stdin
-        assert process.stdout
-        sink, source = process.stdin, process.stdout
-
-        def start(request: Request) -> int:
-            print(json.dumps(asdict(request)), file=sink, flush=True)
-            return int(source.readline())
-
-        yield start
-        sink.close()
-
-
-def serve_requests() -> None:
-    """What the helper does."""
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            os._exit(become(Request(**json.loads(line))))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-
-
-def become(request: Request) -> int:
-    """Run the command in this process. Its exit code."""
-    signal.alarm(TIMEOUT)
-    os.chdir(request.folder)
-    os.environ.clear()
-    os.environ.update(request.environment)
-    for number, file in enumerate((os.devnull, request.out, request.err)):
-        os.dup2(os.open(file, os.O_CREAT | (os.O_WRONLY if number else os.O_RDONLY) | os.O_NOCTTY), number)
-    code: Any = 0
-    try:
-        if request.words[:1] == ["python"]:
-            sys.argv = list(request.words[1:])
-            runpy.run_path(sys.argv[0], run_name="__main__")
-        else:
-            sys.argv = ["calipers", *request.words]
-            runpy.run_module("calipers", run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code if isinstance(code, int) else int(code is not None)
-
-
 # --- capture -------------------------------------------------------------------------------------------------------
 
 
@@ -1021,7 +928,7 @@ def capture(tree: Path, out: Path, *, old: Path | None, only: str, jobs: int, fr
         made = Capture(tree, out, endpoint, queue.Queue())
         prepare(made, old)
         for _ in range(jobs):
-            made.starters.put(start_fresh if fresh else helpers.enter_context(helper()))
+            made.starters.put(start_fresh if fresh else helpers.enter_context(helper(environment(WORK))))
         right = play_scenes(made, TABLE, only, jobs)
         if old or not only:
             keep_for_later(out, old)
@@ -1511,11 +1418,7 @@ def main() -> int:
     against.add_argument("--only", default="", help="scenes with this word in their name")
     against.add_argument("--all", action="store_true", help="every difference, not the first of each case")
     made.add_argument("--fresh", action="store_true", help="start an interpreter for each command: slower")
-    commands.add_parser("helper")
     given = parser.parse_args()
-    if given.command == "helper":
-        serve_requests()
-        return 0
     if given.command == "compare":
         return int(compare(given.old, given.new, only=given.only, everything=given.all) > 0)
     old = given.old.resolve() if given.old else None

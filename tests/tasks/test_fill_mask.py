@@ -200,11 +200,11 @@ def test_a_window_scores_every_token_once_and_in_its_context(family: Callable[[s
     # Windows of ten tokens, five apart, the last one flush with the end; each token where it is most central.
     content = full.ids[1:-1].tolist()
     starts = [*range(0, len(content) - 10, 5), len(content) - 10]
+    scored = plain_loop(family("bert"), [[2, *content[start : start + 10], 3] for start in starts])
     wanted = []
     for i in range(len(content)):
-        start = min(starts, key=lambda s: abs(i + 0.5 - (s + 5)))
-        sequence = [2, *content[start : start + 10], 3]
-        wanted.append(plain_loop(family("bert"), [sequence])[i - start])
+        window = min(range(len(starts)), key=lambda number: abs(i + 0.5 - (starts[number] + 5)))
+        wanted.append(scored[10 * window + i - starts[window]])
     found = dict(zip(np.arange(len(content)), sorted(whole.details["tokens"]["log_prob"]), strict=True))
     np.testing.assert_allclose(sorted(found.values()), sorted(wanted), atol=2e-5)
 
