@@ -189,7 +189,7 @@ def test_a_document_counts_once_by_its_id_or_else_its_text() -> None:
     assert (found.texts, found.relevance) == (["same", "same"], [2.0, 1.0])
     nameless = [Document("a"), Document("p"), Document("a"), Document("p")]
     found = make_lists(QueryRow(["p", "p", "q", "q"], nameless), RerankingOptions()).ranked
-    assert (found.texts, found.relevance, found.retrieved) == (["a", "p", "q"], [0.0, 1.0, 1.0], 2)
+    assert (found.texts, found.relevance) == (["a", "p", "q"], [0.0, 1.0, 1.0])
 
 
 def test_rows_with_documents_and_rows_with_negatives_share_no_base() -> None:

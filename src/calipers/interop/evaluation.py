@@ -1,7 +1,4 @@
-"""What the evaluators for sentence-transformers compute: scores of pairs, then figures for pairs or for rankings.
-
-Which documents are ranked, and how a ranking is measured, is the task's own (`tasks.reranking`).
-"""
+"""What the evaluators for sentence-transformers compute: scores of pairs, then figures for pairs or for rankings."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from calipers.tasks.reranking import Lists, QueryRow, RerankingOptions
 
 Pair = tuple[str, str]
 Scores = NDArray[np.floating[Any]]
-_RERANKING = "CrossEncoderRerankingEvaluator"
 
 
 # --- scores of pairs ---------------------------------------------------------------------------------------------
@@ -30,10 +26,7 @@ _RERANKING = "CrossEncoderRerankingEvaluator"
 
 @dataclass(frozen=True)
 class PairModel:
-    """A CrossEncoder of sentence-transformers with the arguments of its calls, or one of our PairScorers.
-
-    A PairScorer has its prompt and its batches from where it was loaded.
-    """
+    """A CrossEncoder with the arguments of its calls, or a PairScorer, which has prompt and batches of its own."""
 
     model: object
     prompt_name: str | None
@@ -41,11 +34,7 @@ class PairModel:
     show_progress_bar: bool
 
     def score(self, pairs: Sequence[Pair]) -> Scores:
-        """Scores in the order of the pairs and in the model's own type of float: [n], or [n, labels].
-
-        The model is called once, with each distinct pair once, in the order of first appearance. Without pairs it is
-        not called.
-        """
+        """[n] or [n, labels], in the model's own type of float. Each distinct pair is scored once, all in one call."""
         if not pairs:
             return np.zeros(0)
         place = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
@@ -78,10 +67,9 @@ class PairModel:
 
     def outputs(self, scores: Scores) -> int:
         """How many scores a pair has: what the model declares, else what the scores show; 1 if there are none."""
+        shown = scores.shape[1] if scores.ndim == 2 else 1
         declared = getattr(self.model, "num_labels", None)
-        if declared is not None:
-            return int(declared)
-        return scores.shape[1] if scores.ndim == 2 else 1
+        return shown if declared is None else int(declared)
 
 
 class _TqdmProgress(Progress):
@@ -111,7 +99,7 @@ def _one_score(scores: Scores, what: str) -> Scores:
 class PairScores:
     """What an evaluator of pairs reports: `metrics` in the order of the CSV's `headers`, log `lines`, outcomes.
 
-    That all scores are equal is valid here: ties have a figure, and a model may start its training so.
+    Equal scores are valid here: ties have a figure, and a model may start its training so.
     """
 
     metrics: Mapping[str, Any]
@@ -139,11 +127,12 @@ def binary(scores: Scores, labels: Array, *, compat: bool) -> PairScores:
     if compat:
         figures = {key: 0.0 if np.isnan(value) else value for key, value in figures.items()}
     thresholds = {key: value for key, value in figures.items() if key.endswith("_threshold")}
+    as_score = score.dtype.type if np.issubdtype(score.dtype, np.floating) else float
     return PairScores(
         # A threshold is a score, and a CSV shows it with the digits of one.
-        metrics=figures | {key: _like(score, value) for key, value in thresholds.items()},
+        metrics=figures | {key: as_score(value) for key, value in thresholds.items()},
         primary="average_precision",
-        headers=["Accuracy", "Accuracy_Threshold", "F1", "F1_Threshold", "Precision", "Recall", "Average_Precision"],
+        headers=[key.title() for key in figures],
         lines=_binary_lines(figures),
         outcomes=Outcomes(ids, {"label": labels, "score": score}, counts={"pairs": len(labels), **thresholds}),
     )
@@ -166,12 +155,11 @@ def several(scores: Scores, labels: Array, *, compat: bool) -> PairScores:
     if not compat:
         outputs.refuse_dead_scores(scores, ids)
     prediction = scores.argmax(axis=1) if len(labels) else np.zeros(0, dtype=np.int64)
-    averages = {
-        "Macro": classification.f1_macro,
-        "Micro": classification.f1_micro,
-        "Weighted": classification.f1_weighted,
+    figures = {
+        "Macro": classification.f1_macro(prediction, labels),
+        "Micro": classification.f1_micro(prediction, labels),
+        "Weighted": classification.f1_weighted(prediction, labels),
     }
-    figures = {average: f1(prediction, labels) for average, f1 in averages.items()}
     return PairScores(
         metrics={f"f1_{average.lower()}": value for average, value in figures.items()},
         primary="f1_macro",
@@ -213,16 +201,12 @@ def _ids(values: Array) -> tuple[str, ...]:
     return tuple(str(i) for i in range(len(values)))
 
 
-def _like(score: Scores, value: float) -> Any:
-    return score.dtype.type(value) if np.issubdtype(score.dtype, np.floating) else value
-
-
 # --- figures for rankings ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A query, the documents to score for it, the list that it came with (none without `documents`), and two counts."""
+    """A query with its lists, and how many positives and negatives it has."""
 
     id: str
     query: str
@@ -247,7 +231,7 @@ def read_sample(row: int, sample: Mapping[str, Any], options: RerankingOptions) 
             f"sample {row} {why}: sentence-transformers fails here and so does compat; leave compat out for a figure"
         )
     # Without a relevant candidate no order changes a figure, so nothing need be scored.
-    unscored = replace(lists, ranked=replace(lists.ranked, texts=[], relevance=[], retrieved=0))
+    unscored = replace(lists, ranked=replace(lists.ranked, texts=[], relevance=[]))
     return Sample(
         id=str(sample.get("query-id", row)),
         query=sample["query"],
@@ -258,23 +242,17 @@ def read_sample(row: int, sample: Mapping[str, Any], options: RerankingOptions) 
 
 
 def _check_keys(row: int, sample: Mapping[str, Any]) -> None:
+    required = "CrossEncoderRerankingEvaluator requires"
     for key in ("query", "positive"):
         if key not in sample:
-            raise ValueError(
-                f"{_RERANKING} requires a {key!r} key in each sample: sample {row} has {', '.join(sample)}"
-            )
+            raise ValueError(f"{required} a {key!r} key in each sample: sample {row} has {', '.join(sample)}")
     if ("negative" in sample) == ("documents" in sample):
-        raise ValueError(
-            f"{_RERANKING} requires exactly one of 'negative' and 'documents' in each sample: "
-            f"sample {row} has {'both' if 'negative' in sample else 'neither'}"
-        )
+        has = "both" if "negative" in sample else "neither"
+        raise ValueError(f"{required} exactly one of 'negative' and 'documents' in each sample: sample {row} has {has}")
 
 
 def measure(samples: Sequence[Sample], scores: Scores, options: RerankingOptions) -> Outcomes:
-    """Outcomes per query: `map`, `mrr@k`, `ndcg@k` and, where there are documents, `base_…` of them (NaN elsewhere).
-
-    Per document its score and grade. `scores` are those of the pairs of all samples, one after the other.
-    """
+    """Outcomes per query and per document, as in `reranking.run`. `scores` are those of the pairs of all samples."""
     lists, values = [sample.lists for sample in samples], _one_score(scores, "reranking")
     table = reranking.details(lists, values)
     outputs.refuse_dead_scores(values, [samples[i].id for i in table["example"].tolist()])
@@ -285,11 +263,7 @@ def measure(samples: Sequence[Sample], scores: Scores, options: RerankingOptions
         columns={name: columns[name] for name in sorted(columns, key=lambda name: (name.startswith("base_"), name))},
         texts={"query": tuple(sample.query for sample in samples)},
         details={"documents": table},
-        counts={
-            "queries": len(samples),
-            "pairs": len(values),
-            "without_relevant": int(np.isnan(columns["map"]).sum()),
-        },
+        counts={"queries": len(samples), "pairs": len(values), "without_relevant": int(np.isnan(columns["map"]).sum())},
     )
 
 

@@ -4,16 +4,14 @@
 
 They take a CrossEncoder or any of our PairScorers, and serve as `evaluator=` of a CrossEncoderTrainer. All pairs of a
 run are scored in one call, repeated ones once; what came out of each example stays on the evaluator as `outcomes`, so
-that two models can be compared. `batch_size` and `prompt_name` are for a CrossEncoder; a PairScorer has batches of its
-own, and refuses a prompt name.
+that two models can be compared. A PairScorer has batches of its own, and refuses a `prompt_name`.
 
 `compat="sentence-transformers"` gives the figures of 6.2.0 to 1e-9, and an error where it fails. The default differs:
 
 - Reranking: positives that the documents lack count in the ideal, so a model that keeps the order changes no figure.
-  Tied documents have the expected value of all their orders, in every metric. A text counts once in a query. A query
-  without positives has no figure: it is left out of the means, and counted (`outcomes.counts["without_relevant"]`). A
-  lone positive scores 1, before and after. With empty documents the positives are all there is to rank and score 1,
-  before and after; with `always_rerank_positives=False` nothing is ranked, and both are 0.
+  Tied documents have the expected value of all their orders. A text counts once in a query. A query without positives
+  is left out of the means, and counted (`outcomes.counts["without_relevant"]`). A lone positive scores 1, before and
+  after; so do positives of empty documents, or 0 with `always_rerank_positives=False`, which ranks nothing.
 - Classification without positives: F1, its precision, recall and threshold, and average precision are NaN, not 0.
 - Correlation of fewer than two pairs is NaN; so it is, in both modes, where either side is constant.
 - No samples: NaN for every key and a warning in the log, which a trainer survives (it never takes NaN for the best).
@@ -81,14 +79,11 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
     csv_file: str
     csv_headers: Sequence[str]
     outcomes: Any = None
+    _title: str
     _line_end = "\r\n"
 
     def __init__(
-        self,
-        name: str,
-        calling: tuple[str | None, int, bool | None],
-        write_csv: bool,
-        compat: Compat,
+        self, name: str, calling: tuple[str | None, int, bool | None], write_csv: bool, compat: Compat
     ) -> None:
         super().__init__()
         if compat not in (None, COMPAT):
@@ -134,10 +129,8 @@ def _for_card(metrics: Mapping[str, float]) -> dict[str, Any]:
     >>> _for_card({"map": 0.5, "base_map": 0.25})
     {'map': '0.5000 (+0.2500)'}
     """
-    if not any(key.startswith("base_") for key in metrics):
-        return dict(metrics)
-    bases = {key: metrics[f"base_{key}"] for key in metrics if f"base_{key}" in metrics}
-    return {key: f"{metrics[key]:.4f} ({metrics[key] - base:+.4f})" for key, base in bases.items()}
+    gains = {key: value - metrics[f"base_{key}"] for key, value in metrics.items() if f"base_{key}" in metrics}
+    return {key: f"{metrics[key]:.4f} ({gain:+.4f})" for key, gain in gains.items()} or dict(metrics)
 
 
 # --- rankings ----------------------------------------------------------------------------------------------------
@@ -166,8 +159,7 @@ class CrossEncoderRerankingEvaluator(_RankingEvaluator):
     """How well a model reranks the documents of a query: `map`, `mrr@k`, `ndcg@k` (primary), and `base_…` of the same.
 
     A sample has `query`, `positive` (a text or several) and either `negative` texts or `documents`, best first; only
-    the latter give a base, which is the mean over such samples. `always_rerank_positives` adds the positives that the
-    documents lack. Figures are in 0–1.
+    the latter give a base. `always_rerank_positives` adds the positives that the documents lack.
     `outcomes`: `calipers.core.Outcomes` with a column for each metric, a value for each query (NaN: none).
     """
 
@@ -220,9 +212,8 @@ class CrossEncoderRerankingEvaluator(_RankingEvaluator):
 
     def get_config_dict(self) -> dict[str, Any]:
         has_documents = self.samples and "documents" in self.samples[0]
-        return {"at_k": self.at_k} | (
-            {"always_rerank_positives": self.always_rerank_positives} if has_documents else {}
-        )
+        depth = {"always_rerank_positives": self.always_rerank_positives} if has_documents else {}
+        return {"at_k": self.at_k, **depth}
 
 
 class CrossEncoderNanoBEIREvaluator(_RankingEvaluator):
@@ -253,7 +244,10 @@ class CrossEncoderNanoBEIREvaluator(_RankingEvaluator):
         name = f"NanoBEIR_R{rerank_k:d}_{aggregate_key}"
         super().__init__(name, (prompt_name, batch_size, show_progress_bar), write_csv, compat)
         self.dataset_names = list(USUAL) if dataset_names is None else dataset_names
-        _check_names(self.dataset_names)
+        if not self.dataset_names:
+            raise ValueError("dataset_names cannot be empty: leave it out (None) for the usual sets.")
+        if unknown := [name for name in self.dataset_names if name.lower() not in SETS]:
+            raise ValueError(f"{', '.join(unknown)}: no NanoBEIR dataset; expected some of {', '.join(SETS)}.")
         self.dataset_id, self.rerank_k = dataset_id, rerank_k
         self._set_depth(at_k, always_rerank_positives)
         self.aggregate_fn, self.aggregate_key = aggregate_fn, aggregate_key
@@ -309,14 +303,6 @@ class CrossEncoderNanoBEIREvaluator(_RankingEvaluator):
         return {key: getattr(self, key) for key in keys}
 
 
-def _check_names(names: Sequence[str]) -> None:
-    if not names:
-        raise ValueError("dataset_names cannot be empty: leave it out (None) for the usual sets.")
-    unknown = [name for name in names if name.lower() not in SETS]
-    if unknown:
-        raise ValueError(f"{', '.join(unknown)}: no NanoBEIR dataset; expected some of {', '.join(SETS)}.")
-
-
 def _nanobeir_samples(dataset_id: str, split: str, rerank_k: int, *, compat: bool) -> list[dict[str, Any]]:
     """One sample for each query that BM25 ranked: `query-id`, `query`, `positive` and the first `rerank_k` documents.
 
@@ -347,14 +333,10 @@ class _PairEvaluator(_Evaluator):
     """What the two evaluators of pairs share: a call. `outcomes` are `calipers.core.Outcomes`."""
 
     def _set_pairs(self, sentence_pairs: list[list[str]], values: Sequence[Any], what: str) -> None:
-        if len(sentence_pairs) != len(values):
-            raise ValueError(
-                f"sentence_pairs and {what} must have the same length: found {len(sentence_pairs)} and {len(values)}"
-            )
+        if (pairs := len(sentence_pairs)) != len(values):
+            raise ValueError(f"sentence_pairs and {what} must have the same length: found {pairs} and {len(values)}")
         self.sentence_pairs = sentence_pairs
         self.csv_file = f"{self._title}{'_' if self.name else ''}{self.name}_results.csv"
-
-    _title: str
 
     @abstractmethod
     def _measure(self, model: PairModel, scores: Scores) -> PairScores: ...

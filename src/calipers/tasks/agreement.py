@@ -1,7 +1,6 @@
 """Agreement of a candidate with a baseline where nothing says what is right: drift, neighbours, tokens, order.
 
-The same shape as any task, but for two models at once. What perfect agreement would give is known without a run
-(`perfect`), so a verdict on a candidate is a comparison with that, like any other.
+Tasks for two models at once. A verdict is a comparison with what perfect agreement would give (`perfect`).
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import numpy as np
 
 from calipers.core.datasets import Column, Dataset
 from calipers.core.errors import DataError, RequestError, name_some
-from calipers.core.models import Encoder, MaskedTokens, ModelInfo, PairScorer, Progress, TokenizedText
+from calipers.core.models import Encoder, MaskedTokens, ModelInfo, Progress, TokenizedText
 from calipers.core.options import Options, option
 from calipers.core.outcomes import Outcomes
 from calipers.core.results import DefaultData, Metric, NoOptions, Task, Thresholds
 from calipers.metrics import agreement
-from calipers.metrics.arrays import Array, Floats, Vectors
+from calipers.metrics.arrays import Array, Floats, Vectors, slices
 from calipers.metrics.correlation import kendall
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
@@ -32,7 +31,7 @@ _QUESTIONS = 64  # at a time: the log-probabilities of the whole vocabulary are 
 
 @dataclass(frozen=True)
 class Both:
-    """The two models that answer the same; to the outside it is the candidate."""
+    """The two models; to the outside they are the candidate."""
 
     baseline: Any
     candidate: Any
@@ -43,8 +42,7 @@ class Both:
 
     @property
     def info(self) -> ModelInfo:
-        info: ModelInfo = self.candidate.info
-        return info
+        return self.candidate.info  # type: ignore[no-any-return]
 
     def bind(self, text_ids: Mapping[str, Sequence[str]]) -> Both:
         """Vectors that are stored under ids learn which text has which."""
@@ -79,22 +77,15 @@ def run_encoders(both: Both, dataset: Dataset, options: NoOptions, progress: Pro
             f"for {NEIGHBOURS} neighbours that could differ"
         )
     a, b = (_encode(model, texts, ids, progress) for model in both.models)
-    columns = {
-        "neighbour_overlap@10": agreement.neighbour_overlap(a, b, NEIGHBOURS),
-        "cka": agreement.cka(a, b),
-    }
+    columns = {"neighbour_overlap@10": agreement.neighbour_overlap(a, b, NEIGHBOURS), "cka": agreement.cka(a, b)}
+    repeated = len(dataset) - len(ids)
+    notes = [f"{repeated} repeated texts count once"] if repeated else []
     if a.shape[1] == b.shape[1]:
         columns["cosine_drift"] = agreement.cosine_drift(a, b)
-    notes = [f"{len(dataset) - len(ids)} repeated texts count once"] if len(ids) < len(dataset) else []
-    if "cosine_drift" not in columns:
+    else:
         notes.append(f"cosine_drift is unknown: the vectors have {a.shape[1]} and {b.shape[1]} dimensions")
-    return Outcomes(
-        ids,
-        columns,
-        texts={"text": tuple(texts)},
-        counts={"texts": len(ids), "repeated": len(dataset) - len(ids)},
-        notes=tuple(notes),
-    )
+    counts = {"texts": len(ids), "repeated": repeated}
+    return Outcomes(ids, columns, texts={"text": tuple(texts)}, counts=counts, notes=tuple(notes))
 
 
 def _encode(model: Encoder, texts: Sequence[str], ids: Sequence[str], progress: Progress) -> Vectors:
@@ -142,8 +133,8 @@ def _differences(both: Both, questions: MaskedTokens, progress: Progress) -> tup
     same, kl, dead = np.empty(len(questions)), np.empty(len(questions)), np.zeros(len(questions), np.int8)
     order = np.argsort([len(questions.texts[i]) for i in questions.text], kind="stable")
     progress.start("Masking", len(questions))
-    for start in range(0, len(order), _QUESTIONS):
-        rows = order[start : start + _QUESTIONS]
+    for block_rows in slices(len(order), _QUESTIONS):
+        rows = order[block_rows]
         block = MaskedTokens(questions.texts, questions.text[rows], questions.position[rows], questions.until[rows])
         a, b = (model.distributions(block) for model in both.models)
         if a.shape != b.shape:
@@ -156,7 +147,7 @@ def _differences(both: Both, questions: MaskedTokens, progress: Progress) -> tup
 
 
 def _refuse_other_tokens(a: Sequence[TokenizedText], b: Sequence[TokenizedText], dataset: Dataset) -> None:
-    unlike = [dataset.ids[i] for i, (x, y) in enumerate(zip(a, b, strict=True)) if not np.array_equal(x.ids, y.ids)]
+    unlike = [id for id, x, y in zip(dataset.ids, a, b, strict=True) if not np.array_equal(x.ids, y.ids)]
     if unlike:
         raise RequestError(
             f"the models divide {len(unlike)} of {len(a)} texts into different tokens (rows {name_some(unlike)}): "
@@ -173,9 +164,9 @@ def run_scorers(both: Both, dataset: Dataset, options: RankersOptions, progress:
     queries, ids = dataset.columns["query_column"], dataset.ids
     pairs = [(q, text) for q, texts in zip(queries, documents, strict=True) for text in texts]
     owners = [id for id, texts in zip(ids, documents, strict=True) for _ in texts]
-    a, b = (_score(model, pairs, owners, progress) for model in both.models)
     ends = np.cumsum([len(texts) for texts in documents])
-    parts = list(zip(np.split(a, ends[:-1]), np.split(b, ends[:-1]), strict=True))
+    scores = (outputs.score_once(model, pairs, owners, progress, "agreement") for model in both.models)
+    parts = list(zip(*(np.split(values.astype(np.float64), ends[:-1]) for values in scores), strict=True))
     return Outcomes(
         ids=ids,
         columns={
@@ -185,11 +176,6 @@ def run_scorers(both: Both, dataset: Dataset, options: RankersOptions, progress:
         texts={"query": tuple(queries)},
         counts={"queries": len(ids), "documents": len(pairs)},
     )
-
-
-def _score(model: PairScorer, pairs: Sequence[tuple[str, str]], owners: Sequence[str], progress: Progress) -> Floats:
-    scores = outputs.score_pairs(model, pairs, owners, progress)
-    return outputs.one_score(scores, "agreement").astype(np.float64)
 
 
 def _top_overlap(a: Floats, b: Floats, k: int) -> float:

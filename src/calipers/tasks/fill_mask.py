@@ -39,10 +39,7 @@ class FillMaskOptions(Options):
         False, "Also report perplexity per word, which models with different tokenizers share.", group="Task"
     )
     pll: str = option(
-        "original",
-        "Mask one token, or also the later sub-words of its word.",
-        group="Task",
-        choices=PSEUDO_LIKELIHOODS,
+        "original", "Mask one token, or also the later sub-words of its word.", group="Task", choices=PSEUDO_LIKELIHOODS
     )
 
 
@@ -73,7 +70,9 @@ def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: P
         "correct@5": np.bincount(example, weights=rank <= 5, minlength=len(rows)),
     }
     if options.word_level:
-        table["words"] = np.array([_words(texts[i], tokenized[row]) for i, row in enumerate(rows)])
+        # of the part that was scored, by whitespace: the same for every tokenizer
+        scored = (text[: tokenized[row].characters] for row, text in zip(rows, texts, strict=True))
+        table["words"] = np.array([len(text.split()) for text in scored])
     counts = {
         "texts": len(rows),
         "tokens": len(log_prob),
@@ -181,11 +180,6 @@ def _score(model: MaskedLM, pieces: Sequence[Piece], progress: Progress) -> tupl
     token = np.concatenate([piece.ids[piece.positions] for piece in pieces])
     position = np.concatenate([piece.positions for piece in pieces])
     return example.astype(np.int32), position, token, log_prob[where], rank[where]
-
-
-def _words(text: str, tokens: TokenizedText) -> int:
-    """Words, as whitespace separates them, of that part of the text which was scored: the same for every tokenizer."""
-    return len(text[: tokens.characters].split())
 
 
 def _perplexity(unit: str) -> Callable[[Columns], Statistic]:

@@ -1,9 +1,8 @@
 """NanoBEIR: reranking of BM25's first documents on up to thirteen small sets, per set and as their mean.
 
-The mean is over sets: each counts the same, however many queries it has. Outcomes are per query, with the place of its
-set in `SETS` as the column `set`. Ranking and measuring are the ones of `reranking`; with `compat` the figures are
-those of sentence-transformers' CrossEncoderNanoBEIREvaluator, except that positives keep the order of the judgements:
-theirs is the order of a Python set, which changes from process to process and matters where scores tie.
+The mean is over sets: each counts the same, however many queries it has. With `compat` the figures are those of
+sentence-transformers' CrossEncoderNanoBEIREvaluator, except that positives keep the order of the judgements: theirs is
+the order of a Python set, which changes from process to process and matters where scores tie.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ class NanoBEIROptions(ListOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         names = list(SETS) if self.sets == "all" else [name.strip().lower() for name in self.sets.split(",")]
-        unknown = [name for name in names if name not in SETS]
-        if unknown:
+        if unknown := [name for name in names if name not in SETS]:
             raise RequestError(f"`sets` names {unknown[0]!r}: expected all, or some of {','.join(SETS)}")
         if twice := [name for name in names if names.count(name) > 1]:
             raise RequestError(f"`sets` names {twice[0]} twice")
@@ -88,11 +86,11 @@ def metrics_for(options: NanoBEIROptions) -> tuple[Metric, ...]:
         for part in options.splits
         for name, about in reranking.columns_at(options.at_k).items()
     ]
-    return (*_means(options.at_k), *each)
+    return (*_means(options), *each)
 
 
-def _means(k: int) -> tuple[Metric, ...]:
-    columns = reranking.columns_at(k).items()
+def _means(options: NanoBEIROptions) -> tuple[Metric, ...]:
+    columns = reranking.columns_at(options.at_k).items()
     return tuple(Metric(name, f"{about}, mean over sets", _macro(name), digits=4) for name, about in columns)
 
 
@@ -111,7 +109,7 @@ TASK = Task(
     unit="query",
     columns=(),
     default_data=DefaultData("sentence-transformers/NanoBEIR-en", None, ""),
-    metrics=_means(NanoBEIROptions().at_k),
+    metrics=_means(NanoBEIROptions()),
     check=reranking.check,
     run=run,
     options=NanoBEIROptions,

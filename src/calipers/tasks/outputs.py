@@ -1,7 +1,4 @@
-"""What a model gives for examples: asking for scores of pairs, and refusing output that cannot be measured.
-
-Output that is NaN, infinite, zero or one and the same for different examples is `InvalidOutput` with the examples' ids.
-"""
+"""Scores of pairs, and refusal of output that cannot be measured: `InvalidOutput` with the examples' ids."""
 
 from __future__ import annotations
 
@@ -81,6 +78,13 @@ def score_pairs(model: PairScorer, pairs: Sequence[tuple[str, str]], ids: Sequen
         answer = f"the same score, {scores.reshape(-1)[0]:.6f},"
         refuse_constant(scores, ids, answer, "pairs", rounding=ROUNDING)
     return scores
+
+
+def score_once(
+    model: PairScorer, pairs: Sequence[tuple[str, str]], ids: Sequence[str], progress: Progress, what: str
+) -> Vectors:
+    """The same of a model that must have one output, float32[n]; `what` needs it."""
+    return one_score(score_pairs(model, pairs, ids, progress), what)
 
 
 def one_score(scores: Array, what: str) -> Array:

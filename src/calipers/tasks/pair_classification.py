@@ -1,7 +1,6 @@
 """Pair classification: how well a cross-encoder tells the class of a pair (paraphrase or not, entailment, …).
 
-A model with one output is judged by its score, at the cut that is best on these data; one with several by its highest
-output. The metrics that apply are those of the kind of model.
+A model with one output is judged by its score, at the cut that is best on these data; one with several by its highest.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ def check(dataset: Dataset) -> None:
 def run(model: PairScorer, dataset: Dataset, options: PairClassificationOptions, progress: Progress) -> Outcomes:
     """Outcomes per pair: `label`, and `score` (one output) or `prediction` (several)."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
-    names = model.info.settings.get("label_names") or []
-    labels = number_labels(dataset, options.mapping(), names)
+    labels = number_labels(dataset, options.mapping(), model.info.settings.get("label_names") or [])
     scores = outputs.score_pairs(model, list(zip(first, second, strict=True)), dataset.ids, progress)
     classes = scores.shape[1] if scores.ndim == 2 else 1
     _refuse_unknown(labels, max(classes, 2), dataset)
@@ -106,24 +104,20 @@ def _binary(scores: Array, labels: Ints) -> _Measured:
     score = scores.reshape(len(scores))
     accuracy, f1 = c.best_accuracy(score, labels), c.best_f1(score, labels)
     counts = {"accuracy_threshold": float(accuracy.threshold), "f1_threshold": float(f1.threshold)}
-    notes: tuple[str, ...] = ()
     turned = c.average_precision(-score, labels)
-    if turned > c.average_precision(score, labels) + _FAR_BETTER:
-        notes = (f"the scores point the other way: turned round, average precision would be {turned:.3f}",)
-    return {"score": score}, counts, notes
+    backwards = turned > c.average_precision(score, labels) + _FAR_BETTER
+    note = f"the scores point the other way: turned round, average precision would be {turned:.3f}"
+    return {"score": score}, counts, (note,) if backwards else ()
 
 
 def _several(scores: Array, labels: Ints, classes: int) -> _Measured:
     prediction = scores.argmax(axis=1)
     best = c.permutation_gain(prediction, labels, classes)
-    notes: tuple[str, ...] = ()
-    if best.accuracy > c.accuracy(prediction, labels) + _FAR_BETTER:
-        order = ",".join(f"{label}={number}" for number, label in enumerate(best.permutation))
-        notes = (
-            f"the classes seem to be in another order: with the label mapping {order} "
-            f"accuracy would be {best.accuracy:.3f}",
-        )
-    return {"prediction": prediction}, {}, notes
+    if best.accuracy <= c.accuracy(prediction, labels) + _FAR_BETTER:
+        return {"prediction": prediction}, {}, ()
+    order = ",".join(f"{label}={number}" for number, label in enumerate(best.permutation))
+    note = f"the classes seem to be in another order: with the label mapping {order} accuracy would be "
+    return {"prediction": prediction}, {}, (f"{note}{best.accuracy:.3f}",)
 
 
 def _metric(column: str, name: str, about: str, statistic: Callable[[Any, Any], Statistic]) -> Metric:

@@ -12,12 +12,13 @@ from calipers.tasks import columns, outputs, similarity
 def run(model: PairScorer, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
     """Outcomes: `gold` and `score` per pair."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
-    scores = outputs.score_pairs(model, list(zip(first, second, strict=True)), dataset.ids, progress)
+    pairs = list(zip(first, second, strict=True))
+    scores = outputs.score_once(model, pairs, dataset.ids, progress, "pair-correlation")
     return Outcomes(
         ids=dataset.ids,
         columns={
             "gold": np.array(dataset.columns["score_column"], dtype=np.float64),
-            "score": outputs.one_score(scores, "pair-correlation").astype(np.float64),
+            "score": scores.astype(np.float64),
         },
         texts={"text_1": tuple(first), "text_2": tuple(second)},
     )

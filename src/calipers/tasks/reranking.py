@@ -1,26 +1,23 @@
 """Reranking: how much better a cross-encoder orders the documents of a query than they came.
 
-A row is a query with its `documents`, in the order of the first stage: texts, or objects with text and relevance; which
-of them are relevant may also be said by `positive` texts. Without `documents`, `positive` and `negative` texts are
-ranked. Where the rows have `qrels`, these alone say what is relevant, by the ids of the documents.
+A row is a query with its `documents` in the order of the first stage: texts, or objects with text and relevance;
+`positive` texts also say what is relevant. Without `documents`, `positive` and `negative` texts are ranked. `qrels`, by
+the ids of documents, replace what the rows say.
 
-Relevant documents that the first stage did not find count in the ideal ranking, so a perfect reranker of a bad first
-stage is not perfect, and one that changes nothing changes no figure. A document counts once in a query, at its first
-place and with its highest grade: by its id, or by its text where it has none. A query without relevant documents has no
-figure: it is left out of the means, and counted.
+Relevant documents that the first stage did not find count in the ideal ranking: a perfect reranker of a bad first stage
+is not perfect, and one that changes nothing changes no figure. A document counts once in a query, by its id or else its
+text, at its first place and with its highest grade. A query without relevant documents is left out of the means.
 
-With `compat` the lists and figures are those of sentence-transformers 6.2.0, which knows texts only: a graded document
-is a positive or it is not. Where that package fails, so does this. Dead scores (all equal, or not finite) stay errors.
+With `compat` the lists, figures and failures are those of sentence-transformers 6.2.0, which knows texts only: a graded
+document is a positive or it is not. Dead scores (all equal, or not finite) stay errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.core.choices import COMPATIBLE
 from calipers.core.datasets import Column, Dataset, Document
@@ -30,13 +27,14 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
-from calipers.metrics.arrays import Floats
+from calipers.metrics.arrays import Array, Floats
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
 from calipers.tasks.columns import QUERY
 
 (COMPAT,) = COMPATIBLE
 QRELS = "qrels"  # the column of judgements, {document id: grade}, where there is one
+_ROW = ("positive_column", "documents_column", "negative_column")
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,7 @@ class ListOptions(Options):
 @dataclass(frozen=True)
 class RerankingOptions(ListOptions):
     relevant_from: float | None = option(
-        None,
-        "Grades from here on are relevant, all alike. Default: grades as they are.",
-        group="Task",
-        metavar="GRADE",
+        None, "Grades from here on are relevant, all alike. Default: grades as they are.", group="Task", metavar="GRADE"
     )
     qrels: str | None = option(
         None,
@@ -77,8 +72,7 @@ class RerankingOptions(ListOptions):
 
 @dataclass(frozen=True)
 class QueryRow:
-    """What the data say of one query. `documents` is None where there are `negatives` instead; `qrels` are the grades
-    of all judged documents by id, and then nothing else says what is relevant."""
+    """What the data say of one query: `documents` or, where they are None, `negatives`; `qrels` by document id."""
 
     positives: Sequence[str]
     documents: Sequence[Document] | None
@@ -88,18 +82,16 @@ class QueryRow:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The documents of one query: the first stage retrieved `retrieved` of them, the others were added to be ranked."""
+    """Documents of one query, and the grades of its relevant documents that are not among them."""
 
     texts: list[str]
     relevance: list[float]
-    retrieved: int
-    missing: list[float]  # grades of relevant documents that are not among the texts
+    missing: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class Lists:
-    """What is ranked for one query, the list that it came with (None without documents), and how many relevant
-    documents that list lacks."""
+    """What is ranked for one query, the list it came with (if any), and how many relevant documents that list lacks."""
 
     ranked: Candidates
     base: Candidates | None
@@ -125,19 +117,16 @@ def _our_lists(row: QueryRow, options: RerankingOptions) -> Lists:
         return Lists(_in_two(list(wanted), others), None, 0)
     graded = _once(row, wanted, options)
     texts, grades = [text for text, _ in graded.values()], [grade for _, grade in graded.values()]
-    if row.qrels is not None:
-        cut = {id: _cut(grade, options) for id, grade in row.qrels.items() if (id, "") not in graded}
-        missing = [grade for grade in cut.values() if grade > 0]
-        both = Candidates(texts, grades, len(texts), missing)
-        return Lists(both, both, len(missing))
     retrieved = set(texts)
+    judged = [_cut(grade, options) for id, grade in (row.qrels or {}).items() if (id, "") not in graded]
+    missing = [grade for grade in judged if grade > 0]
     absent = [text for text in wanted if text not in retrieved]
     ones = [1.0] * len(absent)
     if options.always_rerank_positives:
-        both = Candidates([*texts, *absent], [*grades, *ones], len(texts), [])
+        both = Candidates([*texts, *absent], [*grades, *ones], missing)
     else:
-        both = Candidates(texts, grades, len(texts), ones)
-    return Lists(both, both, len(absent))
+        both = Candidates(texts, grades, [*missing, *ones])
+    return Lists(both, both, len(missing) + len(absent))
 
 
 def _once(
@@ -170,14 +159,14 @@ def _their_lists(row: QueryRow, options: RerankingOptions) -> Lists:
     if options.always_rerank_positives:
         ranked = _in_two(positives, [text for text in texts if text not in wanted])
     else:
-        ranked = Candidates(texts, grades, len(texts), [])
+        ranked = Candidates(texts, grades)
     missing = max(len(positives) - int(sum(grades)), 0)
     tail = [1.0] * missing if any(grades) else []
-    return Lists(ranked, Candidates([*texts, *[""] * len(tail)], [*grades, *tail], len(texts), []), missing)
+    return Lists(ranked, Candidates([*texts, *[""] * len(tail)], [*grades, *tail]), missing)
 
 
 def _in_two(positives: list[str], others: list[str]) -> Candidates:
-    return Candidates([*positives, *others], [1.0] * len(positives) + [0.0] * len(others), 0, [])
+    return Candidates([*positives, *others], [1.0] * len(positives) + [0.0] * len(others))
 
 
 def _cut(grade: float, options: RerankingOptions) -> float:
@@ -197,8 +186,8 @@ def their_failure(row: QueryRow, lists: Lists) -> str | None:
 
 
 def check(dataset: Dataset) -> None:
-    raw = zip(*(dataset.columns[f"{name}_column"] for name in ("positive", "documents", "negative")), strict=True)
-    for id, row, (positives, documents, negatives) in zip(dataset.ids, read(dataset), raw, strict=True):
+    columns = (dataset.columns[name] for name in _ROW)
+    for id, row, positives, documents, negatives in zip(dataset.ids, read(dataset), *columns, strict=True):
         place = f"the query {id!r} of {dataset.source.path}"
         if (documents and negatives) or (documents is None and negatives is None):
             raise DataError(f"{place} needs either documents or negatives")
@@ -219,9 +208,8 @@ def _check_judged(row: QueryRow, place: str) -> None:
 
 def read(dataset: Dataset) -> Iterator[QueryRow]:
     """Row by row. Where both are empty or null, a row has documents, none of them."""
-    names = ("positive_column", "documents_column", "negative_column")
     qrels = dataset.columns.get(QRELS, [None] * len(dataset))
-    rows = zip(*(dataset.columns[name] for name in names), qrels, strict=True)
+    rows = zip(*(dataset.columns[name] for name in _ROW), qrels, strict=True)
     for positives, documents, negatives, judged in rows:
         yield QueryRow(positives or (), None if not documents and negatives else documents, negatives or (), judged)
 
@@ -233,7 +221,7 @@ def run(model: PairScorer, dataset: Dataset, options: RerankingOptions, progress
     queries = dataset.columns["query_column"]
     pairs = [(query, text) for query, row in zip(queries, rows, strict=True) for text in row.ranked.texts]
     owners = [id for id, row in zip(dataset.ids, rows, strict=True) for _ in row.ranked.texts]
-    scores = outputs.one_score(outputs.score_pairs(model, pairs, owners, progress), "reranking")
+    scores = outputs.score_once(model, pairs, owners, progress, "reranking")
     return Outcomes(
         ids=dataset.ids,
         columns=measure(rows, scores, options),
@@ -267,7 +255,7 @@ def _refuse(rows: Sequence[Lists], dataset: Dataset, options: RerankingOptions) 
         raise DataError(f"{path} has no document to rank (queries {name_some(dataset.ids)})")
 
 
-def details(rows: Sequence[Lists], scores: NDArray[np.floating[Any]]) -> Columns:
+def details(rows: Sequence[Lists], scores: Array) -> Columns:
     """One row per ranked document: its query, its place before (from 0), its score and its grade."""
     sizes = np.array([len(row.ranked.texts) for row in rows], dtype=np.int64)
     return {
@@ -281,26 +269,23 @@ def details(rows: Sequence[Lists], scores: NDArray[np.floating[Any]]) -> Columns
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
-def measure(rows: Sequence[Lists], scores: NDArray[np.floating[Any]], options: RerankingOptions) -> dict[str, Floats]:
+def measure(rows: Sequence[Lists], scores: Array, options: RerankingOptions) -> dict[str, Floats]:
     """Each metric for each query, float64[q], and `base_…` of it where any query came with documents (else NaN).
 
     `scores` are those of the ranked documents of all queries, one after the other.
     """
     reranked = _measure([row.ranked for row in rows], scores, options)
-    based = [(i, row.base) for i, row in enumerate(rows) if row.base is not None]
-    if not based:
+    bases = {i: row.base for i, row in enumerate(rows) if row.base is not None}
+    if not bases:
         return reranked
-    lists = [candidates for _, candidates in based]
-    places = np.concatenate([np.arange(len(candidates.texts), 0.0, -1.0) for candidates in lists])
+    places = np.concatenate([np.arange(len(base.texts), 0.0, -1.0) for base in bases.values()])
     columns = {f"base_{name}": np.full(len(rows), np.nan) for name in reranked}
-    for name, values in _measure(lists, places, options).items():
-        columns[f"base_{name}"][[i for i, _ in based]] = values
+    for name, values in _measure(list(bases.values()), places, options).items():
+        columns[f"base_{name}"][list(bases)] = values
     return reranked | columns
 
 
-def _measure(
-    lists: Sequence[Candidates], scores: NDArray[np.floating[Any]], options: RerankingOptions
-) -> dict[str, Floats]:
+def _measure(lists: Sequence[Candidates], scores: Array, options: RerankingOptions) -> dict[str, Floats]:
     best = [[grade for grade in (*row.relevance, *row.missing) if grade > 0] for row in lists]
     rankings = ranking.Rankings(
         offsets=np.cumsum([0, *(len(row.relevance) for row in lists)]),

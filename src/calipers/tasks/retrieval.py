@@ -1,13 +1,11 @@
 """Retrieval: how well a search finds the documents that were judged relevant to a query.
 
 The model is an Encoder (exact search among all documents by cosine or dot product), a Retriever such as BM25, a
-`GivenRun` (results of another system), or a `TwoStage` of one of these and a cross-encoder, which is then measured
-before (`base_…`) and after.
+`GivenRun` of another system, or a `TwoStage` of one of these and a cross-encoder, measured before (`base_…`) and after.
 
-What counts as found is `top_k` results. A judged document that the corpus lacks stays in the ideal ranking; an
-unjudged result is not relevant. Tied scores have their expected value over all orders (`metrics.ranking`). A query
-without a relevant document counts as 0, as in trec_eval and BEIR, so that figures agree with published ones;
-`empty_queries="nan"` leaves it out of the means. How many there are is counted either way.
+A judged document that the corpus lacks stays in the ideal ranking; an unjudged result is not relevant. Tied scores have
+their expected value over all orders (`metrics.ranking`). A query without a relevant document counts as 0, as in
+trec_eval and BEIR, so that figures agree with published ones; `empty_queries="nan"` leaves it out of the means.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from calipers.tasks import outputs
 from calipers.tasks.columns import ids_by_side
 
 SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
-_PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
+PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
 
 
 @dataclass(frozen=True)
@@ -122,21 +120,18 @@ def run(
 ) -> Outcomes:
     """Outcomes per query: every metric; per result its rank, document, score and grade (NaN where not judged)."""
     judgements = read_judgements(dataset)
-    first = model.first if isinstance(model, TwoStage) else model
-    hits = search(first, dataset, options, progress)
-    columns: dict[str, Array] = {}
+    hits = search(model.first if isinstance(model, TwoStage) else model, dataset, options, progress)
+    base: dict[str, Floats] = {}
+    staged: dict[str, Ints] = {}
     base_rank = None
     if isinstance(model, TwoStage):
-        before = hits
-        hits, base_rank = rerank(model.second, dataset, before, options.rerank_k, progress)
-        columns |= {f"base_{name}": values for name, values in measure(before, judgements, options).items()}
-        columns |= stages(hits, base_rank, judgements, options)
+        base = measure(rank(hits, judgements, options), options)
+        hits, base_rank = rerank(model.second, dataset, hits, options.rerank_k, progress)
+        staged = stages(hits, base_rank, judgements, options)
     rankings = rank(hits, judgements, options)
-    columns = {**_measure(rankings, options), **columns}
-    stage_counts = {name: int(columns[name].sum()) for name in _STAGES if name in columns}
     return Outcomes(
         ids=dataset.ids,
-        columns=columns,
+        columns=measure(rankings, options) | {f"base_{name}": values for name, values in base.items()} | staged,
         texts={"query": tuple(dataset.columns["query"])},
         details={"results": _details(hits, judgements, dataset, base_rank)},
         counts={
@@ -147,7 +142,7 @@ def run(
             "relevant": int(rankings.relevant.sum()),
             "results": len(hits.documents),
             "results_tied": round(ranking.tie_share(rankings).documents * len(hits.documents)),
-            **stage_counts,
+            **{name: int(counts.sum()) for name, counts in staged.items()},
         },
     )
 
@@ -159,14 +154,15 @@ def search(
     model: Encoder | Retriever | GivenRun, dataset: Dataset, options: RetrievalOptions, progress: Progress
 ) -> Hits:
     """The `top_k` best documents of every query."""
+    if not isinstance(model, GivenRun) and not hasattr(model, "search"):
+        return _nearest(model, dataset, options, progress)
+    for name in ("query_prompt", "passage_prompt", "similarity"):
+        if getattr(options, name) != getattr(RetrievalOptions(), name):
+            raise RequestError(f"`{name}` does not apply to {model.info.model_id}, which has no vectors")
     if isinstance(model, GivenRun):
-        _refuse_vector_options(model.info, options)
         return _given(model.run, dataset, options)
-    if hasattr(model, "search"):
-        _refuse_vector_options(model.info, options)
-        texts = dataset.tables["corpus"].columns["text"]
-        return from_table(*model.search(dataset.columns["query"], texts, options.top_k, progress=progress))
-    return _nearest(model, dataset, options, progress)
+    texts = dataset.tables["corpus"].columns["text"]
+    return from_table(*model.search(dataset.columns["query"], texts, options.top_k, progress=progress))
 
 
 def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progress: Progress) -> Hits:
@@ -176,9 +172,7 @@ def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progre
     def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> Vectors:
         vectors = model.encode(texts, prompt=prompt, progress=progress)
         outputs.refuse_dead_vectors(vectors, ids, texts, unit)
-        if options.similarity == "cosine":
-            vectors = unit_like(vectors)
-        return vectors
+        return unit_like(vectors) if options.similarity == "cosine" else vectors
 
     def windows() -> Iterator[Vectors]:
         for rows in slices(len(corpus), WINDOW):
@@ -200,21 +194,14 @@ def from_table(scores: Array, documents: Array) -> Hits:
 
 
 def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str | None]:
-    """What is put before queries and before passages: the option's, else the model's own prompt of that name, else
-    None, which is the model's default or nothing."""
+    """Before queries and passages: the option's, else the model's own of that name, else None: its default, if any."""
     offered = info.settings.get("prompts") or {}
-    query, passage = options.query_prompt, options.passage_prompt
-    if query is None:
-        query = offered.get("query")
-    if passage is None:
-        passage = next((offered[name] for name in _PASSAGE_PROMPTS if name in offered), None)
-    return query, passage
-
-
-def _refuse_vector_options(info: ModelInfo, options: RetrievalOptions) -> None:
-    for name in ("query_prompt", "passage_prompt", "similarity"):
-        if getattr(options, name) != getattr(RetrievalOptions(), name):
-            raise RequestError(f"`{name}` does not apply to {info.model_id}, which has no vectors")
+    query = offered.get("query")
+    passage = next((offered[name] for name in PASSAGE_PROMPTS if name in offered), None)
+    return (
+        query if options.query_prompt is None else options.query_prompt,
+        passage if options.passage_prompt is None else options.passage_prompt,
+    )
 
 
 def _given(results: Mapping[str, Mapping[str, float]], dataset: Dataset, options: RetrievalOptions) -> Hits:
@@ -272,7 +259,7 @@ def read_judgements(dataset: Dataset) -> Judgements:
 
 
 def rank(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> Rankings:
-    """Results and judgements as the metrics want them. The ideal has all judged documents, found or not."""
+    """The ideal has all judged documents, found or not."""
     grades = judgements.look_up(hits.queries, hits.documents)
     positive = judgements.grade > 0
     return Rankings(
@@ -287,12 +274,8 @@ def rank(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> Ranki
     )
 
 
-def measure(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> dict[str, Floats]:
+def measure(rankings: Rankings, options: RetrievalOptions) -> dict[str, Floats]:
     """Each metric for each query, float64[q]; those that look further than `top_k` are left out."""
-    return _measure(rank(hits, judgements, options), options)
-
-
-def _measure(rankings: Rankings, options: RetrievalOptions) -> dict[str, Floats]:
     return {f"{name}@{k}": measure(rankings, k) for name, k, measure, _ in _MEASURES if k <= options.top_k}
 
 
@@ -300,19 +283,15 @@ def _measure(rankings: Rankings, options: RetrievalOptions) -> dict[str, Floats]
 
 
 def rerank(scorer: PairScorer, dataset: Dataset, hits: Hits, k: int, progress: Progress) -> tuple[Hits, Ints]:
-    """The first k results of each query ordered by the scorer, the others behind them as they were; and the rank
-    that each result had before.
-
-    The others keep their scores, shifted below the lowest one of the scorer, so that ties remain ties.
-    """
+    """The first k results of each query ordered by the scorer, and the rank that each result had before. The others
+    follow with their scores shifted below the scorer's lowest, so that ties remain ties."""
     top = hits.ranks <= k
     texts, queries = dataset.tables["corpus"].columns["text"], dataset.columns["query"]
     first = list(zip(hits.queries[top].tolist(), hits.documents[top].tolist(), strict=True))
     pairs = [(queries[q], texts[d]) for q, d in first]
     scores = hits.scores.copy()
     if pairs:
-        reranked = outputs.score_pairs(scorer, pairs, [dataset.ids[q] for q, _ in first], progress)
-        scores[top] = outputs.one_score(reranked, "reranking")
+        scores[top] = outputs.score_once(scorer, pairs, [dataset.ids[q] for q, _ in first], progress, "reranking")
     lowest, highest = np.full(len(dataset), np.inf), np.full(len(dataset), -np.inf)
     np.minimum.at(lowest, hits.queries[top], scores[top])
     np.maximum.at(highest, hits.queries[~top], scores[~top])
@@ -331,11 +310,11 @@ def stages(hits: Hits, base_rank: Ints, judgements: Judgements, options: Retriev
 
     judged = np.bincount(judgements.query[judgements.grade >= options.relevant_from], minlength=judgements.queries)
     before, after = base_rank <= SHOWN, hits.ranks <= SHOWN
-    counts = (judged - count(base_rank <= options.rerank_k), count(~before & after), count(before & ~after))
-    return dict(zip(_STAGES, counts, strict=True))
-
-
-_STAGES = ("lost_by_first", "put_right", "pushed_out")
+    return {
+        "lost_by_first": judged - count(base_rank <= options.rerank_k),
+        "put_right": count(~before & after),
+        "pushed_out": count(before & ~after),
+    }
 
 
 def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: Ints | None) -> Columns:

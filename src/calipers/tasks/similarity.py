@@ -20,17 +20,13 @@ _ROWS = 4096  # pairs whose vectors are held in float64 at a time
 
 
 def check(dataset: Dataset) -> None:
-    gold = dataset.columns["score_column"]
+    gold, path = dataset.columns["score_column"], dataset.source.path
     if len(gold) < 3:
-        raise DataError(
-            f"{dataset.source.path} gives {len(gold)} pair(s): a correlation needs at least 3 to mean anything"
-        )
+        raise DataError(f"{path} gives {len(gold)} pair(s): a correlation needs at least 3 to mean anything")
     if list(dataset.columns["input_column_1"]) == list(dataset.columns["input_column_2"]):
-        raise DataError(f"both columns of {dataset.source.path} hold the same texts: check which `columns` are read")
+        raise DataError(f"both columns of {path} hold the same texts: check which `columns` are read")
     if min(gold) == max(gold):
-        raise DataError(
-            f"every score in {dataset.source.path} is {gold[0]:g}: a correlation with constant scores does not exist"
-        )
+        raise DataError(f"every score in {path} is {gold[0]:g}: a correlation with constant scores does not exist")
 
 
 def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
@@ -85,6 +81,7 @@ def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Ca
 
 
 _SIMILARITIES = {"cosine": cosine, "dot": dot, "euclidean": euclidean, "manhattan": manhattan}
+_PRIMARY = Thresholds(2.0, 4.0, relative=False)
 _CORRELATIONS = {"spearman": spearman_statistic, "pearson": pearson_statistic}
 
 METRICS = tuple(
@@ -92,9 +89,7 @@ METRICS = tuple(
         name=f"{similarity}_{correlation}",
         about=f"{correlation.capitalize()} of {similarity} with gold, × 100",
         statistic=_points(statistic, similarity),
-        thresholds=Thresholds(2.0, 4.0, relative=False)
-        if similarity == "cosine" and correlation == "spearman"
-        else Thresholds(0.05, 0.10),
+        thresholds=_PRIMARY if (similarity, correlation) == ("cosine", "spearman") else Thresholds(0.05, 0.10),
         minor=similarity != "cosine",
     )
     for similarity in _SIMILARITIES
