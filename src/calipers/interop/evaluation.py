@@ -133,20 +133,15 @@ def binary(scores: Scores, labels: Array, *, compat: bool) -> PairScores:
         metrics=figures | {key: as_score(value) for key, value in thresholds.items()},
         primary="average_precision",
         headers=[key.title() for key in figures],
-        lines=_binary_lines(figures),
+        lines=[_binary_line(key, figures) for key in figures if key not in thresholds],
         outcomes=Outcomes(ids, {"label": labels, "score": score}, counts={"pairs": len(labels), **thresholds}),
     )
 
 
-def _binary_lines(figures: Mapping[str, float]) -> list[str]:
-    percent = {key: f"{value * 100:.2f}" for key, value in figures.items()}
-    return [
-        f"Accuracy:          {percent['accuracy']}\t(Threshold: {figures['accuracy_threshold']:.4f})",
-        f"F1:                {percent['f1']}\t(Threshold: {figures['f1_threshold']:.4f})",
-        f"Precision:         {percent['precision']}",
-        f"Recall:            {percent['recall']}",
-        f"Average Precision: {percent['average_precision']}",
-    ]
+def _binary_line(key: str, figures: Mapping[str, float]) -> str:
+    label, threshold = key.replace("_", " ").title() + ":", figures.get(f"{key}_threshold")
+    tail = "" if threshold is None else f"\t(Threshold: {threshold:.4f})"
+    return f"{label:<18} {figures[key] * 100:.2f}{tail}"
 
 
 def several(scores: Scores, labels: Array, *, compat: bool) -> PairScores:

@@ -5,10 +5,8 @@
 >>> mteb.evaluate(as_mteb("onnx:./model_int8"), mteb.get_tasks(["JSTS"]))                # doctest: +SKIP
 >>> measure("onnx:./model_int8", "JMTEB-lite(v1)").metrics["mean_main_score"]            # doctest: +SKIP
 
-`as_mteb` makes an mteb model of any backend, `run` gives main scores and `measure` a Result of the task `mteb`;
-`import_results` reads mteb's own result files without the mteb package, and `drops` lists what a model lost.
-
-mteb's protocols are structural: what has the methods is a model, and the package is imported when it is needed.
+`as_mteb` makes an mteb model of any backend (mteb's protocols are structural), `run` gives main scores and `measure` a
+Result of the task `mteb`; `import_results` reads mteb's own result files, and `drops` lists what a model lost.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import json
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,15 +35,15 @@ from calipers.interop.mteb_results import (
     TaskScore,
     drops,
     import_results,
-    in_order,
     read_scores,
     to_result,
 )
-from calipers.metrics.arrays import Array, Vectors
+from calipers.metrics.arrays import Vectors
 from calipers.models import ModelOptions
 from calipers.models.tokenizer import first_line, read_json
 from calipers.runs.record import Resampling
 from calipers.tasks import outputs
+from calipers.tasks.retrieval import PASSAGE_PROMPTS
 
 __all__ = [
     "Drop",
@@ -80,11 +79,9 @@ class MtebTask(Protocol):
 
 _SIMILARITIES = {"cosine": "cos_sim", "dot": "dot_score"}  # ours → the function of mteb
 _FRAMEWORKS = {"torch": ["PyTorch"], "onnx": ["ONNX"], "static": ["NumPy"], "vectors": ["NumPy"], "http": ["API"]}
-_DOCUMENT = ("document", "passage", "corpus")  # what models call the prompt of a document, first come first served
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _DEAD_FROM = 10  # distinct texts with one and the same vector: fewer may differ only in what a tokenizer drops
-# Texts that mteb's loader hands over at a time; how many the model sees at once is the model's own affair.
-_LOADER_ROWS = 512
+_LOADER_ROWS = 512  # texts that mteb's loader hands over at a time; the model has batches of its own
 _DIGITS = 6  # mteb's files keep so many: a score is the same whether it was measured now or read there
 
 
@@ -112,8 +109,7 @@ def as_mteb(
 
     `model` is a loaded Encoder or PairScorer, or a reference; `options` and `ability` ("encode" or "score") say how a
     reference is loaded. `prompts` are texts by task name, task type or "query" and "document", or by both as in
-    "STS-query"; None takes those of the model's own files. `similarity` is "cosine" or "dot"; None takes the model's
-    own. The name is the model's, the revision a hash of its content and of all that decides its output.
+    "STS-query". `similarity` is "cosine" or "dot". None takes what the model's own files say.
     """
     _need_mteb()
     loaded = _load(model, options, ability)
@@ -137,32 +133,35 @@ def _load(model: str | Model, options: ModelOptions | None, ability: str) -> Any
 
 def _declared_similarity(info: ModelInfo) -> str:
     """The similarity that the model's files declare; cosine where they declare none."""
-    folders: list[Path] = []
-    if info.path and info.backend in ("torch", "static", "onnx"):
-        place = Path(info.path)
-        # a graph lies among the settings or, as on the hub, in a folder below them
-        folders = [place.parent, place.parent.parent] if place.is_file() else [place]
-    settings = [read_json(folder / "config_sentence_transformers.json") for folder in folders]
-    declared = next((s["similarity_fn_name"] for s in settings if s.get("similarity_fn_name")), None)
-    if declared not in (None, *_SIMILARITIES):
+    if not info.path or info.backend not in ("torch", "static", "onnx"):
+        return "cosine"
+    place = Path(info.path)
+    # a graph lies among the settings or, as on the hub, in a folder below them
+    folders = [place.parent, place.parent.parent] if place.is_file() else [place]
+    settings = (read_json(folder / "config_sentence_transformers.json") for folder in folders)
+    declared = next((name for s in settings if (name := s.get("similarity_fn_name"))), "cosine")
+    if declared not in tuple(_SIMILARITIES):
         raise RequestError(
             f"{info.model_id} declares {declared} similarity, which mteb does not have: "
             "give similarity='cosine' or 'dot'"
         )
-    return declared or "cosine"
+    return str(declared)
 
 
 class MtebEncoder:
-    """mteb's EncoderProtocol. `zero_vectors` counts, by task, split and subset, texts that the model knows nothing
-    of: mteb gives them a cosine of 0."""
+    """mteb's EncoderProtocol. `zero_vectors` counts, by task, split and subset, texts without a vector: mteb gives
+    them a cosine of 0."""
 
     def __init__(self, model: Encoder, prompts: Mapping[str, str], similarity: str, progress: Progress) -> None:
+        from mteb import similarity_functions
+
         if similarity not in _SIMILARITIES:
             raise RequestError(f"similarity must be one of {', '.join(_SIMILARITIES)}, found {similarity!r}")
         self.model = model
         self.prompts = prompts
-        self.zero_vectors: dict[str, int] = {}
-        self._function = _SIMILARITIES[similarity]
+        self.zero_vectors: Counter[str] = Counter()
+        self.similarity = getattr(similarity_functions, _SIMILARITIES[similarity])
+        self.similarity_pairwise = getattr(similarity_functions, f"pairwise_{_SIMILARITIES[similarity]}")
         self._progress = progress
         self.mteb_model_meta = make_meta(model.info, "dense", prompts, similarity)
 
@@ -186,20 +185,9 @@ class MtebEncoder:
         vectors = np.asarray(self.model.encode(texts, progress=self._progress, **chosen), np.float32)
         where = f"{task_metadata.name}/{hf_split}/{hf_subset}"
         _refuse_dead(vectors, texts, where)
-        zero = int((~vectors.any(axis=1)).sum())
-        if zero:
-            self.zero_vectors[where] = self.zero_vectors.get(where, 0) + zero
+        if zero := int(outputs.is_zero(vectors).sum()):
+            self.zero_vectors[where] += zero
         return vectors
-
-    def similarity(self, embeddings1: Array, embeddings2: Array) -> Any:
-        from mteb import similarity_functions
-
-        return getattr(similarity_functions, self._function)(embeddings1, embeddings2)
-
-    def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Any:
-        from mteb import similarity_functions
-
-        return getattr(similarity_functions, f"pairwise_{self._function}")(embeddings1, embeddings2)
 
 
 class MtebCrossEncoder:
@@ -252,7 +240,7 @@ def choose_prompt(prompts: Mapping[str, str], task: str, type_: str, side: str |
     'p: '
     >>> choose_prompt({"query": "q: "}, "JSTS", "STS", None)
     """
-    sides = () if side is None else _DOCUMENT if side == "document" else (side,)
+    sides = () if side is None else PASSAGE_PROMPTS if side == "document" else (side,)
     names = [*(f"{task}-{s}" for s in sides), task, *(f"{type_}-{s}" for s in sides), type_, *sides]
     return next((prompts[name] for name in names if name in prompts), None)
 
@@ -286,8 +274,7 @@ def model_name(model_id: str) -> str:
 
 
 def revision(info: ModelInfo, prompts: Mapping[str, str], similarity: str | None) -> str:
-    """40 hexadecimal digits over the content of the model and all that decides its output: other pooling, other
-    prompts or another backend are another revision. Of an endpoint only the address is known."""
+    """40 hexadecimal digits over the model's content (of an endpoint, its address) and all that decides its output."""
     parts = [info.fingerprint, info.backend, info.device, dict(info.settings), dict(prompts), similarity]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:40]
 
@@ -305,11 +292,10 @@ def run(
 ) -> list[TaskScore]:
     """The main score of every task, split and subset, sorted by name.
 
-    `model` is a reference, a loaded model, or what `as_mteb` made with options, prompts or a similarity of your own.
-    `names` is the name of a benchmark or of a task, or a list of such names and of mteb's own task objects;
-    `languages` are codes such as "jpn" that narrow tasks given by name. Data come from the hub or from its local cache.
-    `cache` is where mteb keeps finished results: "mteb" for its own place, a folder, or None. An endpoint may change
-    behind its address and a task object behind its name, so neither is looked up there.
+    `model` is a reference, a loaded model, or what `as_mteb` made. `names` is the name of a benchmark or of a task, or
+    a list of such names and of mteb's own task objects; `languages` are codes such as "jpn" that narrow tasks given by
+    name. `cache` is where mteb keeps finished results: "mteb" for its own place, a folder, or None. An endpoint may
+    change behind its address and a task object behind its name, so neither is looked up there.
     """
     wrapped, tasks = _wrap(model, progress), find_tasks(names, languages)
     _refuse_unfit(wrapped, tasks)
@@ -319,7 +305,7 @@ def run(
         progress.start(f"mteb {number}/{len(tasks)} {task.metadata.name}", 0)
         place = None if id(task) in objects or wrapped.model.info.backend == "http" else cache
         scores += _evaluate(wrapped, task, place)
-    return in_order(scores)
+    return sorted(scores, key=lambda score: score.id)
 
 
 def measure(
@@ -337,7 +323,8 @@ def measure(
     loaded = time.perf_counter()
     scores = run(wrapped, names, languages=languages, cache=cache, progress=progress)
     done = time.perf_counter()
-    named = names if isinstance(names, str) else name_some(sorted(_name(n) for n in names), 20)
+    tasks = () if isinstance(names, str) else (n if isinstance(n, str) else n.metadata.name for n in names)
+    named = names if isinstance(names, str) else name_some(sorted(tasks), 20)
     info, meta = wrapped.model.info, wrapped.mteb_model_meta
     return to_result(
         scores,
@@ -380,9 +367,10 @@ def _tasks_of(mteb: Any, name: str, languages: Sequence[str] | None) -> list[Mte
         raise RequestError(f"the mteb task {name} has no subset in {name_some(list(languages or ()))}") from error
     except KeyError as error:
         guesses = [str(e.args[0]).partition("Did you mean: ")[2].strip("?'") for e in (no_benchmark, error)]
-        hint = " or ".join(guess for guess in guesses if guess)
-        tail = f": is it {hint}?" if hint else ""
-        raise RequestError(f"mteb has no benchmark and no task named {name!r}{tail}") from error
+        hint = " or ".join(filter(None, guesses))
+        raise RequestError(
+            f"mteb has no benchmark and no task named {name!r}{f': is it {hint}?' if hint else ''}"
+        ) from error
 
 
 def _evaluate(wrapped: MtebModel, task: MtebTask, cache: Path | str | None) -> list[TaskScore]:
@@ -444,19 +432,17 @@ def _scores(result: Any, type_: str) -> list[TaskScore]:
 
 
 def _refuse_unfit(wrapped: MtebModel, tasks: Sequence[MtebTask]) -> None:
-    with_more = [t.metadata.name for t in tasks if set(t.metadata.modalities) != {"text"}]
-    if with_more:
+    if with_more := [t.metadata.name for t in tasks if set(t.metadata.modalities) != {"text"}]:
         raise RequestError(f"the model reads texts, and these mteb tasks have more than texts: {name_some(with_more)}")
-    if isinstance(wrapped, MtebCrossEncoder):
-        unfit = [t.metadata.name for t in tasks if not t._support_cross_encoder]
-        if unfit:
-            raise RequestError(f"a cross-encoder can retrieve and rerank, which these tasks do not: {name_some(unfit)}")
+    unfit = [t.metadata.name for t in tasks if not t._support_cross_encoder]
+    if unfit and isinstance(wrapped, MtebCrossEncoder):
+        raise RequestError(f"a cross-encoder can retrieve and rerank, which these tasks do not: {name_some(unfit)}")
 
 
 def _zero_vector_warnings(wrapped: MtebModel) -> list[str]:
     if not isinstance(wrapped, MtebEncoder) or not wrapped.zero_vectors:
         return []
-    where, total = name_some(sorted(wrapped.zero_vectors)), sum(wrapped.zero_vectors.values())
+    where, total = name_some(sorted(wrapped.zero_vectors)), wrapped.zero_vectors.total()
     return [f"texts with a zero vector: {total}, in {where}; mteb counts them as unlike every other"]
 
 
@@ -464,7 +450,3 @@ def _timing(start: float, loaded: float, done: float) -> dict[str, float]:
     now = time.perf_counter()
     laps = {"load": loaded - start, "inference": done - loaded, "metrics": now - done, "total": now - start}
     return {f"{name}_seconds": round(seconds, 4) for name, seconds in laps.items()}
-
-
-def _name(task: str | MtebTask) -> str:
-    return task if isinstance(task, str) else task.metadata.name

@@ -1,7 +1,6 @@
 """Main scores of mteb as our Results, and mteb's result files. Nothing here needs the mteb package.
 
 A file holds the JSON of one task, of one model or of several; a folder has the layout model/revision/task.json.
-Nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from calipers.core.datasets import DataSource, fingerprint
 from calipers.core.errors import DataError, InvalidOutput, RequestError, name_some
@@ -23,6 +22,7 @@ from calipers.tasks import mteb as task
 
 _META = "model_meta.json"
 _UNKNOWN = "unknown"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,6 @@ class TaskScore:
         return f"{self.task}/{self.split}/{self.subset}"
 
 
-def in_order(scores: Sequence[TaskScore]) -> list[TaskScore]:
-    """By name, so that two runs over the same scores have them in the same order."""
-    return sorted(scores, key=lambda score: score.id)
-
-
 # --- scores as a run ---------------------------------------------------------------------------------------------
 
 
@@ -61,8 +56,7 @@ def to_result(
     warnings: Sequence[str] = (),
     resampling: Resampling | None = None,
 ) -> Result:
-    """A run of the task `mteb` with one example per score. The fingerprint is over their names and the revisions of
-    their data, so two runs can be compared where both are the same.
+    """A run of the task `mteb` with one example per score, and a fingerprint over their names and data revisions.
 
     A resample draws scores: the interval says how much the mean depends on the choice of tasks, not of texts.
     """
@@ -91,11 +85,9 @@ def to_result(
 def _check(scores: Sequence[TaskScore]) -> None:
     if not scores:
         raise DataError("there is no mteb score: expected at least one task with a main_score")
-    twice = [id for id, count in Counter(score.id for score in scores).items() if count > 1]
-    if twice:
+    if twice := [id for id, count in Counter(score.id for score in scores).items() if count > 1]:
         raise DataError(f"more than one mteb score for {name_some(twice)}: expected one a task, split and subset")
-    dead = [score.id for score in scores if not math.isfinite(score.main_score)]
-    if dead:
+    if dead := [score.id for score in scores if not math.isfinite(score.main_score)]:
         raise InvalidOutput(f"mteb has no main score for {name_some(dead)}", dead)
 
 
@@ -180,10 +172,7 @@ def _result(model: MtebScores) -> Result:
         path=model.path,
         device="not recorded",
         fingerprint=f"revision:{model.revision}",
-        settings={
-            "revision": model.revision,
-            "mteb_versions": sorted({score.mteb_version for score in model.scores}),
-        },
+        settings={"revision": model.revision, "mteb_versions": sorted({s.mteb_version for s in model.scores})},
     )
     seconds = {score.task: score.seconds for score in model.scores}
     recorded = [s for s in seconds.values() if s is not None]
@@ -208,7 +197,8 @@ def _one_model(name: str, revision: str, rows: Sequence[tuple[Path, TaskScore]])
     first = rows[0][0]
     if not scores:
         raise DataError(f"{first}: none of the {len(rows)} scores of {name} is a number")
-    return MtebScores(name, revision, str(first.parent), tuple(in_order(scores)), tuple(left_out))
+    scores.sort(key=lambda score: score.id)  # so that two runs over the same scores have them in the same order
+    return MtebScores(name, revision, str(first.parent), tuple(scores), tuple(left_out))
 
 
 def _shared(models: Sequence[MtebScores]) -> list[MtebScores]:
@@ -217,7 +207,7 @@ def _shared(models: Sequence[MtebScores]) -> list[MtebScores]:
     if not everywhere:
         names = name_some([f"{model.model_id} ({model.revision[:12]})" for model in models])
         raise DataError(f"{names} have no score in common: expected the same tasks on the same revision of the data")
-    kept = [tuple(s for s in model.scores if (s.id, s.dataset_revision) in everywhere) for model in models]
+    kept = (tuple(s for s in model.scores if (s.id, s.dataset_revision) in everywhere) for model in models)
     return [replace(model, scores=scores) for model, scores in zip(models, kept, strict=True)]
 
 
@@ -235,7 +225,7 @@ def _read_file(file: Path, model_id: str | None) -> Iterator[tuple[str, str, Tas
     """(model, revision, score) for each score of a file."""
     content = _object(_load(file), file)
     if "model_results" in content:  # mteb's BenchmarkResults
-        for one in _list(content["model_results"], "model_results", file):
+        for one in _expect(content["model_results"], list, "a list as model_results", file):
             yield from _read_model(_object(one, file), file, model_id)
     elif "task_results" in content:  # its ModelResult
         yield from _read_model(content, file, model_id)
@@ -249,7 +239,7 @@ def _read_model(content: Mapping[str, Any], file: Path, model_id: str | None) ->
     if not isinstance(name, str) or not name:
         raise DataError(f"{file} does not name the model of its results: name it with `model_id`")
     revision = str(content.get("model_revision") or _UNKNOWN)
-    for one in _list(content["task_results"], "task_results", file):
+    for one in _expect(content["task_results"], list, "a list as task_results", file):
         yield from ((name, revision, score) for score in _read_task(_object(one, file), file))
 
 
@@ -261,7 +251,7 @@ def _read_task(content: Mapping[str, Any], file: Path) -> Iterator[TaskScore]:
         keys = name_some(sorted(map(str, content))) or "nothing"
         raise DataError(f"{file} is no mteb result: expected task_name and scores, found {keys}")
     for split, rows in splits.items():
-        for row in _list(rows, f"scores of {split}", file):
+        for row in _expect(rows, list, f"a list as scores of {split}", file):
             yield _score(content, str(split), _object(row, file), file)
 
 
@@ -285,14 +275,14 @@ def _model_of(file: Path, model_id: str | None) -> tuple[str, str]:
     """Name and revision: from model_meta.json in the same folder, else from the folders owner__name/revision."""
     meta_file = file.parent / _META
     meta = _object(_load(meta_file), meta_file) if meta_file.exists() else {}
-    revision, above = file.parent.name, file.parent.parent.name
+    above = file.parent.parent.name
     if meta.get("name"):
         revision = str(meta.get("revision") or _UNKNOWN)
         if meta.get("experiment_kwargs"):  # an ablation of the model is another model
             revision += " " + json.dumps(meta["experiment_kwargs"], sort_keys=True)
         return model_id or str(meta["name"]), revision
     if "__" in above:
-        return model_id or above.replace("__", "/", 1), revision
+        return model_id or above.replace("__", "/", 1), file.parent.name
     if model_id:
         return model_id, _UNKNOWN
     raise DataError(
@@ -309,12 +299,10 @@ def _load(file: Path) -> Any:
 
 
 def _object(value: Any, file: Path) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise DataError(f"{file} is no mteb result: expected an object, found {type(value).__name__}")
-    return value
+    return _expect(value, dict, "an object", file)
 
 
-def _list(value: Any, what: str, file: Path) -> list[Any]:
-    if not isinstance(value, list):
-        raise DataError(f"{file} is no mteb result: expected a list as {what}, found {type(value).__name__}")
+def _expect(value: Any, kind: type[_T], what: str, file: Path) -> _T:
+    if not isinstance(value, kind):
+        raise DataError(f"{file} is no mteb result: expected {what}, found {type(value).__name__}")
     return value

@@ -99,13 +99,18 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
     def _finish(self, call: _Call, metrics: Mapping[str, float], row: Sequence[float]) -> dict[str, float]:
         """Metrics under the name of the evaluator, also in its CSV file and on the card of a model that has one."""
         if self.write_csv and call.output_path is not None:
-            path = Path(call.output_path) / self.csv_file
-            _append_csv(path, self.csv_headers, [call.epoch, call.steps, *row], self._line_end)
+            self._append(Path(call.output_path) / self.csv_file, [call.epoch, call.steps, *row])
         named: dict[str, float] = self.prefix_name_to_metrics(dict(metrics), self.name)
         if hasattr(call.model, "model_card_data"):
             card = self.prefix_name_to_metrics(_for_card(metrics), self.name)
             self.store_metrics_in_model_card_data(call.model, card, call.epoch, call.steps)
         return named
+
+    def _append(self, path: Path, row: Sequence[float]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [row] if path.is_file() else [self.csv_headers, row]
+        with path.open("a", newline="", encoding="utf-8") as stream:
+            csv.writer(stream, lineterminator=self._line_end).writerows(rows)
 
     def _warn_if_empty(self, examples: int) -> None:
         if examples:
@@ -113,14 +118,6 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
         if self.compat:
             raise ValueError("there is nothing to evaluate: sentence-transformers fails here and so does compat")
         logger.warning(f"{type(self).__name__}: there is nothing to evaluate, so every figure is NaN")
-
-
-def _append_csv(path: Path, headers: Sequence[str], row: Sequence[float], line_end: str) -> None:
-    """One more row; the header only where the file is new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.is_file()
-    with path.open("a", newline="", encoding="utf-8") as stream:
-        csv.writer(stream, lineterminator=line_end).writerows([headers, row] if new else [row])
 
 
 def _for_card(metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -15,10 +15,8 @@ PAIR = (
 )
 
 
-# --- text → the ids that its vector may be stored under ----------------------------------------------------------
-
-
 def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+    """Text → the ids that its vector may be stored under."""
     return {text: [id] for id, text in zip(dataset.ids, dataset.columns[TEXT.key], strict=True)}
 
 
@@ -37,9 +35,6 @@ def ids_by_side(*sides: tuple[str, Sequence[str], Sequence[str]]) -> Mapping[str
         for id, text in zip(ids, texts, strict=True):
             stored.setdefault(text, []).append(f"{id}/{side}")
     return stored
-
-
-# --- statistics of a metric --------------------------------------------------------------------------------------
 
 
 def per_token(column: str, *, sign: float = 1.0) -> Callable[[Columns], Statistic]:

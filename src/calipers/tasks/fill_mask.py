@@ -125,15 +125,11 @@ def _choose(tokenized: Sequence[TokenizedText], dataset: Dataset, most: int | No
 
 
 def _pieces(example: int, text: TokenizedText, longest: int, options: FillMaskOptions) -> list[Piece]:
+    """A long text in windows that overlap by half, each with the special tokens of the whole; a token is scored where
+    it is most central, once."""
     until = _word_ends(text) if options.pll == "word-l2r" else text.scored + 1
     if len(text.ids) <= longest:
         return [Piece(example, text.ids, text.scored, until)]
-    return _windows(example, text, until, longest)
-
-
-def _windows(example: int, text: TokenizedText, until: Ints, longest: int) -> list[Piece]:
-    """Windows that overlap by half, each with the special tokens of the whole; a token is scored where it is most
-    central, once."""
     first, last = int(text.scored[0]), int(text.scored[-1]) + 1
     before, after = text.ids[:first], text.ids[last:]
     width = longest - len(before) - len(after)

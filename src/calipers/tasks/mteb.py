@@ -1,7 +1,6 @@
 """Scores of the mteb package as outcomes: one example is the score of one task, split and subset.
 
-mteb measures, this only keeps: a run has the task `mteb` when it comes from `calipers.interop.mteb`, by running tasks
-or by reading result files. Store, compare and report treat it like any other run.
+mteb measures, this only keeps: `calipers.interop.mteb` makes such runs, by running tasks or by reading result files.
 """
 
 from __future__ import annotations

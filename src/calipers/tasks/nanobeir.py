@@ -22,21 +22,10 @@ from calipers.metrics.means import macro_mean_statistic, mean_statistic
 from calipers.tasks import reranking
 from calipers.tasks.reranking import ListOptions, RerankingOptions
 
-SETS = {
-    "climatefever": "ClimateFEVER",
-    "dbpedia": "DBPedia",
-    "fever": "FEVER",
-    "fiqa2018": "FiQA2018",
-    "hotpotqa": "HotpotQA",
-    "msmarco": "MSMARCO",
-    "nfcorpus": "NFCorpus",
-    "nq": "NQ",
-    "quoraretrieval": "QuoraRetrieval",
-    "scidocs": "SCIDOCS",
-    "arguana": "ArguAna",
-    "scifact": "SciFact",
-    "touche2020": "Touche2020",
-}
+_NAMES = (
+    "ClimateFEVER DBPedia FEVER FiQA2018 HotpotQA MSMARCO NFCorpus NQ QuoraRetrieval SCIDOCS ArguAna SciFact Touche2020"
+)
+SETS = {name.lower(): name for name in _NAMES.split()}
 # Both retrieve arguments, unlike the rest: sentence-transformers leaves them out too.
 USUAL = tuple(name for name in SETS if name not in ("arguana", "touche2020"))
 _PLACES = {name: place for place, name in enumerate(SETS)}
@@ -63,18 +52,15 @@ class NanoBEIROptions(ListOptions):
         object.__setattr__(self, "sets", ",".join(names))
 
     @property
-    def reranking(self) -> RerankingOptions:
-        return RerankingOptions(self.at_k, self.always_rerank_positives, compat=self.compat)
-
-    @property
     def splits(self) -> Mapping[str, str]:
         """Name of a set → its split in the data."""
         return {name: f"Nano{SETS[name]}" for name in self.sets.split(",")}
 
 
 def run(model: PairScorer, dataset: Dataset, options: NanoBEIROptions, progress: Progress) -> Outcomes:
-    """Outcomes of a reranking, and the place of each query's set in `SETS`, int8[q]. All sets are scored together."""
-    outcomes = reranking.run(model, dataset, options.reranking, progress)
+    """Outcomes of a reranking, and the place of each query's set in `SETS`, int8[q]."""
+    shared = RerankingOptions(options.at_k, options.always_rerank_positives, compat=options.compat)
+    outcomes = reranking.run(model, dataset, shared, progress)
     places = np.array([_PLACES[name] for name in dataset.columns["set"]], dtype=np.int8)
     return replace(outcomes, columns={**outcomes.columns, "set": places})
 

@@ -58,18 +58,6 @@ def cosine(a: Floats, b: Floats) -> Floats:
     return np.asarray(1.0 - 0.5 * np.square(unit_like(a) - unit_like(b)).sum(axis=1))
 
 
-def dot(a: Floats, b: Floats) -> Floats:
-    return np.asarray(np.einsum("ij,ij->i", a, b))
-
-
-def euclidean(a: Floats, b: Floats) -> Floats:
-    return np.asarray(-np.linalg.norm(a - b, axis=1))
-
-
-def manhattan(a: Floats, b: Floats) -> Floats:
-    return np.asarray(-np.abs(a - b).sum(axis=1))
-
-
 def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Callable[[Columns], Statistic]:
     """A correlation with gold, times 100."""
 
@@ -80,7 +68,12 @@ def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Ca
     return prepare
 
 
-_SIMILARITIES = {"cosine": cosine, "dot": dot, "euclidean": euclidean, "manhattan": manhattan}
+_SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "cosine": cosine,
+    "dot": lambda a, b: np.einsum("ij,ij->i", a, b),
+    "euclidean": lambda a, b: -np.linalg.norm(a - b, axis=1),
+    "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
+}
 _PRIMARY = Thresholds(2.0, 4.0, relative=False)
 _CORRELATIONS = {"spearman": spearman_statistic, "pearson": pearson_statistic}
 
