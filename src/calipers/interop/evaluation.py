@@ -13,7 +13,6 @@ from calipers.core import SILENT, Document, InferenceError, Outcomes, Progress, 
 from calipers.metrics import classification
 from calipers.metrics.arrays import Array, Floats
 from calipers.metrics.correlation import pearson, spearman
-from calipers.metrics.ranking import mean_over_queries
 from calipers.tasks import outputs, reranking
 from calipers.tasks.reranking import Lists, QueryRow, RerankingOptions
 
@@ -97,10 +96,8 @@ def _one_score(scores: Scores, what: str) -> Scores:
 
 @dataclass(frozen=True)
 class PairScores:
-    """What an evaluator of pairs reports: `metrics` in the order of the CSV's `headers`, log `lines`, outcomes.
-
-    Equal scores are valid here: ties have a figure, and a model may start its training so.
-    """
+    """What an evaluator of pairs reports, metrics in the order of the CSV's headers. Equal scores are valid here: ties
+    have a figure, and a model may start its training so."""
 
     metrics: Mapping[str, Any]
     primary: str
@@ -260,10 +257,3 @@ def measure(samples: Sequence[Sample], scores: Scores, options: RerankingOptions
         details={"documents": table},
         counts={"queries": len(samples), "pairs": len(values), "without_relevant": int(np.isnan(columns["map"]).sum())},
     )
-
-
-def means(outcomes: Outcomes, k: int) -> dict[str, float]:
-    """The mean of each column over the queries that have a value; without samples NaN, and no base."""
-    if not len(outcomes):
-        return {"map": np.nan, f"mrr@{k}": np.nan, f"ndcg@{k}": np.nan}
-    return {name: mean_over_queries(values).value for name, values in outcomes.columns.items()}

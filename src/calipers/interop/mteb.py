@@ -29,15 +29,7 @@ from calipers.core.datasets import DataSource
 from calipers.core.errors import CalipersError, DataError, InferenceError, RequestError, name_some
 from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, Progress
 from calipers.core.results import Result
-from calipers.interop.mteb_results import (
-    Drop,
-    MtebScores,
-    TaskScore,
-    drops,
-    import_results,
-    read_scores,
-    to_result,
-)
+from calipers.interop.mteb_results import Drop, MtebScores, TaskScore, drops, import_results, read_scores, to_result
 from calipers.metrics.arrays import Vectors
 from calipers.models import ModelOptions
 from calipers.models.tokenizer import first_line, read_json
@@ -149,8 +141,7 @@ def _declared_similarity(info: ModelInfo) -> str:
 
 
 class MtebEncoder:
-    """mteb's EncoderProtocol. `zero_vectors` counts, by task, split and subset, texts without a vector: mteb gives
-    them a cosine of 0."""
+    """mteb's EncoderProtocol. `zero_vectors` counts them by task, split and subset; mteb gives them a cosine of 0."""
 
     def __init__(self, model: Encoder, prompts: Mapping[str, str], similarity: str, progress: Progress) -> None:
         from mteb import similarity_functions
@@ -341,7 +332,7 @@ def measure(
 
 
 def _wrap(model: str | Model | MtebModel, progress: Progress) -> MtebModel:
-    return model if isinstance(model, (MtebEncoder, MtebCrossEncoder)) else as_mteb(model, progress=progress)
+    return model if isinstance(model, MtebModel) else as_mteb(model, progress=progress)
 
 
 def find_tasks(names: str | Sequence[str | MtebTask], languages: Sequence[str] | None = None) -> list[MtebTask]:

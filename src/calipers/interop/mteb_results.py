@@ -1,7 +1,4 @@
-"""Main scores of mteb as our Results, and mteb's result files. Nothing here needs the mteb package.
-
-A file holds the JSON of one task, of one model or of several; a folder has the layout model/revision/task.json.
-"""
+"""Main scores of mteb as our Results, and mteb's result files. Nothing here needs the mteb package."""
 
 from __future__ import annotations
 
@@ -56,10 +53,7 @@ def to_result(
     warnings: Sequence[str] = (),
     resampling: Resampling | None = None,
 ) -> Result:
-    """A run of the task `mteb` with one example per score, and a fingerprint over their names and data revisions.
-
-    A resample draws scores: the interval says how much the mean depends on the choice of tasks, not of texts.
-    """
+    """A run of the task `mteb`, with one example per score: intervals show how much a mean depends on the tasks."""
     _check(scores)
     resampling = resampling or Resampling()
     ids = [score.id for score in scores]
@@ -148,11 +142,9 @@ def import_results(
 def read_scores(
     paths: Sequence[Path], *, tasks: Sequence[str] = (), model_id: str | None = None, common: bool = False
 ) -> list[MtebScores]:
-    """The scores of each model and revision in the files, and in all .json files below the folders.
-
-    With `tasks`, only these are read. `common` keeps the scores that all the models have on the same revision of the
-    data. `model_id` names the model where the files do not.
-    """
+    """The scores of each model and revision in the files (of a task, a model or several), and in all .json files below
+    folders. With `tasks`, only these are read. `common` keeps the scores that all the models have on the same revision
+    of the data. `model_id` names the model where the files do not."""
     by_model: dict[tuple[str, str], list[tuple[Path, TaskScore]]] = {}
     for file in _files(paths):
         for name, revision, score in _read_file(file, model_id):

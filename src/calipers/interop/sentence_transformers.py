@@ -34,6 +34,7 @@ from calipers.core import CalipersError, Outcomes
 from calipers.data import nanobeir
 from calipers.interop import evaluation
 from calipers.interop.evaluation import PairModel, PairScores, Sample, Scores
+from calipers.metrics.ranking import mean_over_queries
 from calipers.tasks.nanobeir import SETS, USUAL
 from calipers.tasks.reranking import COMPAT, RerankingOptions
 
@@ -112,12 +113,11 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
         with path.open("a", newline="", encoding="utf-8") as stream:
             csv.writer(stream, lineterminator=self._line_end).writerows(rows)
 
-    def _warn_if_empty(self, examples: int) -> None:
-        if examples:
-            return
-        if self.compat:
+    def _warn_if_empty(self, examples: Sequence[Any]) -> None:
+        if not len(examples) and self.compat:
             raise ValueError("there is nothing to evaluate: sentence-transformers fails here and so does compat")
-        logger.warning(f"{type(self).__name__}: there is nothing to evaluate, so every figure is NaN")
+        if not len(examples):
+            logger.warning(f"{type(self).__name__}: there is nothing to evaluate, so every figure is NaN")
 
 
 def _for_card(metrics: Mapping[str, float]) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class CrossEncoderRerankingEvaluator(_RankingEvaluator):
         return RerankingOptions(self.at_k, self.always_rerank_positives, compat=self.compat)
 
     def _read(self) -> list[Sample]:
-        self._warn_if_empty(len(self.samples))
+        self._warn_if_empty(self.samples)
         return [evaluation.read_sample(row, sample, self._options) for row, sample in enumerate(self.samples)]
 
     def _report(self, call: _Call, samples: Sequence[Sample], scores: Scores) -> dict[str, float]:
@@ -205,7 +205,8 @@ class CrossEncoderRerankingEvaluator(_RankingEvaluator):
             if counts
         ]
         logger.info("\t".join([f"Queries: {len(samples)}", *parts]))
-        return self._conclude(call, evaluation.means(self.outcomes, self.at_k))
+        columns = self.outcomes.columns.items()
+        return self._conclude(call, {name: mean_over_queries(values).value for name, values in columns})
 
     def get_config_dict(self) -> dict[str, Any]:
         has_documents = self.samples and "documents" in self.samples[0]
@@ -301,10 +302,8 @@ class CrossEncoderNanoBEIREvaluator(_RankingEvaluator):
 
 
 def _nanobeir_samples(dataset_id: str, split: str, rerank_k: int, *, compat: bool) -> list[dict[str, Any]]:
-    """One sample for each query that BM25 ranked: `query-id`, `query`, `positive` and the first `rerank_k` documents.
-
-    Positives come in the order of the judgements; in compat mode in the order of a Python set, which decides ties.
-    """
+    """One sample for each query that BM25 ranked. Positives come in the order of the judgements; in compat mode in the
+    order of a Python set, which decides ties."""
     try:
         nano_set = nanobeir.read_set(dataset_id, split, rerank_k)
     except CalipersError as error:
@@ -343,7 +342,7 @@ class _PairEvaluator(_Evaluator):
     ) -> dict[str, float]:
         call, pair_model = _Call(model, output_path, epoch, steps), self._pair_model(model)
         logger.info(f"{self._title}: Evaluating the model on {self.name} dataset{call}:")
-        self._warn_if_empty(len(self.sentence_pairs))
+        self._warn_if_empty(self.sentence_pairs)
         result = self._measure(pair_model, pair_model.score([(a, b) for a, b in self.sentence_pairs]))
         self.outcomes: Outcomes = result.outcomes
         self.csv_headers, self.primary_metric = ["epoch", "steps", *result.headers], result.primary
@@ -356,8 +355,7 @@ class CrossEncoderClassificationEvaluator(_PairEvaluator):
     """How well a model tells the class of a pair. One output, labels 0 and 1: `accuracy` and `f1` at their best
     thresholds, `precision` and `recall` at the one of F1, `average_precision` (primary); ties stay together. Several
     outputs, the highest counts: `f1_macro` (primary), `f1_micro`, `f1_weighted`. Figures are in 0–1.
-    `outcomes`: `calipers.core.Outcomes` with `label`, and `score` or `prediction`, of each pair.
-    """
+    `outcomes`: `calipers.core.Outcomes` with `label`, and `score` or `prediction`, of each pair."""
 
     _title = "CrossEncoderClassificationEvaluator"
 
@@ -385,9 +383,7 @@ class CrossEncoderClassificationEvaluator(_PairEvaluator):
 
 class CrossEncoderCorrelationEvaluator(_PairEvaluator):
     """How well a model's scores of pairs agree with gold scores: `pearson` and `spearman` (primary), in -1–1.
-
-    `outcomes`: `calipers.core.Outcomes` with `gold` and `score` of each pair.
-    """
+    `outcomes`: `calipers.core.Outcomes` with `gold` and `score` of each pair."""
 
     _title = "CrossEncoderCorrelationEvaluator"
 

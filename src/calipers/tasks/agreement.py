@@ -129,7 +129,7 @@ def run_masked(both: Both, dataset: Dataset, options: NoOptions, progress: Progr
 
 def _differences(both: Both, questions: MaskedTokens, progress: Progress) -> tuple[Array, ...]:
     """For every question whether both put the same token first, the KL divergence in nats, and whose answer is dead:
-    1 the baseline's, 2 the candidate's, 0 neither's. Questions go by length, in blocks that bound the memory."""
+    1 the baseline's, 2 the candidate's, 0 neither's."""
     same, kl, dead = np.empty(len(questions)), np.empty(len(questions)), np.zeros(len(questions), np.int8)
     order = np.argsort([len(questions.texts[i]) for i in questions.text], kind="stable")
     progress.start("Masking", len(questions))

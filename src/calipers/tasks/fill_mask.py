@@ -108,10 +108,8 @@ def _notes(
 
 
 def _choose(tokenized: Sequence[TokenizedText], dataset: Dataset, most: int | None) -> list[int]:
-    """Rows with something to score; with a bound on tokens, as many whole texts as it allows, and at least one.
-
-    Under the bound texts come in a random order, unless rows are not shuffled; they are returned in the data's order.
-    """
+    """Rows with something to score, in the data's order. Within a bound on tokens they are as many whole texts as it
+    allows, at least one, drawn at random unless rows are not shuffled."""
     rows = [row for row, text in enumerate(tokenized) if len(text.scored)]
     if not rows:
         raise DataError(f"none of the {len(tokenized)} texts of {dataset.source.path} has a token to score")

@@ -170,9 +170,7 @@ def _in_two(positives: list[str], others: list[str]) -> Candidates:
 
 
 def _cut(grade: float, options: RerankingOptions) -> float:
-    if options.relevant_from is not None:
-        return float(grade >= options.relevant_from)
-    return max(grade, 0.0)
+    return max(grade, 0.0) if options.relevant_from is None else float(grade >= options.relevant_from)
 
 
 def their_failure(row: QueryRow, lists: Lists) -> str | None:
@@ -191,19 +189,14 @@ def check(dataset: Dataset) -> None:
         place = f"the query {id!r} of {dataset.source.path}"
         if (documents and negatives) or (documents is None and negatives is None):
             raise DataError(f"{place} needs either documents or negatives")
-        if row.qrels is not None:
-            _check_judged(row, place)
-        elif positives is None and not any(d.relevance is not None for d in documents or ()):
+        if row.qrels is not None and (row.positives or row.documents is None):
+            raise DataError(f"{place} names relevant texts, and `qrels` names relevant documents: expected one of them")
+        if row.qrels is not None and any(document.id is None for document in row.documents or ()):
+            raise DataError(f"{place} has documents without an id, by which `qrels` names them")
+        if row.qrels is None and positives is None and all(d.relevance is None for d in documents or ()):
             raise DataError(
                 f"{place} names no document as relevant: expected a relevance in its documents, or positive texts"
             )
-
-
-def _check_judged(row: QueryRow, place: str) -> None:
-    if row.positives or row.documents is None:
-        raise DataError(f"{place} names relevant texts, and `qrels` names relevant documents: expected one of them")
-    if any(document.id is None for document in row.documents):
-        raise DataError(f"{place} has documents without an id, by which `qrels` names them")
 
 
 def read(dataset: Dataset) -> Iterator[QueryRow]:
@@ -271,9 +264,7 @@ def details(rows: Sequence[Lists], scores: Array) -> Columns:
 
 def measure(rows: Sequence[Lists], scores: Array, options: RerankingOptions) -> dict[str, Floats]:
     """Each metric for each query, float64[q], and `base_…` of it where any query came with documents (else NaN).
-
-    `scores` are those of the ranked documents of all queries, one after the other.
-    """
+    `scores` are those of the ranked documents of all queries, one after the other."""
     reranked = _measure([row.ranked for row in rows], scores, options)
     bases = {i: row.base for i, row in enumerate(rows) if row.base is not None}
     if not bases:
