@@ -1,12 +1,8 @@
 """mteb, the Massive Text Embedding Benchmark: our models in its tasks, its scores in our runs.
 
->>> import mteb                                                                          # doctest: +SKIP
->>> from calipers.interop.mteb import as_mteb, measure
->>> mteb.evaluate(as_mteb("onnx:./model_int8"), mteb.get_tasks(["JSTS"]))                # doctest: +SKIP
->>> measure("onnx:./model_int8", "JMTEB-lite(v1)").metrics["mean_main_score"]            # doctest: +SKIP
-
 `as_mteb` makes an mteb model of any backend (mteb's protocols are structural), `run` gives main scores and `measure` a
-Result of the task `mteb`; `import_results` reads mteb's own result files, and `drops` lists what a model lost.
+Result of the task `mteb`; `import_results` reads mteb's own result files, and `drops` lists what a model lost. Examples
+are in docs/mteb.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """sentence-transformers' four evaluators for cross-encoders: same names, signatures, keys, CSV files and log lines.
 
-    from calipers.interop.sentence_transformers import CrossEncoderRerankingEvaluator
-
 They take a CrossEncoder or any of our PairScorers, and serve as `evaluator=` of a CrossEncoderTrainer. All pairs of a
 run are scored in one call, repeated ones once; what came out of each example stays on the evaluator as `outcomes`, so
 that two models can be compared. A PairScorer has batches of its own, and refuses a `prompt_name`.

@@ -74,9 +74,8 @@ def number_labels(dataset: Dataset, mapping: Mapping[str, int], names: Sequence[
     by_name = {name.casefold(): i for i, name in enumerate(names)}
     numbers = []
     for id, label in zip(dataset.ids, dataset.columns["label_column"], strict=True):
-        number = mapping.get(str(label), label if isinstance(label, int) and not mapping else None)
-        if number is None:
-            number = by_name.get(str(label).casefold())
+        named = by_name.get(str(label).casefold())
+        number = mapping.get(str(label), label if isinstance(label, int) and not mapping else named)
         if number is None:
             classes = ", ".join(names) or "numbers only"
             raise DataError(
