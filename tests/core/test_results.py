@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calipers.core import DataSource, Metric, ModelInfo, Outcomes, Result, Thresholds
+from calipers.core import DataSource, Metric, ModelInfo, Outcomes, Result, Thresholds, html_table
 
 RESULT = Result(
     run_id="20250101-abc",
@@ -74,3 +74,13 @@ def test_the_value_of_a_metric_counts_every_example_once() -> None:
 )
 def test_thresholds_in_words(thresholds: Thresholds, text: str) -> None:
     assert str(thresholds) == text
+
+
+def test_everything_is_escaped_and_without_control_characters() -> None:
+    html = html_table("<t>", ["<h>"], [["<c>\x1b"]], ["<n>"])
+    assert not {"<t>", "<h>", "<c>", "<n>", "\x1b"} & {html[i : i + n] for n in (1, 3) for i in range(len(html))}
+    assert html.count("&lt;") == 4
+
+
+def test_a_table_without_rows_has_its_header() -> None:
+    assert html_table("t", ["a"], []) == "<div><p><b>t</b></p><table><tr><th>a</th></tr></table></div>"

@@ -8,9 +8,8 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from calipers.core.choices import FAIL_ON
-from calipers.core.display import html_table
 from calipers.core.options import Options, option
-from calipers.core.results import Result, Thresholds
+from calipers.core.results import Result, Thresholds, html_table
 from calipers.rendering.numbers import certainty, number, p_value, percent, signed, signed_interval
 
 Label = Literal["PASS", "AT_RISK", "REGRESSION", "INCONCLUSIVE", "INVALID"]

@@ -4,7 +4,6 @@ Imports nothing of ours, so that every other part may import it.
 """
 
 from calipers.core.datasets import Column, Dataset, DataSource, Document, fingerprint
-from calipers.core.display import html_table
 from calipers.core.errors import (
     CalipersError,
     DataError,
@@ -41,6 +40,7 @@ from calipers.core.results import (
     Statistic,
     Task,
     Thresholds,
+    html_table,
 )
 
 __all__ = ["Column", "DataSource", "Dataset", "Document", "fingerprint", "html_table"]

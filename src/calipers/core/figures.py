@@ -72,10 +72,8 @@ class FigureKind:
         warns: bool = True,
         warning: str | None = None,
     ) -> Figure:
-        """The figure of this kind with a value. A value past `above` or `below` warns unless `warns` is False.
-
-        `warning` is a sentence to use instead. Where the level depends on the data: `replace(kind, above=…).figure(…)`.
-        """
+        """The figure of this kind with a value. A value past `above` or `below` warns unless `warns` is False;
+        `warning` is a sentence to use instead. Where the level depends on the data: `replace(kind, above=…)`."""
         if interval and self.share:
             interval = max(0.0, interval[0]), min(1.0, interval[1])
         error = None if standard_error is None else _finite(standard_error)
@@ -89,11 +87,8 @@ class FigureKind:
 
     @property
     def level_text(self) -> str | None:
-        if self.level is not None:
-            return self.level
-        if self.above is not None:
-            return f"above {self.above:.3g}"
-        return None if self.below is None else f"below {self.below:.3g}"
+        limits = (("above", self.above), ("below", self.below))
+        return self.level or next((f"{side} {limit:.3g}" for side, limit in limits if limit is not None), None)
 
     def warning(self, value: float) -> str | None:
         """The warning for this value, None where it is within the level."""
@@ -102,10 +97,8 @@ class FigureKind:
         return f"{self.name} is {value:.{self.digits}f}, {self.level_text}: {self.advice}"
 
     def metric(self, statistic: Callable[[Columns], Statistic]) -> Metric:
-        """The metric that compares two models by this figure. It reads the outcome column of the figure's name.
-
-        A figure without a good direction is minor: neither way is a regression.
-        """
+        """The metric that compares two models by the outcome column of the figure's name. A figure without a good
+        direction is minor: neither way is a regression."""
         better, minor = bool(self.higher_is_better), self.higher_is_better is None
         return Metric(self.name, self.about, statistic, better, self.thresholds, self.digits, (self.name,), minor=minor)
 

@@ -53,11 +53,8 @@ class Encoder(Model, Protocol):
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
-        """One row per text, in their order: float32[n, d].
-
-        `prompt` is put before every text and replaces the model's own (`info.settings["prompt"]`). None keeps the
-        model's own prompt, "" removes it.
-        """
+        """One row per text, in their order: float32[n, d]. `prompt` is put before every text and replaces the model's
+        own (`info.settings["prompt"]`), which None keeps and "" removes."""
         ...
 
 

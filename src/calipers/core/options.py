@@ -24,11 +24,9 @@ _KEY = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """What a field of an options record says about itself.
-
-    `flag` is the name on the command line where it is not the field's own; `off` is the flag that switches a boolean
-    off. Limits hold for numbers, `choices` for texts; None is always accepted where it is the default.
-    """
+    """What a field of an options record says about itself. `flag` is its name on the command line where it is not the
+    field's own; `off` is the flag that switches a boolean off. Limits hold for numbers, `choices` for texts; None is
+    always accepted where it is the default."""
 
     help: str
     group: str
@@ -53,10 +51,8 @@ def options_of(record: Any) -> dict[str, Option]:
 
 
 def parameter(record: Any, name: str) -> str:
-    """How an error names a field: in backticks, with its class where the flag has another name.
-
-    The command line puts the flag in its place.
-    """
+    """How an error names a field: in backticks, with its class where the flag has another name. The command line puts
+    the flag in its place."""
     described = options_of(record).get(name)
     owner = record if isinstance(record, type) else type(record)
     return f"`{owner.__name__}.{name}`" if described and described.flag else f"`{name}`"

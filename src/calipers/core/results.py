@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
 import numpy as np
 
 from calipers.core.datasets import Column, Dataset, DataSource
-from calipers.core.display import html_table
-from calipers.core.errors import DataError
+from calipers.core.errors import DataError, printable
 from calipers.core.models import ModelInfo, Progress
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 
@@ -37,8 +37,8 @@ class Thresholds:
 class Metric:
     """A number about outcomes.
 
-    `statistic(columns)` prepares whatever is shared between resamples (a sort, say) and returns a function of how
-    often each example counts: int[n, r] to float[r]. The plain value is the one where every example counts once.
+    `statistic(columns)` prepares what resamples share (a sort, say) and returns a function of how often each example
+    counts: int[n, r] to float[r]. The plain value is the one where every example counts once.
     """
 
     name: str
@@ -146,10 +146,8 @@ class Result:
         return f"{ends[0]:.4g} to {ends[1]:.4g}" if ends else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that `calipers eval --json` writes; its keys are a contract (see docs/design.md).
-
-        Numbers are not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`.
-        """
+        """The document that `calipers eval --json` writes; its keys are a contract (see docs/design.md). Numbers are
+        not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`."""
         source = dict(vars(self.dataset))
         which = {key: source.pop(key) for key in ("path", "name", "split", "revision")}
         return {
@@ -186,3 +184,22 @@ class RunLine:
     examples: int
     metric: str
     value: float
+
+
+def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = ()) -> str:
+    """A title, a table and notes below it, for `_repr_html_`. Every text is escaped.
+
+    >>> html_table("R & D", ["ndcg"], [["0.5"]])
+    '<div><p><b>R &amp; D</b></p><table><tr><th>ndcg</th></tr><tr><td>0.5</td></tr></table></div>'
+    """
+    lines = [_row(header, "th"), *(_row(row, "td") for row in rows)]
+    below = "".join(f"<p>{_safe(note)}</p>" for note in notes)
+    return f"<div><p><b>{_safe(title)}</b></p><table>{''.join(lines)}</table>{below}</div>"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_safe(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))

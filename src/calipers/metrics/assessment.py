@@ -51,11 +51,9 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Over `count` judged queries with all parts; the share `base_rate` of them succeeds.
-
-    `probabilities` are out of fold, float64[q] by map ("logistic", "isotonic"), NaN where a query has no label or part.
-    `reason` says why there are none; then only what needs no map is known.
-    """
+    """Over `count` judged queries with all parts; the share `base_rate` of them succeeds. `probabilities` are out of
+    fold, float64[q] by map, NaN where a query has no label or part. `reason` says why there are none; then only what
+    needs no map is known."""
 
     count: int
     base_rate: float
@@ -162,10 +160,8 @@ def _qualities(
 
 
 def _shifted(drawn: Floats, values: Floats) -> Floats:
-    """Resamples float64[s, r] of an ECE, moved so that their mean is the value of the sample, and not below 0.
-
-    Drawing again adds noise to every bin and with it to the ECE: unmoved, an interval may lie above its own value.
-    """
+    """Resamples float64[s, r] of an ECE, moved so that their mean is the value of the sample, and not below 0: drawing
+    again adds noise to every bin, and unmoved an interval may lie above its own value."""
     return np.asarray(np.maximum(drawn - (drawn.mean(axis=1) - values)[:, None], 0.0))
 
 
@@ -182,9 +178,6 @@ def _against(who: str, gain: IntervalEstimate) -> str:
     which = "better" if low > 0 else "worse" if high < 0 else "no better"
     numbers = f"(AUROC {gain.value:+.3f}, interval {low:+.3f} to {high:+.3f})"
     return f"{who} is {which} than the top cosine alone on this data {numbers}."
-
-
-# --- odd queries -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,9 +151,6 @@ def sigmoid(z: Floats) -> Floats:
     return np.asarray(np.where(z >= 0, 1.0, small) / (1.0 + small))
 
 
-# --- folds -------------------------------------------------------------------------------------------------------
-
-
 def folds(labels: Array, count: int = FOLDS, *, seed: int = 42) -> Ints:
     """A fold for each example, int64[n], dealt at random within each label: folds of different shares of labels would
     give even a constant score an AUROC below 0.5 over all folds."""

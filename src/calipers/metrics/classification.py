@@ -274,16 +274,12 @@ def _two_columns(predictions: ArrayLike, labels: ArrayLike) -> tuple[Ints, Ints]
     return predicted.astype(np.int64), gold.astype(np.int64)
 
 
-# --- the figures -------------------------------------------------------------------------------------------------
-
 Maker = Callable[[ArrayLike, ArrayLike], Statistic]
 
 
 def _at(best: Search, value: Value) -> Maker:
-    """The statistic of scores and labels at the best cut of each resample.
-
-    Memory: half a dozen arrays of the shape of `counts`, in float64.
-    """
+    """The statistic of scores and labels at the best cut of each resample. Memory: half a dozen arrays of the shape of
+    `counts`, in float64."""
 
     def make(scores: ArrayLike, labels: ArrayLike) -> Statistic:
         cuts = _cuts(scores, labels)

@@ -101,9 +101,6 @@ def cosines(left: Array, right: Array) -> Floats:
     return np.asarray(np.minimum(np.maximum(ratios, -1.0), 1.0))
 
 
-# --- the codecs --------------------------------------------------------------------------------------------------
-
-
 def _fit_range(vectors: Vectors, levels: int, clipped: float) -> dict[str, Array]:
     """`levels` steps between two percentiles; `clipped` percent of the values at either end lie outside."""
     low, high = np.percentile(vectors, [clipped, 100 - clipped], axis=0)

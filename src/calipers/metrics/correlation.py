@@ -181,9 +181,9 @@ def _tie_squares(codes: Ints) -> Callable[[Floats], Floats]:
 def _inversion_levels(ranks: Ints) -> list[tuple[Ints, Ints, Ints, Ints]]:
     """Where the pairs with a larger rank before a smaller one are, one level per bit of the ranks.
 
-    Two different ranks part at one bit, and are an inversion if the row with the 1 comes before the row with the 0.
-    A level holds the rows with a 1 and the rows with a 0, sorted by the bits above and otherwise in their order; then,
-    for each 0, how many 1s stand before the rows that share its bits above, and how many before itself.
+    Two different ranks part at one bit, and are an inversion if the row with the 1 comes before the row with the 0. A
+    level holds the rows with a 1, those with a 0, sorted by the bits above and otherwise in their order; and for each 0
+    how many 1s stand before the rows that share its bits above, and before itself.
     """
     rows, levels = np.arange(len(ranks)), []
     for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
@@ -216,11 +216,8 @@ def _inversions(weights: Floats, ones: Ints, zeros: Ints, before_group: Ints, be
 
 
 def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
-    """Mean ranks less a half, of every example in every resample, and the sum of their squares about their mean.
-
-    A group of t examples with p before them has the mean rank p + (t + 1) / 2. Alone in its group, an example has its
-    own count as t; only real ties need more.
-    """
+    """Mean ranks less a half, of every example in every resample, and the sum of their squares about their mean. A
+    group of t examples with p before them has the mean rank p + (t + 1) / 2."""
     starts = tie_starts(ordered)
     sizes = np.diff(starts, append=len(ordered))
     first, size = starts[sizes > 1], sizes[sizes > 1]
@@ -246,24 +243,17 @@ def _spread(n: Floats, cubes: Floats) -> Floats:
     return (n**3 - cubes) / 12
 
 
-class _Buffers(threading.local):
-    """Bytes by name. Every thread gets a dictionary of its own, empty when the thread begins."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, NDArray[np.uint8]] = {}
-
-
-_BUFFERS = _Buffers()
+_BUFFERS = threading.local()  # its dictionary is of each thread: bytes by name
 
 
 def _scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
     """An array of this thread, used again under its name, since fresh pages cost more than what is done with them. Its
     content is undefined and overwritten by the next call: it must not leave this module."""
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    buffer = _BUFFERS.by_name.get(name)
-    if buffer is None or len(buffer) < size:
-        buffer = _BUFFERS.by_name[name] = np.empty(size, np.uint8)
-    return buffer[:size].view(kind).reshape(shape)
+    buffers: dict[str, NDArray[np.uint8]] = vars(_BUFFERS)
+    if name not in buffers or len(buffers[name]) < size:
+        buffers[name] = np.empty(size, np.uint8)
+    return buffers[name][:size].view(kind).reshape(shape)
 
 
 def _take(rows: Floats, places: Ints, name: str) -> Floats:

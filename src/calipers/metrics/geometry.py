@@ -151,9 +151,6 @@ def sample(population: int, size: int, *, seed: int) -> Ints:
     return np.random.default_rng(seed).permutation(population)[:size]
 
 
-# --- pairs -------------------------------------------------------------------------------------------------------
-
-
 def alignment(left: Array, right: Array, *, alpha: float = 2.0) -> Estimate:
     """Mean of |x − y|^alpha over positive pairs of unit vectors (Wang & Isola 2020): 0 is best, 2^alpha the most.
 
@@ -208,9 +205,6 @@ def _kernel_sums(vectors: Array, rows: Ints, t: float) -> tuple[Floats, float]:
             if i != j:
                 sums[j : j + len(right)] += block.sum(axis=0, dtype=np.float64)
     return sums, shift
-
-
-# --- one pass ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,10 +20,8 @@ _LOOKED_UP = 1 << 22  # bigrams that are looked up at a time: 32 MB each of a fe
 
 @dataclass(frozen=True, eq=False)
 class Bigrams:
-    """The distinct bigrams of each text: text i has `keys[offsets[i] : offsets[i + 1]]`, ascending.
-
-    A key is the number of the bigram among all that occur plus `vocabulary` times i, so that all keys ascend.
-    """
+    """The distinct bigrams of text i are `keys[offsets[i] : offsets[i + 1]]`. A key is the number of the bigram among
+    all that occur plus `vocabulary` times i, so that all keys ascend."""
 
     offsets: Ints
     keys: Ints

@@ -46,14 +46,11 @@ def _row_keys(vectors: Array) -> NDArray[np.uint64]:
     return keys
 
 
-# --- intrinsic dimension -----------------------------------------------------------------------------------------
-
-
 def two_nearest(vectors: Array, rows: Ints, allowed: Bools) -> Floats:
     """Distances to the first and the second neighbour that are no copies, float64[m, 2]; NaN where there are not two.
 
     `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
-    counts as a copy as well. Distances under 3e-4 are at the limit of what float32 products can put in order.
+    counts as a copy as well. Distances under 3e-4 are at the limit of float32 products.
     """
     distances, neighbours = nearest_own(vectors, rows, 2 + _COPIES, allowed=allowed)
     first = (distances <= SAME).sum(axis=1)

@@ -91,10 +91,7 @@ def equal_mass_bins(probabilities: Array) -> Ints:
 
 
 def honest_ece(probabilities: Array, *, seed: int = 42, trials: int = 200) -> float:
-    """The mean ECE of labels that are drawn with exactly these probabilities: what chance alone leaves of it.
-
-    NaN without examples.
-    """
+    """The mean ECE of labels drawn with exactly these probabilities: what chance alone leaves. NaN without examples."""
     p = np.asarray(probabilities, np.float64)
     if not len(p):
         return np.nan
@@ -138,9 +135,6 @@ def reliability_curve(
     )
 
 
-# --- abstention --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
     """What happens if only scores from a threshold on are answered, float64[t] each, from strict to lax: the threshold,
@@ -152,10 +146,8 @@ class RiskCoverage:
     risk: Floats
 
     def at(self, error: float) -> float | None:
-        """The lowest threshold whose risk is at most `error`; None where there is none.
-
-        It must answer 1/error examples or more: fewer without a failure do not show such a rate.
-        """
+        """The lowest threshold whose risk is at most `error`, None where there is none. It must answer 1/error examples
+        or more: fewer without a failure do not show such a rate."""
         fit = np.flatnonzero((self.risk <= error) & (self.coverage * self.count >= self.least(error)))
         return float(self.threshold[fit[-1]]) if len(fit) else None
 

@@ -253,10 +253,8 @@ def r_precision(rankings: Rankings, *, ties: Ties = "expected") -> Floats:
 
 
 def judged(rankings: Rankings, k: int | None = None, *, ties: Ties = "expected") -> Floats:
-    """Share of the first k documents (of all, if fewer) that have a judgement; NaN without documents; float64[q].
-
-    It says how far the others can be trusted, so queries without relevant documents count too.
-    """
+    """Share of the first k documents (of all, if fewer) that have a judgement; NaN without documents; float64[q]. It
+    says how far the others can be trusted, so queries without relevant documents count too."""
     if rankings.judged is None:
         raise ValueError("judged@k needs `judged`: of every retrieved document, whether it has a judgement")
     cut, groups = _cut(rankings, k), tied.groups_of(_sorted(rankings, ties).order, rankings.judged)

@@ -23,11 +23,8 @@ Gain = Literal["linear", "exponential"]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """All documents, query by query, from the highest score to the lowest.
-
-    `documents` int64[m] are indices of the input; `firsts` int64[g] are the places where a group begins, or None where
-    every document stands alone.
-    """
+    """All documents, query by query, from the highest score to the lowest: `documents` int64[m] are indices of the
+    input, `firsts` int64[g] the places where a group begins, or None where every document stands alone."""
 
     offsets: Ints
     documents: Ints
@@ -36,11 +33,8 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class TieGroups:
-    """The groups that hold a document of interest, by query and then by place.
-
-    `query`, `start` (documents of the query before the group) and `size` are int64[g]; `documents` int64[p] are the
-    documents of interest and `group` int64[p] the group of each.
-    """
+    """The groups that hold a document of interest, by query and then by place: `query`, `start` (documents of the query
+    before the group) and `size` int64[g]; `documents` int64[p] of interest, and `group` int64[p], the group of each."""
 
     query: Ints
     start: Ints
@@ -100,9 +94,7 @@ def sort_with_ties(offsets: Ints, scores: Array) -> Order:
 
 def sort_by_id(offsets: Ints, scores: Array, rank_ids: Callable[[Ints], Ints]) -> Order:
     """As trec_eval: highest score first, in single precision, and among equals the highest document id first.
-
-    `rank_ids` gives the places of documents in the order of their ids; it is called for tied ones only.
-    """
+    `rank_ids` gives the places of documents in the order of their ids; it is called for tied ones only."""
     # trec_eval reads scores as C floats, so scores that differ after the seventh digit tie.
     with np.errstate(over="ignore"):
         order = sort_with_ties(offsets, scores.astype(np.float32))
@@ -116,11 +108,8 @@ def sort_by_id(offsets: Ints, scores: Array, rank_ids: Callable[[Ints], Ints]) -
 
 
 def sort_as_numpy(offsets: Ints, scores: Array) -> Order:
-    """np.argsort(scores)[::-1] of every query: how ties fall is numpy's affair, and depends on the dtype.
-
-    The sort is not stable, so it can only be repeated on rows of exactly the same length; queries of equal length
-    are sorted together.
-    """
+    """np.argsort(scores)[::-1] of every query: how ties fall is numpy's affair, and depends on the dtype. The sort is
+    not stable, so only queries of exactly the same length are sorted together."""
     lengths = np.diff(offsets)
     documents = np.empty(len(scores), dtype=np.int64)
     for length in np.unique(lengths[lengths > 0]):
@@ -199,10 +188,8 @@ def reach(groups: TieGroups, cut: Ints | None) -> Ints:
 
 
 def expected_in_cut(groups: TieGroups, values: Floats, cut: Ints | None, queries: int) -> Floats:
-    """Expected sum of the values before the cut-off, float64[q]; `values` float64[g] are the sums of the groups.
-
-    Every document of a group is equally likely in every place of it, so a group gives its share before the cut-off.
-    """
+    """Expected sum of the values before the cut-off, float64[q]; `values` float64[g] are the sums of the groups, each
+    of which gives its share: its documents are equally likely in every place of it."""
     return _per_query(groups.query, values * (reach(groups, cut) / groups.size), queries)
 
 

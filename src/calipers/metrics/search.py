@@ -30,10 +30,8 @@ _NEAREST_CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, w
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """What a search found: the results of query i are offsets[i]:offsets[i + 1], best first.
-
-    `documents` int64[n] are rows of the corpus, `scores` float64[n] fall within a query.
-    """
+    """What a search found: the results of query i are offsets[i]:offsets[i + 1], best first; `documents` int64[n] are
+    rows of the corpus, `scores` float64[n] fall within a query."""
 
     offsets: Ints
     documents: Ints
@@ -148,9 +146,6 @@ def _inner_products(queries: Vectors, window: Vectors, query: Ints, document: In
         products *= queries[query[part]]
         scores[part] = products.sum(axis=1)
     return scores
-
-
-# --- unit vectors in hand ----------------------------------------------------------------------------------------
 
 
 def nearest(

@@ -55,10 +55,8 @@ class TrustParts:
 
 
 def parts(queries: Array, neighbours: Array, codec: Codec, *, present: Bools | None = None) -> TrustParts:
-    """The parts of each query from its vector float[q, d] and those of its neighbours float[q, K, d], in any order.
-
-    Neither need have length 1. `present` bool[q, K] is False where a query has fewer neighbours than K.
-    """
+    """The parts of each query from its vector float[q, d] and those of its neighbours float[q, K, d], of any length and
+    in any order. `present` bool[q, K] is False where a query has fewer neighbours than K."""
 
     def gather(rows: slice) -> tuple[Array, Bools | None]:
         return neighbours[rows], None if present is None else present[rows]

@@ -78,10 +78,8 @@ def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: s
 def square(
     points: Sequence[tuple[float, float, float, float]], *, title: str, across: str, up: str, diagonal: bool = False
 ) -> str:
-    """A line through (x, y, low, high), x from 0 to 1, with a whisker where low and high are known.
-
-    With `diagonal` y goes to 1 as well and the line x = y is drawn; else y goes as high as it must.
-    """
+    """A line through (x, y, low, high), x from 0 to 1, with a whisker where low and high are known. With `diagonal` y
+    goes to 1 as well and the line x = y is drawn; else y goes as high as it must."""
     points = sorted(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
     if len(points) < 2:
         return ""

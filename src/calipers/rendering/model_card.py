@@ -24,10 +24,8 @@ _TASKS = {
 
 
 def model_index(results: Sequence[Result], *, mteb_task: str | None = None) -> str:
-    """The front matter of a card, from `---` to `---`: runs of one model, at least one.
-
-    Each metric has its interval in `args`. Of a path on this machine only the last part is shown.
-    """
+    """The front matter of a card, from `---` to `---`: runs of one model, at least one. Each metric has its interval in
+    `args`. Of a path on this machine only the last part is shown."""
     from huggingface_hub import ModelCardData
 
     names = list(dict.fromkeys(result.model.model_id for result in results))

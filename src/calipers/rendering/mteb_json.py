@@ -77,11 +77,8 @@ def known_task(result: Result) -> MtebTaskFacts | None:
 
 
 def document(result: Result, task: MtebTaskFacts) -> dict[str, Any]:
-    """What mteb's TaskResult writes to disk. mteb was not used, so its version is null.
-
-    The revision of the data is the one that was requested; where there is none, the fingerprint of the rows, so that
-    nothing is claimed that nobody checked.
-    """
+    """What mteb's TaskResult writes to disk. mteb was not used, so its version is null. Without a requested revision of
+    the data the fingerprint of the rows stands in: nothing is claimed that nobody checked."""
     named = scores(result)
     row = {
         **named,
@@ -177,10 +174,9 @@ def _named(name: str, subset: str) -> MtebTaskFacts:
     try:
         from mteb import get_task
     except ImportError as error:
-        raise RequestError(
-            f"{name!r} is not one of the MTEB tasks that are known without mteb "
-            f"({', '.join(task.name for task in TASKS)}): pip install 'calipers[mteb]'"
-        ) from error
+        names = ", ".join(task.name for task in TASKS)
+        reason = f"{name!r} is not one of the MTEB tasks that are known without mteb ({names})"
+        raise RequestError(f"{reason}: pip install 'calipers[mteb]'") from error
     try:
         metadata = get_task(name).metadata
     except KeyError as error:

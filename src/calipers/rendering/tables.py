@@ -30,9 +30,6 @@ class Cell(NamedTuple):
 Row = Sequence[str | Cell]
 
 
-# --- lines -------------------------------------------------------------------------------------------------------
-
-
 def say(console: Console, line: str, style: str = "", *, cut: bool = False) -> None:
     """A line: wrapped on a terminal, or cut to its width; one line in a log. Newlines at its ends make empty lines."""
     from rich.text import Text
@@ -59,9 +56,6 @@ def safe(line: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in line)
 
 
-# --- facts -------------------------------------------------------------------------------------------------------
-
-
 def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -> None:
     """Names with their values below a title: in a panel on a terminal, indented in a log."""
     from rich.panel import Panel
@@ -78,9 +72,6 @@ def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -
     for name, value in facts:
         grid.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
     console.print(Panel(grid, title=Text(safe(title)), title_align="left", border_style="cyan", expand=False))
-
-
-# --- tables ------------------------------------------------------------------------------------------------------
 
 
 def show_table(
