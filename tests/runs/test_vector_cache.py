@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calipers.core import SILENT, ModelInfo, RequestError
+from calipers.models import ModelOptions
 from calipers.runs import embedding, vector_cache
 from calipers.runs.vector_cache import CachedEncoder, VectorCache, text_key
 
@@ -128,7 +129,7 @@ def test_a_baseline_and_a_second_run_share_vectors(tmp_path: Path, model: Any, d
     material = embedding.read(embedding.CorpusInputs(pairs=str(data("jsts/valid.jsonl"))))
     cache, reference = VectorCache(tmp_path), f"static:{model('potion-base-4m-int8')}"
     for texts, reused in ((0, 0), (1, 1)):
-        encoder, _ = embedding.load_encoder(reference, material, embedding.SearchOptions(), cache)
+        encoder, _ = embedding.open_encoder(reference, embedding.text_ids(material), ModelOptions(), cache)
         embedding.embed(encoder, material, embedding.SearchOptions(), SILENT)
         assert bool(encoder.reused) == bool(reused)
         assert bool(encoder.encoded) == (not texts)

@@ -159,7 +159,7 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
     start = time.perf_counter()
     progress.start("Loading the model", 0)
     search = _search_options(setting)
-    encoder, plain = embedding.load_encoder(model, material, search, setting.vectors)
+    encoder, plain = embedding.open_encoder(model, embedding.text_ids(material), search.model_options, setting.vectors)
     try:
         space = embedding.embed(encoder, material, search, progress) if setting.layers else embedding.NOWHERE
         space = embedding.search(space, encoder.info, material, search, progress)

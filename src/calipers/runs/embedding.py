@@ -26,8 +26,8 @@ from calipers.tasks import retrieval
 _EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours can change a vector
 
 
-def _file(help: str, **settings: Any) -> Any:
-    return option(None, help, group="Data", **{"metavar": "FILE", **settings})
+def _file(help: str, default: Any = None, metavar: str = "FILE") -> Any:
+    return option(default, help, group="Data", metavar=metavar)
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,8 @@ class CorpusInputs(Options):
     )
     entities: str | None = _file("Entities for the layer knowledge. Default: mined.")
     out_of_domain: str | None = _file("For certainty: queries that the corpus has no answer to. Default: bundled ones.")
-    attributes: tuple[str, ...] = option(
-        (),
-        "YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
-        group="Data",
-        metavar="FILE",
+    attributes: tuple[str, ...] = _file(
+        "YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.", ()
     )
     sts: str | None = _file("With --adaptation: scored pairs that show what was forgotten.")
     source: DataSource = field(default_factory=lambda: DataSource(path=""))
@@ -93,12 +90,11 @@ class Material:
     products: Products | None = None
 
     def counts(self) -> dict[str, int]:
-        judged = sum(len(grades) for grades in self.dataset.columns["qrels"])
         missing = ("judged_documents_missing", "judged_queries_missing")
         return {
             "documents": len(self.dataset.tables["corpus"]),
             "queries": len(self.dataset),
-            "judgements": judged,
+            "judgements": sum(len(grades) for grades in self.dataset.columns["qrels"]),
             "pairs": len(self.pairs) if self.pairs else 0,
             "terms": len(self.terms),
             "paraphrase_groups": len(self.groups.ids) if self.groups else 0,
@@ -155,12 +151,6 @@ def nothing() -> Material:
 
 
 NOWHERE = Space(Texts((), [], np.empty((0, 0), np.float32)))
-
-
-def load_encoder(
-    model: str | Model, material: Material, options: SearchOptions, vectors: VectorCache | None
-) -> tuple[CachedEncoder, Encoder]:
-    return open_encoder(model, text_ids(material), options.model_options, vectors)
 
 
 def open_encoder(

@@ -121,9 +121,15 @@ def _versions() -> tuple[tuple[str, str], ...]:
 @cache
 def _machine() -> tuple[str, ...]:
     """System, architecture and instruction sets, not the processor's name: machines of one kind share a cache."""
+    flags = processor_fact("flags", "Features")
+    sets = [platform.processor()] if flags is None else sorted(_KERNELS.intersection(flags.split()))
+    return platform.system(), platform.machine(), *sets
+
+
+def processor_fact(*names: str) -> str | None:
+    """What Linux says of its first core under one of these names, "" where it says nothing; None elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.system(), platform.machine(), platform.processor()
-    flags = next((line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features"))), "")
-    return platform.system(), platform.machine(), *sorted(_KERNELS.intersection(flags.split()))
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), "")

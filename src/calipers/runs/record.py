@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,10 @@ from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
 from calipers.models.options import available_cores
 from calipers.rendering.numbers import plural
+from calipers.runs.key import processor_fact
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-SEED = 42
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence-transformers", "datasets")
 
 
@@ -36,7 +35,7 @@ class Resampling(Options):
 
     confidence: float = option(CONFIDENCE, "Of the intervals.", group="Output", above=0, below=1)
     resamples: int = option(RESAMPLES, "Of the bootstrap.", group="Output", at_least=1)
-    seed: int = SEED
+    seed: int = 42
     threads: int = 1
 
     def record(self, unit: str) -> dict[str, Any]:
@@ -129,16 +128,7 @@ def describe_environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor_fact("model name") or platform.processor() or platform.machine(),
         "cores": available_cores(),
         "versions": {"calipers": calipers.__version__, **package_versions(*_PACKAGES)},
     }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or os.uname().machine

@@ -212,8 +212,8 @@ def directed(space: Space, *, least: int = 0) -> Directed:
 
 def refuse(space: Space) -> None:
     """Refuse what cannot be measured: a vector missing, NaN, or too many vectors of zeros."""
-    for name, ids, lengths in space.sides():
-        refuse_side(name, ids, lengths)
+    for side in space.sides():
+        refuse_side(*side)
 
 
 def refuse_side(name: str, ids: Sequence[str], lengths: Floats) -> None:
@@ -222,14 +222,9 @@ def refuse_side(name: str, ids: Sequence[str], lengths: Floats) -> None:
         raise DataError(f"{len(ids)} {name} have {len(lengths)} vectors: expected one each")
     broken = [ids[int(i)] for i in np.flatnonzero(~np.isfinite(lengths))]
     zero = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
-    if broken:
-        _raise_invalid(name, ids, broken, "hold NaN or infinite numbers")
-    if len(zero) > MOST * len(ids):
-        _raise_invalid(name, ids, zero, f"are zero, more than {MOST:.0%}")
-
-
-def _raise_invalid(name: str, ids: Sequence[str], dead: Sequence[str], are: str) -> None:
-    raise InvalidOutput(f"the vectors of {len(dead)} of {len(ids)} {name} {are} (rows {name_some(dead)})", dead)
+    if broken or len(zero) > MOST * len(ids):
+        dead, are = (broken, "hold NaN or infinite numbers") if broken else (zero, f"are zero, more than {MOST:.0%}")
+        raise InvalidOutput(f"the vectors of {len(dead)} of {len(ids)} {name} {are} (rows {name_some(dead)})", dead)
 
 
 def notes_on_directions(space: Space) -> Iterator[str]:

@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result,
 from calipers.core.files import whole_file
 
 _WAIT = 30.0  # seconds to wait for another process that writes
+_LINE = ", ".join(field.name for field in fields(RunLine))  # columns of the table
 
 
 def default_folder() -> Path:
@@ -53,25 +54,13 @@ class Store:
 
     def save(self, result: Result, key: str | None = None) -> None:
         """`key` says what question the run answers (see `calipers.runs.key`), so that `find` can answer it again."""
+        line = _run_line(result)
         with self._open(create=True) as database:
             try:
-                metric, value = next(iter(result.metrics.items()))
                 with database:
                     database.execute(
-                        "INSERT INTO runs (run_id, created, task, model_id, dataset, examples, metric, value, facts, "
-                        "cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                        (
-                            result.run_id,
-                            result.created,
-                            result.task,
-                            result.model.model_id,
-                            result.dataset.path,
-                            len(result.outcomes),
-                            metric,
-                            value,
-                            json.dumps(_facts(result), allow_nan=False),
-                            key,
-                        ),
+                        f"INSERT INTO runs ({_LINE}, facts, cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        (*astuple(line), json.dumps(_facts(result), allow_nan=False), key),
                     )
                     # Inside the transaction: a repeated id is refused before its file is touched.
                     _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
@@ -97,10 +86,7 @@ class Store:
         if not self._database.exists():
             return []
         with self._open() as database:
-            rows = database.execute(
-                "SELECT run_id, created, task, model_id, dataset, examples, metric, value FROM runs "
-                "ORDER BY created DESC, run_id DESC"
-            )
+            rows = database.execute(f"SELECT {_LINE} FROM runs ORDER BY created DESC, run_id DESC")
             return [RunLine(*row) for row in rows]
 
     def load(self, name: str) -> Result:
@@ -204,6 +190,12 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
         raise RequestError(f"{path} cannot be used as a store: {error}") from error
 
 
+def _run_line(result: Result) -> RunLine:
+    metric, value = next(iter(result.metrics.items()))
+    model, path, examples = result.model.model_id, result.dataset.path, len(result.outcomes)
+    return RunLine(result.run_id, result.created, result.task, model, path, examples, metric, value)
+
+
 def _facts(result: Result) -> dict[str, Any]:
     facts = {key: value for key, value in vars(result).items() if key != "outcomes"}
     outcomes = {"counts": dict(result.outcomes.counts), "outcome_notes": list(result.outcomes.notes)}
@@ -211,11 +203,10 @@ def _facts(result: Result) -> dict[str, Any]:
 
 
 def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
-    intervals = {name: tuple(ends) if ends else None for name, ends in facts["intervals"].items()}
     changed = {
         "model": ModelInfo(**{**facts["model"], "notes": tuple(facts["model"].get("notes", ()))}),
         "dataset": DataSource(**facts["dataset"]),
-        "intervals": intervals,
+        "intervals": {name: tuple(ends) if ends else None for name, ends in facts["intervals"].items()},
         "warnings": tuple(facts["warnings"]),
     }
     return Result(**{**facts, **changed}, outcomes=outcomes)
@@ -241,14 +232,12 @@ def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
 
 def _read_outcomes(path: Path) -> Outcomes:
     named = _read_table(path)
-    details = {}
-    for file in path.parent.glob(f"{path.stem}.*.parquet"):
-        details[file.stem.removeprefix(f"{path.stem}.")] = {n: _array(c) for n, c in _read_table(file).items()}
+    details = {f.stem.removeprefix(f"{path.stem}."): f for f in path.parent.glob(f"{path.stem}.*.parquet")}
     return Outcomes(
         ids=tuple(named.pop("id").to_pylist()),
         texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
         columns={n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")},
-        details=details,
+        details={name: {n: _array(c) for n, c in _read_table(file).items()} for name, file in details.items()},
     )
 
 

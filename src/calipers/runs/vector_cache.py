@@ -36,7 +36,7 @@ class VectorCache:
 
     def find(self, key: str, rows: int) -> NDArray[np.float32] | None:
         """The vectors of a key, float32[rows, d], mapped from their file; None where there are none to be read."""
-        file = self._file(key)
+        file = self.folder / f"{key}.npy"
         try:
             vectors = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
@@ -49,9 +49,9 @@ class VectorCache:
 
     def write(self, key: str, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
         """Encode the texts into the file of the key. A run that is stopped half-way leaves nothing under that name."""
-        file = self._file(key)
+        file = self.folder / f"{key}.npy"
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             with whole_file(file) as part:
                 _encode_into(part, model, texts, prompt, progress)
         except OSError as error:
@@ -73,9 +73,6 @@ class VectorCache:
                 with suppress(OSError):
                     file.unlink()
                     total -= size
-
-    def _file(self, key: str) -> Path:
-        return self.folder / f"{key}.npy"
 
 
 def _encode_into(part: Path, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
