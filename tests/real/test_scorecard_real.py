@@ -15,7 +15,7 @@ from calipers import models
 from calipers.comparison import verdict
 from calipers.core import SILENT, Outcomes, Result, read_figures
 from calipers.diagnosis import adaptation, scorecard
-from calipers.diagnosis.layers import LAYERS, space_of
+from calipers.diagnosis.layers import LAYERS
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.diagnosis.layers.knowledge import KnowledgeOptions
 from calipers.diagnosis.options import DiagnosisOptions
@@ -25,6 +25,7 @@ from calipers.models import ModelOptions
 from calipers.runs import api
 from calipers.shop import sample as shop
 from calipers.tasks import fill_mask, retrieval, similarity
+from tests.support.diagnoses import space_of
 from tests.support.verdicts import result
 
 pytestmark = pytest.mark.slow

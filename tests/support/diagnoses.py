@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calipers import cli
 from calipers.core import SILENT, Dataset, ModelInfo
 from calipers.data import DataOptions, beir
+from calipers.runs.space import Space, Texts
 from tests.support.samples import write_jsonl
 
 DOCUMENTS, QUERIES = 500, 120
@@ -29,6 +30,16 @@ class Part:
 
     def texts(self) -> tuple[list[str], list[str]]:
         return list(self.dataset.tables["corpus"].columns["text"]), list(self.dataset.columns["query"])
+
+
+def space_of(dataset: Dataset, corpus_vectors: NDArray[Any], query_vectors: NDArray[Any]) -> Space:
+    """A BEIR dataset and its vectors."""
+    corpus = dataset.tables["corpus"]
+    return Space(
+        Texts(corpus.ids, corpus.columns["text"], corpus_vectors),
+        Texts(dataset.ids, dataset.columns["query"], query_vectors),
+        dataset.columns["qrels"],
+    )
 
 
 class Letters:

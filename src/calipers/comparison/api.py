@@ -85,9 +85,17 @@ def compare(
     def result(side: Side) -> Result:
         return runs[id(side)] or work.evaluate(side, store, reuse=not fresh)
 
+    def judge(side: Side) -> Verdict:
+        try:
+            second = result(side)
+        except InvalidOutput as error:
+            return verdict.invalid(first, _name(side), error.reason, *terms)
+        progress.start("Resampling", 0)
+        return verdict.compare(first, second, *terms)
+
     first = _alive(lambda: result(baseline))
-    metrics_compared, terms = work.terms(first)
-    return verdict.correct([_judge(first, side, result, metrics_compared, terms, progress) for side in candidates])
+    terms = work.terms(first)
+    return verdict.correct([judge(side) for side in candidates])
 
 
 @dataclass(frozen=True)
@@ -130,22 +138,6 @@ class _Work:
             worst=self.options.worst,
         )
         return [m for m in compared if m.name in first.metrics], terms
-
-
-def _judge(
-    first: Result,
-    side: Side,
-    result: Callable[[Side], Result],
-    metrics: Sequence[Metric],
-    terms: verdict.Terms,
-    progress: Progress,
-) -> Verdict:
-    try:
-        second = result(side)
-    except InvalidOutput as error:
-        return verdict.invalid(first, _name(side), error.reason, metrics, terms)
-    progress.start("Resampling", 0)
-    return verdict.compare(first, second, metrics, terms)
 
 
 def _name(side: Side) -> str:

@@ -48,7 +48,8 @@ def refuse_unlike(baseline: Result, candidate: Result) -> None:
     if baseline.task != candidate.task:
         raise _unlike(f"the tasks differ: {baseline.task} and {candidate.task}")
     if changed := _changed(baseline.options, candidate.options):
-        raise _unlike(f"the task's options differ: {_name_changes(changed)}")
+        values = ", ".join(f"{key} {first!r} and {second!r}" for key, (first, second) in changed.items())
+        raise _unlike(f"the task's options differ: {values}")
     if set(a) != set(b):
         lost, added = [id for id in a if id not in set(b)], [id for id in b if id not in set(a)]
         parts = [f"{name_some(ids, 3)} only in the {who}" for ids, who in ((lost, "first"), (added, "second")) if ids]
@@ -68,10 +69,6 @@ def differences(baseline: Result, candidate: Result) -> dict[str, tuple[Any, Any
 
 def _changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     return {key: (a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)}
-
-
-def _name_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{key} {a!r} and {b!r}" for key, (a, b) in changed.items())
 
 
 def _unlike(what: str) -> RequestError:
@@ -129,7 +126,8 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     drawn = bootstrap.distribution(
         statistics, len(a), resamples=terms.resamples, seed=terms.seed, threads=terms.threads
     )
-    added = [_influence(s, len(a), terms.threads) for s in statistics]
+    few = len(a) <= MOST_TO_LEAVE_OUT
+    added = [paired.influence(s, len(a), threads=terms.threads) if few else None for s in statistics]
     comparisons = tuple(
         _compare_metric(metric, (a, b), drawn[2 * i : 2 * i + 2], added[2 * i : 2 * i + 2], terms)
         for i, metric in enumerate(shared)
@@ -194,10 +192,6 @@ def _refuse_unlike_units(metrics: Sequence[Metric], a: Outcomes, b: Outcomes, te
                 )
 
 
-def _influence(statistic: Any, examples: int, threads: int) -> Floats | None:
-    return paired.influence(statistic, examples, threads=threads) if examples <= MOST_TO_LEAVE_OUT else None
-
-
 def _compare_metric(
     metric: Metric, outcomes: tuple[Outcomes, Outcomes], drawn: Floats, added: Sequence[Floats | None], terms: Terms
 ) -> Comparison:
@@ -209,8 +203,9 @@ def _compare_metric(
     thresholds = terms.thresholds.get(metric.name, metric.thresholds)
     here = loss(np.array([a]), np.array([b]), higher_is_better=metric.higher_is_better, relative=thresholds.relative)
     estimate = int(labels(here, thresholds)[0])
-    interval = None
+    interval, why = None, "one example cannot be resampled"
     if examples > 1:  # every resample of one example is that example
+        why = f"{metric.name} is undefined in too many resamples of {examples} examples"
         interval = bootstrap.percentile_interval(drawn[1] - drawn[0], confidence=terms.confidence)
     losses = loss(*drawn, higher_is_better=metric.higher_is_better, relative=thresholds.relative)
     losses = losses[~np.isnan(losses)]
@@ -227,14 +222,8 @@ def _compare_metric(
         confidence=confidence,
         p_value=_p_value(added, b - a, terms),
         settled_by=_settled_by(float(here[0]), losses, thresholds, examples, terms.confidence) if unsettled else None,
-        reason=None if interval else _no_interval(metric.name, examples),
+        reason=None if interval else why,
     )
-
-
-def _no_interval(name: str, examples: int) -> str:
-    if examples < 2:
-        return "one example cannot be resampled"
-    return f"{name} is undefined in too many resamples of {examples} examples"
 
 
 def _p_value(added: Sequence[Floats | None], delta: float, terms: Terms) -> float | None:
@@ -258,21 +247,16 @@ def _unknown(
     metric: Metric, label: Label, reason: str | None, baseline: float, examples: int, terms: Terms
 ) -> Comparison:
     """The baseline's side alone."""
+    unknown = ("candidate", "delta", "relative", "interval", "confidence", "p_value", "adjusted_p", "settled_by")
+    nothing: dict[str, Any] = dict.fromkeys(unknown)
     return Comparison(
+        **nothing,
         metric=metric.name,
         higher_is_better=metric.higher_is_better,
         baseline=baseline if math.isfinite(baseline) else None,
-        candidate=None,
-        delta=None,
-        relative=None,
-        interval=None,
         label=label,
         estimate=label,
-        confidence=None,
-        p_value=None,
-        adjusted_p=None,
         examples=examples,
-        settled_by=None,
         thresholds=terms.thresholds.get(metric.name, metric.thresholds),
         decides=metric.name in terms.deciding,
         digits=metric.digits,

@@ -91,7 +91,7 @@ def _closing(verdict: Verdict, comparison: Comparison) -> str:
     passes, at_risk = limits(comparison.thresholds)
     if verdict.label == "INCONCLUSIVE":
         return f"{_agreement(verdict, comparison)}; {settling(comparison, unit(verdict))}"
-    if verdict.label == "PASS" and is_better(comparison):
+    if verdict.label == "PASS" and (comparison.delta or 0) * (1 if comparison.higher_is_better else -1) > 0:
         return ", which is no loss"
     if verdict.label == "PASS":
         return f", within the {passes} that pass" if comparison.delta else ""
@@ -118,12 +118,6 @@ def limits(thresholds: Thresholds) -> tuple[str, str]:
     if thresholds.relative:
         return f"{100 * first:g}%", f"{100 * second:g}%"
     return f"{first:g} points", f"{second:g} points"
-
-
-def is_better(comparison: Comparison) -> bool:
-    """Whether the candidate is ahead in the metric's own direction."""
-    delta = comparison.delta or 0.0
-    return delta > 0 if comparison.higher_is_better else delta < 0
 
 
 def tally(verdicts: Sequence[Verdict]) -> str:

@@ -73,7 +73,7 @@ def evaluate(
     info, outcomes = settled.answer(rows, stored, progress, clock)
     chosen = request.record(info)
     facts = [chosen, resampling.record(settled.task.unit)]
-    if stored and not run_out and _same([stored.request, stored.bootstrap], facts):
+    if stored and not run_out and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts):
         return replace(stored, timing={**stored.timing, **clock.laps})
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
     if stored:
@@ -282,6 +282,8 @@ def _record(
     clock: _Clock,
 ) -> Result:
     """The metrics of the outcomes, and all that decided them."""
+    requested = rows.source.requested or 0
+    few = [f"{requested} samples were requested and {len(rows)} could be scored"] if len(rows) < requested else []
     values = measure(settled.task, settled.options, outcomes, resampling)
     clock.lap("metrics_seconds")
     return make_result(
@@ -294,13 +296,9 @@ def _record(
         fingerprint=rows.fingerprint,
         bootstrap=resampling.record(settled.task.unit),
         request=request,
-        warnings=(*_data_warnings(rows), *info.notes, *outcomes.notes),
+        warnings=(*few, *info.notes, *outcomes.notes),
         timing=clock.laps,
     )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return cache.canonical(one) == cache.canonical(other)
 
 
 def _scored_rows(rows: Dataset, outcomes: Outcomes) -> Dataset:
@@ -309,10 +307,3 @@ def _scored_rows(rows: Dataset, outcomes: Outcomes) -> Dataset:
         return rows
     place = {id: i for i, id in enumerate(rows.ids)}
     return rows.take([place[id] for id in outcomes.ids])
-
-
-def _data_warnings(rows: Dataset) -> list[str]:
-    requested = rows.source.requested
-    if requested and len(rows) < requested:
-        return [f"{requested} samples were requested and {len(rows)} could be scored"]
-    return []

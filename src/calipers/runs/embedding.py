@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from calipers.tasks import retrieval
 _EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours can change a vector
 
 
-def _file(help: str, default: Any = None, metavar: str = "FILE") -> Any:
+def _file(help: str, metavar: str = "FILE", *, default: Any = None) -> Any:
     return option(default, help, group="Data", metavar=metavar)
 
 
@@ -34,9 +35,7 @@ def _file(help: str, default: Any = None, metavar: str = "FILE") -> Any:
 class CorpusInputs(Options):
     """What is read, by file or folder. `source` has split, samples (of queries), seed and shuffle."""
 
-    dataset: str | None = _file(
-        "A BEIR folder or hub id, or a table of query–product pairs with ESCI labels.", metavar="D"
-    )
+    dataset: str | None = _file("A BEIR folder or hub id, or a table of query–product pairs with ESCI labels.", "D")
     corpus: str | None = _file("Documents: jsonl, csv, tsv, parquet, or one text per line.")
     queries: str | None = _file("Queries, in the same formats. Optional.")
     qrels: str | None = _file("Judgements, TREC or BEIR or ESCI labels. Optional.")
@@ -44,7 +43,7 @@ class CorpusInputs(Options):
         "Texts that belong together (sentence1, sentence2), for alignment; alone, they are the corpus as well."
     )
     pairs_above: float | None = _file(
-        "Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.", metavar="SCORE"
+        "Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.", "SCORE"
     )
     terms: str | None = _file("Domain terms, one per line, for the tokenizer's figures.")
     paraphrases: str | None = _file(
@@ -53,7 +52,8 @@ class CorpusInputs(Options):
     entities: str | None = _file("Entities for the layer knowledge. Default: mined.")
     out_of_domain: str | None = _file("For certainty: queries that the corpus has no answer to. Default: bundled ones.")
     attributes: tuple[str, ...] = _file(
-        "YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.", ()
+        "YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
+        default=(),
     )
     sts: str | None = _file("With --adaptation: scored pairs that show what was forgotten.")
     source: DataSource = field(default_factory=lambda: DataSource(path=""))
@@ -183,19 +183,20 @@ def text_ids(material: Material) -> dict[str, list[str]]:
 
 def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, progress: Progress) -> Space:
     """The space: corpus, queries, pairs and paraphrases with their vectors."""
-    dataset = material.dataset
+    dataset, pairs = material.dataset, material.pairs
+    encode = partial(encoder.encode, progress=progress)
     prompts = retrieval.RetrievalOptions(query_prompt=options.query_prompt, passage_prompt=options.passage_prompt)
     query_prompt, passage_prompt = retrieval.prompts(encoder.info, prompts)
     corpus = dataset.tables["corpus"]
 
     def texts(ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
-        return Texts(tuple(ids), values, encoder.encode(values, prompt=prompt, progress=progress), prompt)
+        return Texts(tuple(ids), values, encode(values, prompt=prompt), prompt)
 
     space = Space(
         corpus=texts(corpus.ids, corpus.columns["text"], passage_prompt),
         queries=texts(dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
         qrels=dataset.columns["qrels"],
-        pairs=_pairs(encoder, material.pairs, progress) if material.pairs else None,
+        pairs=PairVectors(pairs.ids, encode(pairs.left), encode(pairs.right)) if pairs else None,
         terms=material.terms,
         paraphrases=_groups(encoder, material.groups, query_prompt, progress) if material.groups else None,
         products=material.products,
@@ -203,11 +204,6 @@ def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, pr
     )
     refuse(space)
     return space
-
-
-def _pairs(encoder: CachedEncoder, pairs: corpora.ScoredPairs, progress: Progress) -> PairVectors:
-    left, right = (encoder.encode(side, progress=progress) for side in (pairs.left, pairs.right))
-    return PairVectors(pairs.ids, left, right)
 
 
 def _groups(
@@ -238,16 +234,10 @@ class _SpaceSearch:
         assert alive.space.queries is not None
         windows = geometry.windows(alive.space.corpus.vectors, WINDOW)
         scores, rows = exact_search(geometry.unit(alive.space.queries.vectors), windows, k)
-        size = len(queries)
-        documents = _among_all(alive.documents[rows], alive.queries, size, -1)
-        return _among_all(scores, alive.queries, size, 0.0), documents
-
-
-def _among_all(values: NDArray[Any], rows: NDArray[np.int64], size: int, missing: float) -> NDArray[Any]:
-    """[m, k], one row for each of `rows`, as [size, k]."""
-    whole = np.full((size, values.shape[1]), missing, values.dtype)
-    whole[rows] = values
-    return whole
+        shape = len(queries), scores.shape[1]
+        all_scores, all_rows = np.zeros(shape, scores.dtype), np.full(shape, -1, np.int64)
+        all_scores[alive.queries], all_rows[alive.queries] = scores, alive.documents[rows]
+        return all_scores, all_rows
 
 
 def search(space: Space, info: ModelInfo, material: Material, options: SearchOptions, progress: Progress) -> Space:

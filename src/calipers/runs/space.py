@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import DataError, Dataset, InvalidOutput, Outcomes, ShowsHalo, name_some
+from calipers.core import DataError, InvalidOutput, Outcomes, ShowsHalo, name_some
 from calipers.metrics import geometry
 from calipers.metrics import search as searching
 from calipers.shop.products import Products
@@ -146,26 +146,6 @@ class Space:
                 yield name, side.ids, side.lengths
 
 
-def space_of(
-    dataset: Dataset,
-    corpus_vectors: NDArray[Any],
-    query_vectors: NDArray[Any],
-    *,
-    pairs: PairVectors | None = None,
-    terms: Sequence[str] = (),
-    prompts: tuple[str | None, str | None] = (None, None),
-) -> Space:
-    """A BEIR dataset and its vectors; `prompts` are those of queries and of documents."""
-    corpus = dataset.tables["corpus"]
-    return Space(
-        corpus=Texts(corpus.ids, corpus.columns["text"], corpus_vectors, prompts[1]),
-        queries=Texts(dataset.ids, dataset.columns["query"], query_vectors, prompts[0]),
-        qrels=dataset.columns["qrels"],
-        pairs=pairs,
-        terms=terms,
-    )
-
-
 # --- texts without a direction ------------------------------------------------------------------------------------
 
 
@@ -185,13 +165,10 @@ class Directed:
         alive = np.flatnonzero(_has_direction(geometry.norms(vectors)))
         documents = np.full((len(vectors), k), -1, np.int64)
         if len(alive):
-            rows = (search or _nearest)(vectors[alive], self.space.corpus.vectors, k)
+            search = search or (lambda *request: searching.nearest(*request)[1])
+            rows = search(vectors[alive], self.space.corpus.vectors, k)
             documents[alive, : rows.shape[1]] = np.where(rows >= 0, self.documents[rows], -1)
         return documents
-
-
-def _nearest(queries: NDArray[Any], vectors: NDArray[Any], k: int) -> Ints:
-    return searching.nearest(queries, vectors, k)[1]
 
 
 def directed(space: Space, *, least: int = 0) -> Directed:

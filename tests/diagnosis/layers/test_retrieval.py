@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calipers.core import SILENT, Dataset, DataSource, Figure, Outcomes, RequestError, read_figures, read_named
-from calipers.diagnosis.layers import GroupVectors, Space, Texts, retrieval, space_of
+from calipers.diagnosis.layers import GroupVectors, Space, Texts, retrieval
 from calipers.diagnosis.layers.edits import EDITS
 from calipers.diagnosis.layers.retrieval import RankingOptions, kinds
 from calipers.metrics.codecs import CODECS
@@ -17,7 +17,7 @@ from calipers.metrics.indexes import INDEXES
 from calipers.runs import embedding
 from calipers.shop import sample as shop
 from calipers.tasks import retrieval as task
-from tests.support.diagnoses import Letters
+from tests.support.diagnoses import Letters, space_of
 
 
 def space(documents: dict[str, str], queries: dict[str, tuple[str, dict[str, float]]]) -> tuple[Space, Dataset]:

@@ -15,7 +15,7 @@ from calipers.diagnosis.layers.geometry import LAYER as GEOMETRY
 from calipers.diagnosis.layers.knowledge import LAYER as KNOWLEDGE
 from calipers.diagnosis.layers.retrieval import LAYER as RETRIEVAL
 from calipers.diagnosis.layers.semantic_gap import LAYER as SEMANTIC_GAP
-from calipers.runs.space import GroupVectors, PairVectors, Space, Texts, space_of
+from calipers.runs.space import GroupVectors, PairVectors, Space, Texts
 
 LAYERS: dict[str, Layer] = {
     layer.name: layer for layer in (GEOMETRY, RETRIEVAL, ATTRIBUTES, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY)
@@ -23,7 +23,7 @@ LAYERS: dict[str, Layer] = {
 # Names that stand for several layers. The method has four: geometry, retrieval, behaviour, certainty.
 GROUPS: dict[str, tuple[str, ...]] = {"behaviour": (ATTRIBUTES.name, SEMANTIC_GAP.name, KNOWLEDGE.name)}
 
-__all__ = ["GROUPS", "LAYERS", "GroupVectors", "Layer", "PairVectors", "Space", "Texts", "find", "select", "space_of"]
+__all__ = ["GROUPS", "LAYERS", "GroupVectors", "Layer", "PairVectors", "Space", "Texts", "find", "select"]
 
 
 def find(name: str) -> Layer:
