@@ -16,6 +16,7 @@ from calipers.core import Metric, Outcomes, Thresholds
 from calipers.metrics import classification, ranking
 from calipers.metrics.correlation import spearman_statistic
 from calipers.metrics.means import mean_statistic, perplexity_statistic
+from tests.support.verdicts import label_of
 from tests.support.verdicts import scored as result
 
 EXPERIMENTS, EXAMPLES, RESAMPLES = 1000, 250, 1000
@@ -96,7 +97,7 @@ def truths(kind: Kind) -> list[tuple[float, str]]:
     found = []
     for effect in EFFECTS:
         a, b = (kind.metric.value(c) for c in kind.sample(np.random.default_rng(99), kind.population, effect))
-        label = verdict.label(a, b, kind.metric.thresholds, higher_is_better=kind.metric.higher_is_better)
+        label = label_of(a, b, kind.metric.thresholds, higher_is_better=kind.metric.higher_is_better)
         found.append((b - a, label))
     return found
 

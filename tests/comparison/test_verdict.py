@@ -13,6 +13,7 @@ from calipers.core import Metric, ModelInfo, RequestError, Thresholds
 from calipers.metrics import paired
 from calipers.metrics.correlation import spearman_statistic
 from calipers.metrics.means import mean_statistic
+from tests.support.verdicts import label_of
 from tests.support.verdicts import scored as result
 
 ACCURACY = Metric("accuracy", "share right", lambda c: mean_statistic(c["right"]))
@@ -44,7 +45,7 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("candidate", "baseline", "label"), PUBLISHED)
 def test_the_published_table_is_labelled_as_published(candidate: float, baseline: float, label: str) -> None:
-    assert verdict.label(baseline, candidate, PERPLEXITY.thresholds, higher_is_better=False) == label
+    assert label_of(baseline, candidate, PERPLEXITY.thresholds, higher_is_better=False) == label
 
 
 @pytest.mark.parametrize(
@@ -55,14 +56,14 @@ def test_absolute_thresholds_pass_below_the_first_and_regress_from_the_second(
     baseline: float, candidate: float, label: str
 ) -> None:
     points = Thresholds(2.0, 4.0, relative=False)
-    assert verdict.label(baseline, candidate, points, higher_is_better=True) == label
+    assert label_of(baseline, candidate, points, higher_is_better=True) == label
 
 
 @pytest.mark.parametrize(
     ("baseline", "candidate", "label"), [(0.0, 0.0, "PASS"), (0.0, 0.1, "REGRESSION"), (0.0, -0.1, "PASS")]
 )
 def test_a_share_of_zero_is_infinite_unless_nothing_changed(baseline: float, candidate: float, label: str) -> None:
-    assert verdict.label(baseline, candidate, Thresholds(0.05, 0.1), higher_is_better=False) == label
+    assert label_of(baseline, candidate, Thresholds(0.05, 0.1), higher_is_better=False) == label
 
 
 def test_equal_models_pass_even_where_nothing_may_be_lost() -> None:

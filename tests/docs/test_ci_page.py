@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from calipers import cli
-from calipers.cli import thresholds
+from calipers.cli.compare import read_config
 from calipers.comparison.junit import to_junit
 from calipers.comparison.records import GateOptions
 from calipers.core import Thresholds
@@ -52,7 +52,7 @@ def test_the_workflow_keeps_the_store_also_after_a_failure() -> None:
 def test_the_config_is_read_as_the_page_says(tmp_path: Path) -> None:
     file = tmp_path / "calipers.yaml"
     file.write_text(YAML[1])
-    config = thresholds.read_config(file)
+    config = read_config(file)
     assert config["thresholds"] == {
         "cosine_spearman": Thresholds(1.0, 2.0, relative=False),
         "pseudo_perplexity": Thresholds(0.05, 0.10),

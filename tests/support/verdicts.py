@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from calipers.comparison import verdict
 from calipers.comparison.records import Comparison, Example, Label, Verdict
 from calipers.core import DataSource, ModelInfo, Outcomes, Result, Thresholds
 
 POINTS, SHARES = Thresholds(2.0, 4.0, relative=False), Thresholds(0.05, 0.10)
 NASTY = "a|b <script>alert(1)</script> `code` [link](http://x.y) \x1b[31m\x00\ufffe @you\n# not a heading\n</details>"
+
+
+def label_of(baseline: float, candidate: float, thresholds: Thresholds, *, higher_is_better: bool) -> Label:
+    """The label of two plain numbers."""
+    values = np.array([baseline]), np.array([candidate])
+    losses = verdict.loss(*values, higher_is_better=higher_is_better, relative=thresholds.relative)
+    return verdict.BY_LOSS[int(verdict.labels(losses, thresholds)[0])]
 
 
 def result(name: str = "all-MiniLM-L6-v2", **changes: Any) -> Result:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import options, thresholds
+from calipers.cli import options
 from calipers.cli.build import make_build_options, make_recipe, samples_flag, stage_flag
+from calipers.cli.compare import THRESHOLD_FLAG, thresholds_of
 
 if TYPE_CHECKING:
     from calipers.attribution.records import Attribution
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 )
 @samples_flag("Stages")
 @options.flags("attribution.records:AttributionOptions", only=("work",))
-@thresholds.FLAG
+@THRESHOLD_FLAG
 @options.flags("attribution.records:AttributionOptions", only=("confidence", "resamples"))
 @options.TASK_FLAGS
 @options.DATA_FLAGS
@@ -79,7 +80,7 @@ def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
         {**flags, "task": None},
         data_options=DataOptions(samples=samples, seed=flags["seed"] + 1) if chosen else DataOptions(),
     )
-    limits = thresholds.from_flags(flags["limits"])
+    limits = thresholds_of(flags["limits"])
     recipe = make_recipe(flags, {})
     store = options.open_store(flags["store"], flags["no_store"])
     with options.progress_bar() as progress:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from calipers.cli import options, thresholds
+from calipers.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from calipers.comparison.records import Verdict
+    from calipers.core import Thresholds
+
+_NUMBER = r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*"
+_PAIR = re.compile(rf"{_NUMBER},{_NUMBER}", re.ASCII)
+_KEYS = ("thresholds", "metrics", "confidence", "fail_on", "worst", "resamples")
+
+THRESHOLD_FLAG = options.option(
+    "Verdict",
+    "--threshold",
+    "limits",
+    multiple=True,
+    metavar="METRIC=PASS,RISK",
+    help="How much worse passes, and from where on it is a regression: 5%,10% of the baseline, or 2.0,4.0 points.",
+)
 
 
 @click.command(cls=options.GroupedCommand, short_help="Did a change break it? A paired verdict, and an exit code.")
@@ -22,7 +36,7 @@ if TYPE_CHECKING:
 @click.argument("candidates", nargs=-1, required=True, metavar="CANDIDATE…")
 @options.option("Task", "--task", help="What to measure. Default: that of the stored run, else sentence-similarity.")
 @options.flags("comparison.records:VerdictOptions", only=("metrics",))
-@thresholds.FLAG
+@THRESHOLD_FLAG
 @options.flags("comparison.records:VerdictOptions", only=("confidence", "resamples"))
 @options.flags("comparison.records:GateOptions")
 @options.file_option(
@@ -87,7 +101,7 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     """What the verdict depends on: from the flags, else from the config, else by default."""
     from calipers.comparison.records import GateOptions
 
-    config = thresholds.read_config(flags["config"])
+    config = read_config(flags["config"])
     settings: dict[str, Any] = {}
     for name in ("metrics", "confidence", "fail_on", "worst", "resamples"):
         flag = name if name in flags else "metric"
@@ -99,7 +113,7 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")
     names = settings["metrics"]
     settings["metrics"] = (names,) if isinstance(names, str) else tuple(str(name) for name in names)
-    settings["thresholds"] = {**config.get("thresholds", {}), **thresholds.from_flags(flags["limits"])}
+    settings["thresholds"] = {**config.get("thresholds", {}), **thresholds_of(flags["limits"])}
     return settings
 
 
@@ -136,3 +150,59 @@ def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str])
 
         markdown.append(Path(summary), verdicts_markdown(verdicts))
     options.emit(verdict_json.document(verdicts), flags, lambda out: verdict_text.show_verdicts(out, verdicts))
+
+
+# --- thresholds, from flags and from a YAML file ------------------------------------------------------------------
+
+
+def parse_thresholds(text: str, where: str) -> Thresholds:
+    """`5%,10%` is a share of the baseline, `2.0,4.0` are the metric's own points.
+
+    >>> parse_thresholds("5%,10%", "--threshold f1").passes
+    0.05
+    >>> parse_thresholds("2.0,4.0", "--threshold f1").relative
+    False
+    """
+    from calipers.core import Thresholds
+
+    match = _PAIR.fullmatch(text)
+    if not match or match[2] != match[4]:
+        raise click.UsageError(f"{where}: expected two numbers such as 5%,10% or 2.0,4.0, found {text!r}")
+    passes, at_risk = float(match[1]), float(match[3])
+    if passes > at_risk:
+        raise click.UsageError(f"{where}: the first number passes and must not be above the second, found {text!r}")
+    return Thresholds(passes / 100, at_risk / 100) if match[2] else Thresholds(passes, at_risk, relative=False)
+
+
+def thresholds_of(pairs: Sequence[str]) -> dict[str, Thresholds]:
+    named = options.split_pairs("--threshold", "METRIC=PASS,RISK", pairs)
+    return {name: parse_thresholds(numbers, f"--threshold {name}") for name, numbers in named}
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """The section `compare` of a YAML file, its thresholds parsed. Nothing in it is run."""
+    if path is None:
+        return {}
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"--config {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
+    section = content.get("compare") if isinstance(content, Mapping) else None
+    if not isinstance(section, Mapping):
+        raise click.UsageError(f"--config {path}: expected a section `compare:` with {', '.join(_KEYS)}")
+    if unknown := [str(key) for key in section if key not in _KEYS]:
+        raise click.UsageError(f"--config {path}: `compare` has no {', '.join(unknown)}; expected {', '.join(_KEYS)}")
+    thresholds = section.get("thresholds") or {}
+    if not isinstance(thresholds, Mapping):
+        raise click.UsageError(f"--config {path}: `thresholds` must hold lines METRIC: PASS,RISK")
+    limits = {str(n): parse_thresholds(_as_text(text), f"--config {path}, {n}") for n, text in thresholds.items()}
+    return {**section, "thresholds": limits}
+
+
+def _as_text(value: Any) -> str:
+    """`[2.0, 4.0]` and `[5%, 10%]` mean the same as `2.0,4.0` and `5%,10%`."""
+    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)

@@ -34,24 +34,14 @@ def doctor() -> None:
     out, _ = options.consoles()
     environment = record.describe_environment()
     extras = {"torch": "torch", "transformers": "torch", "sentence-transformers": "torch", "datasets": "hub"}
-    versions = [(name, version) for name, version in environment["versions"].items()]
-    versions += [
-        (name, f"not installed: pip install 'calipers[{extra}]'")
-        for name, extra in extras.items()
-        if name not in environment["versions"]
-    ]
-    tables.show_facts(out, "Packages", [("python", environment["python"]), *versions])
+    versions = {"python": environment["python"], **environment["versions"]}
+    for name, extra in extras.items():
+        versions.setdefault(name, f"not installed: pip install 'calipers[{extra}]'")
+    tables.show_facts(out, "Packages", versions.items())
+    machine = [(name.capitalize(), str(environment[name])) for name in ("system", "processor", "cores")]
+    providers = ", ".join(onnx_session.available_providers())
+    tables.show_facts(out, "Machine", [*machine, ("Providers", providers)])
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
-    tables.show_facts(
-        out,
-        "Machine",
-        [
-            ("System", environment["system"]),
-            ("Processor", environment["processor"]),
-            ("Cores", str(environment["cores"])),
-            ("Providers", ", ".join(onnx_session.available_providers())),
-        ],
-    )
     folder = store.default_folder()
     kept = len(store.Store(folder).list())
     tables.show_facts(out, "Places", [("Store", f"{folder} ({kept} runs)"), ("Hub cache", hub)])

@@ -9,28 +9,19 @@ from calipers.comparison import wording
 from calipers.comparison.records import Verdict, plain, run_facts
 
 SCHEMA = "calipers/compare/1"
+_SOURCE = ("path", "name", "split", "revision", "requested", "shuffle", "seed")
 
 
 def document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """One document for a baseline and its candidates, at least one; `document.to_json` writes it without NaN."""
     baseline = verdicts[0].baseline
-    source = baseline.dataset
+    source = {name: getattr(baseline.dataset, name) for name in _SOURCE}
     return {
         "schema": SCHEMA,
         "label": wording.overall(verdicts),
         "task": baseline.task,
         "options": plain(baseline.options),
-        "dataset": {
-            "path": source.path,
-            "name": source.name,
-            "split": source.split,
-            "revision": source.revision,
-            "samples": len(baseline.outcomes),
-            "requested": source.requested,
-            "shuffle": source.shuffle,
-            "seed": source.seed,
-            "fingerprint": baseline.fingerprint,
-        },
+        "dataset": {**source, "samples": len(baseline.outcomes), "fingerprint": baseline.fingerprint},
         "bootstrap": plain(verdicts[0].bootstrap),
         "baseline": run_facts(baseline),
         "candidates": [_candidate(verdict) for verdict in verdicts],

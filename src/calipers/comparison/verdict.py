@@ -98,19 +98,7 @@ def labels(losses: Floats, thresholds: Thresholds) -> NDArray[np.int64]:
     return np.where(worse, np.where(losses >= thresholds.at_risk, 2, 1), 0)
 
 
-def label(baseline: float, candidate: float, thresholds: Thresholds, *, higher_is_better: bool) -> Label:
-    """The label of two plain numbers.
-
-    >>> label(3.6435, 3.9015, Thresholds(0.05, 0.10), higher_is_better=False)
-    'AT_RISK'
-    """
-    losses = loss(
-        np.array([baseline]), np.array([candidate]), higher_is_better=higher_is_better, relative=thresholds.relative
-    )
-    return _BY_LOSS[int(labels(losses, thresholds)[0])]
-
-
-_BY_LOSS: tuple[Label, ...] = get_args(Label)[:3]
+BY_LOSS: tuple[Label, ...] = get_args(Label)[:3]  # what the numbers of `labels` stand for
 
 
 # --- the verdict -----------------------------------------------------------------------------------------------
@@ -213,12 +201,12 @@ def _compare_metric(
     sure = confidence is not None and confidence >= terms.confidence
     unsettled = not sure and interval is not None
     return replace(
-        _unknown(metric, _BY_LOSS[estimate] if sure else "INCONCLUSIVE", None, a, examples, terms),
+        _unknown(metric, BY_LOSS[estimate] if sure else "INCONCLUSIVE", None, a, examples, terms),
         candidate=b,
         delta=b - a,
         relative=(b - a) / abs(a) if a else None,
         interval=interval,
-        estimate=_BY_LOSS[estimate],
+        estimate=BY_LOSS[estimate],
         confidence=confidence,
         p_value=_p_value(added, b - a, terms),
         settled_by=_settled_by(float(here[0]), losses, thresholds, examples, terms.confidence) if unsettled else None,

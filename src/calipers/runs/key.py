@@ -23,20 +23,8 @@ SCHEMA = "calipers/cache/1"
 PARTS = ("core", "metrics", "models", "data", "tasks", "runs/api.py")
 # Those that compute; the builds of ONNX Runtime have names of their own.
 PACKAGES = (
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "onnxruntime-directml",
-    "onnxruntime-openvino",
-    "onnxruntime-qnn",
-    "onnx",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "sentence-transformers",
-    "safetensors",
-    "faiss-cpu",
-    "bm25s",
+    *("numpy", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn"),
+    *("onnx", "torch", "transformers", "tokenizers", "sentence-transformers", "safetensors", "faiss-cpu", "bm25s"),
 )
 # Instruction sets that choose another kernel: without VNNI u8s8 products saturate, and sums are added in another order.
 _KERNELS = {
