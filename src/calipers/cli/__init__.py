@@ -15,19 +15,9 @@ import click
 from calipers import __version__
 from calipers.cli.options import GroupedCommand
 
-_HOMES = {
-    "eval": "eval:eval_",
-    "compare": "compare:compare",
-    "build": "build:build",
-    "attribute": "attribute:attribute",
-    "diagnose": "diagnose:diagnose",
-    "trust": "trust:trust",
-    "tasks": "info:tasks",
-    "runs": "runs:runs",
-    "report": "report:report",
-    "demo": "demo:demo",
-    "doctor": "info:doctor",
-}
+_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "runs", "report", "demo")  # a command of that name
+_HOMES = {name: f"{name}:{name}" for name in _MODULES}
+_HOMES |= {"eval": "eval:eval_", "tasks": "info:tasks", "doctor": "info:doctor"}
 
 _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
 

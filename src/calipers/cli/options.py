@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from calipers.comparison.api import Protocol
     from calipers.core import Progress
-    from calipers.core.options import Option
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
     from calipers.runs.store import Store
@@ -111,10 +110,16 @@ def file_option(group: str, *names: str, metavar: str = "FILE", **settings: Any)
 
 
 def flags(
-    record: str, *, only: Sequence[str] = (), without: Sequence[str] = (), group: str | None = None, **changes: Any
+    record: str, *, only: Sequence[str] = (), without: Sequence[str] = (), group: str | None = None, **changes: str
 ) -> Decorator:
     """The flags of an options record, named "module:Class"; `changes` are new help texts by field."""
-    return _add(lambda: _flags_of(_import(record), only, without, group, changes))
+
+    def source() -> list[GroupedOption]:
+        owner = _import(record)
+        names = [name for name in param_names(owner) if name not in without and (not only or name in only)]
+        return [_flag(owner, name, group, changes.get(name)) for name in names]
+
+    return _add(source)
 
 
 def _import(name: str) -> Any:
@@ -122,23 +127,12 @@ def _import(name: str) -> Any:
     return getattr(import_module(f"calipers.{module}"), attribute)
 
 
-def _flags_of(
-    record: Any, only: Sequence[str], without: Sequence[str], group: str | None, changes: Mapping[str, str]
-) -> list[GroupedOption]:
+def _flag(record: Any, name: str, group: str | None, help: str | None = None) -> GroupedOption:
+    """One flag: its click type follows from the field's type, and a default that says something is shown."""
     from calipers.core.options import options_of
 
-    kinds, defaults = get_type_hints(record), {field.name: field.default for field in fields(record)}
-    return [
-        _flag(record, name, described, kinds[name], defaults[name], group=group, help=changes.get(name))
-        for name, described in options_of(record).items()
-        if name not in without and (not only or name in only)
-    ]
-
-
-def _flag(
-    record: Any, name: str, described: Option, kind: Any, default: Any, *, group: str | None, help: str | None
-) -> GroupedOption:
-    """One flag: its click type follows from the field's type, and a default that says something is shown."""
+    described, kind = options_of(record)[name], get_type_hints(record)[name]
+    default = next(field.default for field in fields(record) if field.name == name)
     kinds = {k for k in (get_args(kind) or (kind,)) if k not in (type(None), Ellipsis)}
     flag = described.flag or f"--{name.replace('_', '-')}"
     settings: dict[str, Any] = {"default": default, "help": help or described.help, "metavar": described.metavar}
@@ -156,26 +150,27 @@ def _flag(
     if get_origin(kind) is tuple:
         settings |= {"multiple": True, "default": ()}
     settings["show_default"] = default is not None and bool not in kinds and "Default:" not in settings["help"]
-    names = [*([described.short] if described.short else []), flag, param_name(described, name)]
+    names = [*([described.short] if described.short else []), flag, param_names(record)[name]]
     return GroupedOption(names, group=group or described.group, field=f"{record.__name__}.{name}", **settings)
 
 
-def param_name(described: Option, name: str) -> str:
-    """The key of an option among a command's flags: by its flag where it has one of its own.
+def param_names(record: Any) -> dict[str, str]:
+    """The key of each described field among a command's flags: by its flag where it has one of its own.
 
-    >>> from calipers.core.options import Option
-    >>> param_name(Option("", "", flag="--model-revision"), "revision"), param_name(Option("", ""), "seed")
-    ('model_revision', 'seed')
+    >>> from calipers.models import ModelOptions
+    >>> param_names(ModelOptions)["revision"], param_names(ModelOptions)["device"]
+    ('model_revision', 'device')
     """
-    return described.flag.strip("-").replace("-", "_") if described.flag else name
+    from calipers.core.options import options_of
+
+    described = options_of(record).items()
+    return {name: option.flag.strip("-").replace("-", "_") if option.flag else name for name, option in described}
 
 
 def make(record: type[Record], values: Mapping[str, Any], **others: Any) -> Record:
     """An options record from a command's flags; `others` are its fields that are no flags."""
-    from calipers.core.options import options_of
-
-    names = {name: param_name(described, name) for name, described in options_of(record).items()}
-    return record(**{name: values[key] for name, key in names.items() if key in values}, **others)
+    names = param_names(record).items()
+    return record(**{name: values[key] for name, key in names if key in values}, **others)
 
 
 def apply(*decorators: Decorator) -> Decorator:
@@ -211,7 +206,7 @@ def _flags_of_all(records: Mapping[str, Any], group: str, without: Sequence[str]
     which have it. The default is None, so that only what is on the command line reaches them."""
     made = []
     for name, owners in _owners(records, without).items():
-        (flag,) = _flags_of(records[owners[0]], [name], (), group, {})
+        flag = _flag(records[owners[0]], name, group)
         default = f" Default: {flag.default}." if flag.show_default else ""
         flag.help = f"{', '.join(owners)}: {flag.help}{default}"
         flag.default, flag.show_default = None, False
@@ -221,11 +216,9 @@ def _flags_of_all(records: Mapping[str, Any], group: str, without: Sequence[str]
 
 def _owners(records: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, list[str]]:
     """The options of the records by name, each with the names of the records that have it."""
-    from calipers.core.options import options_of
-
     owners: dict[str, list[str]] = {}
     for owner, record in records.items():
-        for name in options_of(record):
+        for name in param_names(record):
             if name not in without:
                 owners.setdefault(name, []).append(owner)
     return owners

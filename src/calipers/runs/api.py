@@ -47,14 +47,13 @@ def evaluate(
 ) -> Result:
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
-    For retrieval, `rerank` is a cross-encoder for the second stage and `run_out` a file for the TREC run; as the model,
-    `run:FILE` measures a run that was made elsewhere. The data are read and checked before the model is loaded.
-    Nothing is stored without a store.
+    For retrieval, `rerank` is a cross-encoder for the second stage, `run_out` a file for the TREC run, and the model
+    `run:FILE` a run that was made elsewhere. The data are checked before the model is loaded. Without a store nothing
+    is kept.
 
-    With `reuse`, a run in the store that answered the same question (same model content, settings, rows, options and
-    code; see `calipers.runs.key`) is taken and no model is loaded: `timing` has `reused_seconds`, and its times of
-    loading and inference are those of the stored run. Where the question was put in other words (another path to the
-    same files, other resamples), the stored outcomes make a new run.
+    With `reuse`, a stored run that answered the same question (`calipers.runs.key`) is taken and no model is loaded:
+    `timing` has `reused_seconds`, and the stored times of loading and inference. If only words differ (another path to
+    the same files, other resamples), the stored outcomes make a new run.
 
     >>> result = evaluate("./model.onnx", dataset="pairs.csv")     # doctest: +SKIP
     >>> result.metrics["cosine_spearman"]                          # doctest: +SKIP
@@ -135,7 +134,10 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     if (rerank or run_out) and task.name != retrieval.TASK.name:
         raise RequestError(f"`rerank` and `run_out` are for the task {retrieval.TASK.name}, not for {task.name}")
     reranker = models.find(rerank) if rerank else None
-    path, data_options = _settle_data(task, request.dataset, request.data_options or DataOptions())
+    path, data_options = request.dataset, request.data_options or DataOptions()
+    if path is None:
+        path, name, split = task.default_data.path, task.default_data.name, task.default_data.split
+        data_options = replace(data_options, name=data_options.name or name, split=data_options.split or split)
     return _Settled(
         task, options, path, request.columns or {}, data_options, loaded, source, reranker, request.model_options
     )
@@ -148,13 +150,6 @@ def _settle_options(task: Task, values: Mapping[str, Any]) -> Any:
         if name not in names and value is not None:
             raise RequestError(f"`{name}` is not an option of the task {task.name}")
     return task.options(**{name: value for name, value in values.items() if name in names and value is not None})
-
-
-def _settle_data(task: Task, dataset: str | None, options: DataOptions) -> tuple[str, DataOptions]:
-    if dataset is not None:
-        return dataset, options
-    default = task.default_data
-    return default.path, replace(options, name=options.name or default.name, split=options.split or default.split)
 
 
 def _read_run(model: str, task: Task) -> retrieval.GivenRun | None:

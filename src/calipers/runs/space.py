@@ -1,9 +1,8 @@
 """A Space: a corpus, queries, judgements and pairs with their vectors, embedded once for all that reads them.
 
-Texts without a direction: a model that knows none of the words of a text may give it a vector of zeros. No cosine says
-anything about such a text. It is counted and named; it is left out of the geometry and of everything that rests on
-cosines; in a search a query of this kind finds nothing and a document is never found, which counts as failing. Above
-`MOST` of the documents, queries or pairs, and where a number is not finite, the model's output is INVALID.
+Texts without a direction: a model that knows no word of a text may give it a vector of zeros, about which no cosine
+says anything. It is counted and named, left out of all that rests on cosines, and neither finds nor is found in a
+search, which counts as failing. Above `MOST` of a side, and where a number is not finite, the output is INVALID.
 """
 
 from __future__ import annotations

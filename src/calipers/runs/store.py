@@ -1,8 +1,7 @@
 """Results kept on disk: one SQLite file for the facts, one parquet file beside it for each run's outcomes.
 
-A run's outcomes are written to a temporary name and moved in place inside the transaction whose commit makes the run
-exist. A process killed at any moment leaves a whole store. SQLite's rollback journal is used:
-its write-ahead log needs a newer SQLite than many machines have to be safe with several writers.
+Outcomes are moved in place inside the transaction whose commit makes the run exist: a process killed at any moment
+leaves a whole store. SQLite's write-ahead log needs a newer SQLite than many have to be safe with several writers.
 """
 
 from __future__ import annotations
@@ -174,20 +173,17 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs, _a
 
 
 def _migrate(database: sqlite3.Connection, path: Path) -> None:
-    try:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise RequestError(f"{path} was written by a newer Calipers (schema {version}): update Calipers to read it")
-        if version == len(MIGRATIONS):
-            return
-        database.execute("BEGIN IMMEDIATE")
-        (version,) = database.execute("PRAGMA user_version").fetchone()  # another process may have been faster
-        for number in range(version, len(MIGRATIONS)):
-            MIGRATIONS[number](database)
-            database.execute(f"PRAGMA user_version = {number + 1}")
-        database.commit()
-    except sqlite3.Error as error:
-        raise RequestError(f"{path} cannot be used as a store: {error}") from error
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise RequestError(f"{path} was written by a newer Calipers (schema {version}): update Calipers to read it")
+    if version == len(MIGRATIONS):
+        return
+    database.execute("BEGIN IMMEDIATE")
+    (version,) = database.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+    for number in range(version, len(MIGRATIONS)):
+        MIGRATIONS[number](database)
+        database.execute(f"PRAGMA user_version = {number + 1}")
+    database.commit()
 
 
 def _run_line(result: Result) -> RunLine:
