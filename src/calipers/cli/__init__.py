@@ -13,11 +13,10 @@ from typing import Any
 import click
 
 from calipers import __version__
-from calipers.cli.options import GroupedCommand
 
-_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "runs", "report", "demo")  # a command of that name
+_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "runs", "report")  # a command of that name
 _HOMES = {name: f"{name}:{name}" for name in _MODULES}
-_HOMES |= {"eval": "eval:eval_", "tasks": "info:tasks", "doctor": "info:doctor"}
+_HOMES |= {"eval": "eval:eval_", "tasks": "info:tasks", "doctor": "info:doctor", "demo": "info:demo"}
 
 _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
 
@@ -115,6 +114,3 @@ def _fail(message: str, code: int, debug: bool) -> int:
 
     click.echo(f"calipers: {printable(message)}", err=True)
     return code
-
-
-__all__ = ["GroupedCommand", "app", "main", "run"]

@@ -1,4 +1,4 @@
-"""`calipers tasks` and `calipers doctor`: what there is."""
+"""`calipers tasks`, `doctor` and `demo`: what there is, and how it works on data and a model that are here already."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ def doctor() -> None:
     folder = store.default_folder()
     kept = len(store.Store(folder).list())
     tables.show_facts(out, "Places", [("Store", f"{folder} ({kept} runs)"), ("Hub cache", hub)])
+
+
+@click.command(short_help="The main jobs on the bundled sample, with a real model.")
+@click.option("--no-store", is_flag=True, help="Keep nothing.")
+def demo(no_store: bool) -> None:
+    """Show Calipers at work on the sample data that it carries, with the real all-MiniLM-L6-v2.
+
+    Two evaluations on pairs of sentences, and a diagnosis of search in a made-up shop of 1,500 products, whose report
+    is kept as an HTML file.
+    """
+    from calipers.cli import demo_steps
+
+    demo_steps.show(options.open_store(None, no_store))

@@ -148,8 +148,7 @@ class Example:
     share: float  # in the metric's own unit; negative is a loss
 
     def to_dict(self) -> dict[str, Any]:
-        outcomes = {"baseline": plain(self.baseline), "candidate": plain(self.candidate)}
-        return {"id": self.id, "share": self.share, "texts": dict(self.texts), **outcomes}
+        return dict(plain(vars(self)))
 
 
 @dataclass(frozen=True)

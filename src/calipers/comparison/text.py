@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from calipers.comparison import wording
-from calipers.comparison.records import Comparison, Example, Verdict
+from calipers.comparison.records import Comparison, Verdict
 from calipers.core import Result, printable
 from calipers.rendering import numbers
 from calipers.rendering.tables import Cell, fits, make_table, say, show_facts, show_table
@@ -157,16 +157,12 @@ def _show_worst(console: Console, verdict: Verdict) -> None:
         return
     say(console, f"\n{wording.worst_title(verdict)}, in {wording.primary(verdict)}:")
     for place, example in enumerate(verdict.worst, start=1):
-        for line, style in _example(place, example, verdict):
-            say(console, line, style, cut=True)
-
-
-def _example(place: int, example: Example, verdict: Verdict) -> Iterator[tuple[str, str]]:
-    outcomes = "  ".join(f"{name} {value}" for name, value in wording.values(example, verdict))
-    yield f"{place:>3}  {numbers.shorten(example.id, 40)}  cost {wording.cost(example)}  {outcomes}".rstrip(), "bold"
-    width = max((len(name) for name in example.texts), default=0)
-    for name, words in example.texts.items():
-        yield f"     {name:<{width}}  {numbers.shorten(words, _LOG_WIDTH)}", ""
+        outcomes = "  ".join(f"{name} {value}" for name, value in wording.values(example, verdict))
+        line = f"{place:>3}  {numbers.shorten(example.id, 40)}  cost {wording.cost(example)}  {outcomes}"
+        say(console, line.rstrip(), "bold", cut=True)
+        width = max((len(name) for name in example.texts), default=0)
+        for name, words in example.texts.items():
+            say(console, f"     {name:<{width}}  {numbers.shorten(words, _LOG_WIDTH)}", cut=True)
 
 
 def _show_sentence(console: Console, verdict: Verdict) -> None:

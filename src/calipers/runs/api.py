@@ -1,10 +1,4 @@
-"""evaluate: a model on a dataset, measured and recorded.
-
->>> import calipers
->>> result = calipers.evaluate("static:potion-base-4m", dataset="pairs.csv")     # doctest: +SKIP
->>> result.metrics["cosine_spearman"], result.intervals["cosine_spearman"]       # doctest: +SKIP
-(74.31, (71.9, 76.5))
-"""
+"""evaluate: a model on a dataset, measured and recorded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Results kept on disk: one SQLite file for the facts, one parquet file beside it for each run's outcomes.
 
 Outcomes are moved in place inside the transaction whose commit makes the run exist: a process killed at any moment
-leaves a whole store. SQLite's write-ahead log needs a newer SQLite than many have to be safe with several writers.
+leaves a whole store. SQLite's rollback journal is used: its write-ahead log is safe with several writers only in
+versions that are newer than what many machines have.
 """
 
 from __future__ import annotations
