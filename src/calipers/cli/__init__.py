@@ -71,11 +71,10 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
-    except click.UsageError as error:
-        where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        return _fail(error.format_message() + where, 2, debug)
     except click.ClickException as error:
-        return _fail(error.format_message(), 2, debug)
+        context = getattr(error, "ctx", None)  # of a usage error
+        where = f" (see {context.command_path} --help)" if context else ""
+        return _fail(error.format_message() + where, 2, debug)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, debug=False)
     except BrokenPipeError:

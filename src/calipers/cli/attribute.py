@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @options.flags("attribution.records:AttributionOptions", only=("fix", "budget"))
 @stage_flag("Stages")
 @options.file_option(
-    "Stages",
-    "--recipe",
-    help="How to quantise, beyond the precision: the file that `calipers build --recipe` takes.",
+    "Stages", "--recipe", help="How to quantise, beyond the precision: the file that `calipers build --recipe` takes."
 )
 @options.flags(
     "artifacts.records:BuildOptions",

@@ -58,9 +58,7 @@ THRESHOLD_FLAG = options.option(
 @options.flags("comparison.records:VerdictOptions", only=("worst",))
 @options.file_option("Output", "--junit", help="Write JUnit XML.")
 @options.file_option(
-    "Output",
-    "--markdown",
-    help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set.",
+    "Output", "--markdown", help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set."
 )
 @options.option("Output", "--fresh", is_flag=True, help="Run the models even if the same run is stored.")
 @options.OUTPUT_FLAGS

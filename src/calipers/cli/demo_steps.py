@@ -20,7 +20,7 @@ import numpy as np
 
 from calipers import data, tasks
 from calipers.cli import options
-from calipers.core import ModelError, Progress, Result, printable, read_figures, read_named
+from calipers.core import ModelError, Result, printable, read_figures, read_named
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis.api import diagnose
 from calipers.diagnosis.options import DiagnosisOptions
@@ -54,11 +54,6 @@ class Step:
     def command(self, model: str) -> str:
         return f"calipers eval {shlex.quote(model)} --dataset {shlex.quote(str(data.sample(self.dataset)))}"
 
-    def run(self, model: str, store: Store | None, progress: Progress) -> Result:
-        return api.evaluate(
-            model, dataset=str(data.sample(self.dataset)), model_options=_MODEL, store=store, progress=progress
-        )
-
     def read(self, result: Result) -> str:
         ends = result.intervals["cosine_spearman"]
         assert ends is not None
@@ -90,7 +85,8 @@ def show(store: Store | None) -> None:
     for number, step in enumerate(STEPS, start=1):
         _announce(out, number, step.title, step.command(model))
         with text.bar(err) as progress:
-            result = step.run(model, store, progress)
+            place = str(data.sample(step.dataset))
+            result = api.evaluate(model, dataset=place, model_options=_MODEL, store=store, progress=progress)
         text.show_result(out, result, tasks.find(result.task))
         out.print(f"{step.read(result)}\n", markup=False, soft_wrap=False)
     _say_where(out, store, visit_shop(out, err, model, store))

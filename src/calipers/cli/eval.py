@@ -28,7 +28,8 @@ from calipers.cli import options
     help="What to measure; `calipers tasks` lists them.",
 )
 @options.TASK_FLAGS
-@options.SECOND_STAGE_FLAGS
+@options.option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage.")
+@options.file_option("Task", "--run-out", help="retrieval: write the TREC run file.")
 @options.DATA_FLAGS
 @options.MODEL_FLAGS
 @options.RUN_FLAGS

@@ -240,11 +240,6 @@ DIAGNOSIS_OWN = ("seed", "confidence", "resamples")  # options of layers that a 
 LAYER_FLAGS = _add(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
 TASK_FLAGS = _add(lambda: _flags_of_all(_task_records(), "Task"))
 
-SECOND_STAGE_FLAGS = apply(
-    option("Task", "--rerank", metavar="MODEL", help="retrieval: a cross-encoder for a second stage."),
-    file_option("Task", "--run-out", help="retrieval: write the TREC run file."),
-)
-
 _RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout")
 MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)
 RUN_FLAGS = flags("models:ModelOptions", only=_RUNNING)

@@ -221,12 +221,12 @@ def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> 
         raise RequestError(f"the run {run.run_id} is of the task {run.task}, not of {protocol.task}")
     source, options = run.dataset, protocol.data_options
     same_data = protocol.dataset is None
-    return Protocol(
+    return replace(
+        protocol,
         task=run.task,
         task_options={**run.options, **task_options},
         dataset=source.path if same_data else protocol.dataset,
         columns=protocol.columns or (source.columns_mapping if same_data else {}),
-        model_options=protocol.model_options,
         data_options=DataOptions(samples=source.requested, **{name: getattr(source, name) for name in _CHOICE})
         if same_data and options == DataOptions()
         else options,

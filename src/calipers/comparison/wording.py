@@ -12,12 +12,7 @@ from calipers.rendering.numbers import NONE, certainty, number, percent, shorten
 
 MARK = "*"  # behind a metric that the verdict depends on
 RIGHT = (1, 2, 3, 4, 5, 7, 8, 9)  # columns of the table whose cells are numbers
-_OPENINGS = {
-    "PASS": "passes",
-    "AT_RISK": "is at risk",
-    "REGRESSION": "is a regression",
-    "INCONCLUSIVE": "is undecided",
-}
+_OPENINGS = {"PASS": "passes", "AT_RISK": "is at risk", "REGRESSION": "is a regression", "INCONCLUSIVE": "is undecided"}
 
 
 def overall(verdicts: Sequence[Verdict]) -> Label:

@@ -121,7 +121,10 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
             source=inputs.source,
             notice=noticing.notice if noticing else None,
         )
-    notes += _absent(dataset, inputs)
+    judgements = inputs.qrels or inputs.dataset
+    notes += corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(judgements))
+    if absent := int(dataset.counts.get("judged_queries_missing", 0)):
+        notes.append(f"{absent:,} of the queries that {judgements} judges are not among the queries: they are left out")
     again = dataset.tables["corpus"].read_again
     return Material(
         dataset=dataset,
@@ -134,15 +137,6 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
         foreign=corpora.load_terms(inputs.out_of_domain) if inputs.out_of_domain else (),
         products=noticing.finish(again) if noticing and again else None,
     )
-
-
-def _absent(dataset: Dataset, inputs: CorpusInputs) -> list[str]:
-    """A sentence for judged documents that the corpus lacks, and for judged queries that the queries lack."""
-    where = inputs.qrels or inputs.dataset
-    notes = corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(where))
-    if queries := int(dataset.counts.get("judged_queries_missing", 0)):
-        notes.append(f"{queries:,} of the queries that {where} judges are not among the queries: they are left out")
-    return notes
 
 
 def nothing() -> Material:
