@@ -96,8 +96,13 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
           --adaptation contrastive --sts stsb.jsonl --mteb "JMTEB-lite(v1)"
     """
     options.check_outputs(flags, "output", "html")
+    from calipers.diagnosis import html as diagnosis_html
+    from calipers.diagnosis.text import show_diagnosis
+
     diagnosis = _with_flags(_diagnose(model, flags), context)
-    _show(diagnosis, flags)
+    if flags["html"]:
+        options.write_output(flags["html"], diagnosis_html.page(diagnosis))
+    options.emit(diagnosis.to_dict(), flags, lambda out: show_diagnosis(out, diagnosis, examples=flags["examples"]))
     context.exit(_exit_code(diagnosis, flags["fail_on"]))
 
 
@@ -135,15 +140,15 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
 def _with_flags(diagnosis: Diagnosis, context: click.Context) -> Diagnosis:
     """Reasons name flags, as errors do: of layers that were skipped, and of numbers that are unknown."""
 
-    def name(words: str | None) -> str | None:
-        return words and options.name_flags(words, context.command.params)
+    def name(words: str) -> str:
+        return options.name_flags(words, context.command.params)
 
     def reasons(records: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(record, reason=name(record.reason)) for record in records)
+        return tuple(replace(record, reason=record.reason and name(record.reason)) for record in records)
 
     findings, card = reasons(diagnosis.findings), diagnosis.scorecard
     if card:
-        card = replace(card, lines=reasons(card.lines), paragraph=name(card.paragraph) or "")
+        card = replace(card, lines=reasons(card.lines), paragraph=name(card.paragraph))
     findings = tuple(replace(f, result=f.result and _with_reasons(f.result, reasons)) for f in findings)
     return replace(diagnosis, findings=findings, scorecard=card)
 
@@ -169,16 +174,6 @@ def _names(words: str | None, flag: str) -> tuple[str, ...]:
     if words is not None and not names:
         raise RequestError(f"{flag} names nothing: give names with commas between, or leave it out")
     return names
-
-
-def _show(diagnosis: Diagnosis, flags: dict[str, Any]) -> None:
-    from calipers.diagnosis.text import show_diagnosis
-
-    if flags["html"]:
-        from calipers.diagnosis import html as diagnosis_html
-
-        options.write_output(flags["html"], diagnosis_html.page(diagnosis))
-    options.emit(diagnosis.to_dict(), flags, lambda out: show_diagnosis(out, diagnosis, examples=flags["examples"]))
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

@@ -34,7 +34,10 @@ def show_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
             say(console, f"\n{printable(verdict.candidate_name)}", "bold")
         if verdict.comparisons:
             _show_table(console, verdicts, verdict)
-        _show_notes(console, verdict)
+        for warning in verdict.candidate.outcomes.notes if verdict.candidate else ():
+            say(console, f"note: {printable(warning)}", "dim")
+        for comparison, words in wording.notes(verdict):
+            say(console, f"{comparison.metric}: {words}", "dim")
         _show_worst(console, verdict)
         _show_sentence(console, verdict)
     if len(verdicts) > 1:
@@ -142,13 +145,6 @@ def _name(comparison: Comparison) -> str:
 
 
 # --- below the table -------------------------------------------------------------------------------------------
-
-
-def _show_notes(console: Console, verdict: Verdict) -> None:
-    for warning in verdict.candidate.outcomes.notes if verdict.candidate else ():
-        say(console, f"note: {printable(warning)}", "dim")
-    for comparison, words in wording.notes(verdict):
-        say(console, f"{comparison.metric}: {words}", "dim")
 
 
 def _show_worst(console: Console, verdict: Verdict) -> None:
