@@ -43,7 +43,6 @@ def test_layers_and_roles_are_found_from_the_structure_alone() -> None:
     graph = encoder(2)
     where = parts.locate(graph)
     assert where.understood
-    assert where.layers == 2
     roles = {n.outputs[0]: where.places[n.name] for n in graph.nodes}
     assert roles["e"] == roles["h0"] == (None, "embeddings")
     assert roles["q0"] == roles["v0"] == (0, "attention input")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,7 @@ _TASKS = {"encode": "sentence-similarity", "fill-mask": "fill-mask", "score": "r
 _TEXT = Column("text_column", "text", "text", "the text")
 _PAIR = (Column("a", "sentence1", "text", "the first text"), Column("b", "sentence2", "text", "the second text"))
 _MODEL_OPTIONS = (
-    *("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length"),
-    *("device", "provider"),
+    *("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider"),
 )
 
 
@@ -213,9 +212,6 @@ def _pairs(dataset: Dataset) -> Iterator[tuple[str, tuple[str, str]]]:
     for i, name in enumerate(dataset.ids):
         if len(plain) >= 2:
             yield name, (plain[0][i], plain[1][i])
-        elif plain and (documents := [d for values in lists for d in _documents(values[i])]):
-            yield name, (plain[0][i], documents[i % len(documents)])
-
-
-def _documents(values: Sequence[Any] | None) -> list[str]:
-    return [value if isinstance(value, str) else value.text for value in values or ()]
+        elif plain and (documents := [document for values in lists for document in values[i] or ()]):
+            document = documents[i % len(documents)]
+            yield name, (plain[0][i], document if isinstance(document, str) else document.text)

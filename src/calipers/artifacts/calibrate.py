@@ -178,8 +178,7 @@ def _entropy(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> dict
     widest = {name: max(abs(s.lowest), abs(s.highest)) for name, s in seen.items()}
     counts = {name: np.zeros(_BINS, np.int64) for name in seen}
     for name, values in observe():
-        if widest[name] > 0:
-            top = float(np.float64(widest[name]))
+        if (top := widest[name]) > 0:
             counts[name] += np.histogram(values.astype(np.float64), _BINS, range=(-top, top))[0]
     ranges = {}
     for name, s in seen.items():

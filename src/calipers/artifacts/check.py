@@ -30,14 +30,12 @@ class StageRefused(InferenceError):
 
     def __init__(self, stage: str, difference: Difference) -> None:
         hints = "".join(f"; {remark}" for remark in remarks(difference)[-1:] if "mask" in remark)
-        at = f"at {difference.place}"
-        at += ", in a session without optimisation" if difference.as_it_stands else ""
+        at = f"at {difference.place}{', in a session without optimisation' if difference.as_it_stands else ''}"
         size = "are not finite" if difference.largest is None else f"differ by {difference.largest:.2g}"
         super().__init__(
             f"the {stage} graph is refused: its outputs {size} from those of {difference.against} {at}; "
             f"the bound is {difference.bound:.2g}{hints}"
         )
-        self.stage = stage
         self.difference = difference
 
 
@@ -47,14 +45,13 @@ def remarks(difference: Difference | None) -> list[str]:
         return []
     if difference.largest is None:
         return ["some outputs are not finite"]
+    if difference.bound is None:  # intended rounding differs from row to row as well: it does not point to the mask
+        return []
     sentences = []
-    if difference.bound is not None and difference.largest > difference.bound:
+    if difference.largest > difference.bound:
         sentences = [f"it differs by {difference.largest:.2g}, which is more than {difference.bound:.2g}"]
     padded, unpadded = difference.padded, difference.unpadded
-    # Intended rounding differs from row to row as well: only without it does this point to the mask.
-    if difference.bound is None or padded is None or unpadded is None:
-        return sentences
-    if padded > max(10 * unpadded, FLOAT_BOUND):
+    if padded is not None and unpadded is not None and padded > max(10 * unpadded, FLOAT_BOUND):
         sentences.append(
             f"padded rows differ by {padded:.2g} and unpadded ones by {unpadded:.2g}: check the attention mask"
         )

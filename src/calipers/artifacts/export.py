@@ -1,7 +1,4 @@
-"""A PyTorch model to an ONNX graph, by torch.onnx's dynamo exporter.
-
-The examples are ragged and padded: from a mask of ones the exporter may silently drop the mask.
-"""
+"""A PyTorch model to an ONNX graph, by torch.onnx's dynamo exporter, and that to an optimised one, by onnxruntime."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calipers.artifacts.graphs import quiet
+from calipers.artifacts.graphs import content_size, load_graph, quiet, save_proto
 from calipers.artifacts.inputs import Rows
 from calipers.artifacts.records import BuildOptions
 from calipers.core import InferenceError, ModelError, RequestError
@@ -42,6 +39,11 @@ _SETTINGS = (
     *("config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model"),
 )
+# Values of model_type in config.json whose graphs onnxruntime's transformer optimiser fuses as "bert".
+_FAMILIES = {
+    *("bert", "roberta", "xlm-roberta", "camembert", "albert", "distilbert", "electra", "mpnet", "ernie"),
+    *("deberta", "deberta-v2", "nomic_bert", "data2vec-text", "convbert", "layoutlm", "luke"),
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def reference(model: PreTrainedModel, source: ExportSource, *, pooled: bool) -> 
     return forward
 
 
-def export(model: PreTrainedModel, target: Path, source: ExportSource, rows: Rows, options: BuildOptions) -> Path:
+def export(model: PreTrainedModel, target: Path, source: ExportSource, rows: Rows, options: BuildOptions) -> None:
     """Write the graph to `target`. With a static shape its batch and length are fixed, else both are free."""
     import torch
 
@@ -139,10 +141,12 @@ def export(model: PreTrainedModel, target: Path, source: ExportSource, rows: Row
                 verbose=False,
             )
     except Exception as error:
-        raise ModelError(f"{type(model).__name__} cannot be exported: {_reason(error)}") from error
+        innermost: BaseException = error  # the exporter wraps the cause in long messages
+        while innermost.__cause__ is not None:
+            innermost = innermost.__cause__
+        raise ModelError(f"{type(model).__name__} cannot be exported: {first_line(innermost)[:300]}") from error
     finally:
         _set_attention(model, attention)
-    return target
 
 
 def _tensors(batch: Batch, names: list[str]) -> tuple[Tensor, ...]:
@@ -153,7 +157,8 @@ def _tensors(batch: Batch, names: list[str]) -> tuple[Tensor, ...]:
 
 
 def _example(rows: Rows, shape: tuple[int, int] | None, *, types: bool) -> Batch:
-    """The input of the exporter: rows of different lengths, only one of them as long as the batch is wide."""
+    """Rows of different lengths, one of them as wide as the batch: from a mask of ones the exporter may silently drop
+    the mask."""
     count, width = shape or (3, min(12, rows.longest))
     lengths = [max(2, width * (i % 3 + 2) // 5) for i in range(count)]
     if count > 1:
@@ -207,11 +212,40 @@ def _set_attention(model: PreTrainedModel, kind: str | None) -> None:
             return  # the model has only one implementation
 
 
-def _reason(error: BaseException) -> str:
-    """The innermost cause, which the exporter wraps in long messages."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return first_line(error)[:300]
+def optimizers(source: ExportSource) -> list[str]:
+    """Those to try, the best first: `transformers` fuses by the patterns of a family, `graph` is onnxruntime's extended
+    level."""
+    return ["transformers", "graph"] if source.family in _FAMILIES else ["graph"]
+
+
+def optimize(graph: Path, target: Path, source: ExportSource, method: str) -> None:
+    """The types of tensors are written too (see `load_graph`)."""
+    try:
+        with quiet():
+            (_by_family if method == "transformers" else _by_runtime)(graph, target, source)
+    except Exception as error:
+        raise ModelError(f"onnxruntime cannot optimise {graph}: {first_line(error)}") from error
+    save_proto(load_graph(target).proto, target)
+
+
+def _by_family(graph: Path, target: Path, source: ExportSource) -> None:
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    optimised = optimize_model(str(graph), "bert", num_heads=source.heads, hidden_size=source.width, opt_level=1)
+    save_proto(optimised.model, target)
+
+
+def _by_runtime(graph: Path, target: Path, source: ExportSource) -> None:
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    settings.optimized_model_filepath = str(target)
+    settings.log_severity_level = 4
+    if graph.stat().st_size != content_size(graph):
+        name = "session.optimized_model_external_initializers_file_name"
+        settings.add_session_config_entry(name, f"{target.name}.data")
+    onnxruntime.InferenceSession(str(graph), settings, providers=["CPUExecutionProvider"])
 
 
 def copy_settings(folder: Path, target: Path) -> None:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import logging
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from calipers.core import ModelError
 from calipers.models.onnx_session import open_session
 from calipers.models.tokenizer import first_line
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
     from onnxruntime import InferenceSession
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
 _INLINE = 1_900_000_000  # bytes: a protobuf message may have 2 GB, so a larger graph keeps its weights beside it
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Node:
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    scope: str = ""  # the PyTorch module it was exported from, encoder.layer.0.attention.self; "" where unknown
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,10 @@ def load_graph(path: Path) -> FloatGraph:
     _name_nodes(proto)
     types = _tensor_types(proto, path)
     _write_types(proto, types)
-    nodes = tuple(Node(n.name, n.op_type, tuple(n.input), tuple(n.output), _scope(n)) for n in proto.graph.node)
+    nodes = tuple(Node(n.name, n.op_type, tuple(n.input), tuple(n.output)) for n in proto.graph.node)
     floats = tuple(name for name, kind in types.items() if kind in ("tensor(float)", "tensor(float16)"))
-    return FloatGraph(path, proto, nodes, floats, opset_of(proto))
+    opset = next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    return FloatGraph(path, proto, nodes, floats, opset)
 
 
 def read_proto(path: Path, *, weights: bool = True) -> ModelProto:
@@ -81,10 +81,6 @@ def read_proto(path: Path, *, weights: bool = True) -> ModelProto:
         return onnx.load(str(path), load_external_data=weights)
     except Exception as error:  # errors of protobuf, onnx and the system
         raise ModelError(f"{path} is not a readable ONNX graph: {first_line(error)}") from error
-
-
-def opset_of(proto: ModelProto) -> int:
-    return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
 
 
 def save_proto(proto: ModelProto, path: Path) -> Path:
@@ -110,14 +106,13 @@ def external_files(path: Path) -> list[Path]:
     return [path.parent / place for place in sorted(places)]
 
 
-def copy_graph(path: Path, target: Path) -> Path:
+def copy_graph(path: Path, target: Path) -> None:
     """Copy the graph and its weights to another name, following symlinks."""
     for file in external_files(path):
         place = target.parent / file.relative_to(path.parent)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
     shutil.copyfile(path, target)
-    return target
 
 
 def content_hash(path: Path) -> str:
@@ -139,6 +134,25 @@ def copy_proto(proto: ModelProto) -> ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     return copy
+
+
+def replace_entries(field: Any, entries: Iterable[Any]) -> None:
+    """Put copies of the entries in the place of a repeated field's content."""
+    copies = [type(entry).FromString(entry.SerializeToString()) for entry in entries]
+    del field[:]
+    field.extend(copies)
+
+
+def reach(starts: Iterable[T], onward: Callable[[T], Iterable[T]]) -> set[T]:
+    """The starts and everything that `onward` leads to from them."""
+    reached: set[T] = set()
+    waiting = list(starts)
+    while waiting:
+        here = waiting.pop()
+        if here not in reached:
+            reached.add(here)
+            waiting += onward(here)
+    return reached
 
 
 def with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
@@ -171,9 +185,7 @@ def _write_types(proto: ModelProto, types: dict[str, str]) -> None:
 
     # The exporter of torch writes the shapes of weights too, and onnxruntime's quantiser transposes some of them.
     weights = {tensor.name for tensor in proto.graph.initializer}
-    computed = [value for value in proto.graph.value_info if value.name not in weights]
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(computed)
+    replace_entries(proto.graph.value_info, [v for v in proto.graph.value_info if v.name not in weights])
     elements = {"tensor(float)": onnx.TensorProto.FLOAT, "tensor(float16)": onnx.TensorProto.FLOAT16}
     typed = {value.name for value in (*proto.graph.value_info, *proto.graph.output, *proto.graph.input)}
     proto.graph.value_info.extend(
@@ -181,16 +193,6 @@ def _write_types(proto: ModelProto, types: dict[str, str]) -> None:
         for name, kind in types.items()
         if kind in elements and name not in typed
     )
-
-
-def _scope(node: NodeProto) -> str:
-    """From the metadata that torch's exporter adds to a node: the modules around it, outermost first, then its name."""
-    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
-    try:
-        modules = [str(name) for name in ast.literal_eval(scopes)][:-1]
-    except (ValueError, SyntaxError, TypeError):
-        return ""
-    return modules[-1].removeprefix("model").removeprefix(".") if modules else ""
 
 
 def _name_nodes(proto: ModelProto) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,9 @@ from typing import IO, Any
 from calipers.artifacts.graphs import content_hash, external_files
 from calipers.artifacts.records import Difference, Latency, Manifest, Stage
 from calipers.core import ModelError, RequestError
-from calipers.core.files import package_versions, whole_file, write_whole
+from calipers.core.files import whole_file, write_whole
 
 _MARK = ".calipers-build"
-_PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -28,10 +26,9 @@ def read_manifest(path: Path) -> Manifest:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         content.pop("schema")
-        stages = (_stage(stage) for stage in content["stages"])
-        here = tuple(replace(stage, path=str(file.parent / stage.path)) for stage in stages)
-        placed = {"stages": here, "folder": str(file.parent), "model": str(file.parent / content["model"])}
-        return Manifest(**content | placed)
+        stages = [_stage(stage) for stage in content["stages"]]
+        content["stages"] = tuple(replace(stage, path=str(file.parent / stage.path)) for stage in stages)
+        return Manifest(**content | {"folder": str(file.parent), "model": str(file.parent / content["model"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RequestError(f"{file} is not the manifest of a build: {error!r}") from error
 
@@ -41,10 +38,6 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
     stages = tuple(replace(stage, path=_inside(stage.path, folder)) for stage in manifest.stages)
     plain = replace(manifest, stages=stages, model=_inside(manifest.model, folder), folder=".")
     write_whole(folder / "manifest.json", to_json(plain) + "\n")
-
-
-def write_stage(stage: Stage, folder: Path) -> None:
-    write_whole(folder / "stage.json", to_json(stage))
 
 
 def to_json(record: Manifest | Stage) -> str:
@@ -67,11 +60,6 @@ def key_of(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-def versions(*only: str) -> dict[str, str]:
-    """Package → version, of these packages or of all that matter; those that are not installed are left out."""
-    return package_versions(*(only or _PACKAGES))
-
-
 def read_stage(folder: Path, key: str) -> Stage | None:
     """A stage that was finished with this key, and whose file has not changed since; else None."""
     try:
@@ -83,14 +71,23 @@ def read_stage(folder: Path, key: str) -> Stage | None:
         return None
 
 
-def move_in(part: Path, place: Path) -> None:
-    """Move a finished stage to its place. An older one is moved away first: a kill never leaves half of a stage."""
-    old = place.with_name(f".{place.name}.old.part")
-    shutil.rmtree(old, ignore_errors=True)
-    if place.exists():
-        place.rename(old)
-    part.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+@contextlib.contextmanager
+def unfinished(home: Path) -> Iterator[Path]:
+    """A folder that takes the place of `home` when all went well, and is deleted otherwise. An older `home` is moved
+    away first: a kill never leaves half of a stage."""
+    part = home.with_name(f".{home.name}.{os.getpid()}.part")
+    old = home.with_name(f".{home.name}.old.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        yield part
+        shutil.rmtree(old, ignore_errors=True)
+        if home.exists():
+            home.rename(old)
+        part.rename(home)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -132,7 +129,3 @@ def place_result(graph: Path, folder: Path) -> Path:
             except OSError:
                 shutil.copyfile(file, part)
     return folder / "model.onnx"
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

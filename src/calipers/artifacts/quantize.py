@@ -46,7 +46,7 @@ def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | N
         keywords["extra_options"]["UseQDQContribOps"] = True
     try:
         with quiet():
-            proto = _MAKERS[recipe.precision](copy_proto(graph.proto), keywords, ranges)
+            proto = _quantized(copy_proto(graph.proto), recipe.precision, keywords, ranges)
     except Exception as error:  # the quantisers raise ValueError, RuntimeError, AssertionError, KeyError …
         raise ModelError(
             f"onnxruntime cannot quantise {graph.path} to {recipe.precision}: {first_line(error)}"
@@ -74,13 +74,31 @@ def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
     return f"the tensors of {name_some(nodes)} have the range of a mask, ±1e30 and more: exclude these nodes"
 
 
-def _dynamic(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
+def _quantized(proto: ModelProto, precision: str, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
+    if precision == "fp16":
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        half: ModelProto = convert_float_to_float16(proto, **keywords)
+        return half
+    if precision == "int4":
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        quantizer = MatMulNBitsQuantizer(proto, **keywords)
+        quantizer.process()
+    else:
+        quantizer = _dynamic(proto, keywords) if precision == "int8-dynamic" else _static(proto, keywords, ranges)
+        quantizer.quantize_model()
+    quantized: ModelProto = quantizer.model.model
+    return quantized
+
+
+def _dynamic(proto: ModelProto, keywords: Keywords) -> Any:
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
     from onnxruntime.quantization.quant_utils import QuantizationMode
     from onnxruntime.quantization.registry import IntegerOpsRegistry
 
-    quantizer = ONNXQuantizer(
+    return ONNXQuantizer(
         proto,
         keywords["per_channel"],
         keywords["reduce_range"],
@@ -94,15 +112,13 @@ def _dynamic(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Mo
         keywords["op_types_to_quantize"] or list(IntegerOpsRegistry),
         {"MatMulConstBOnly": True},
     )
-    quantizer.quantize_model()
-    return _proto(quantizer)
 
 
-def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
+def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Any:
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     assert ranges is not None
-    quantizer = QDQQuantizer(
+    return QDQQuantizer(
         proto,
         keywords["per_channel"],
         keywords["reduce_range"],
@@ -114,8 +130,6 @@ def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Mod
         keywords["op_types_to_quantize"] or quantizable_types(),
         keywords["extra_options"],
     )
-    quantizer.quantize_model()
-    return _proto(quantizer)
 
 
 def quantizable_types() -> list[str]:
@@ -135,26 +149,3 @@ def _tensors_data(ranges: Ranges) -> Any:
         for name, (low, high) in ranges.tensors.items()
     }
     return TensorsData(CalibrationMethod.MinMax, tensors)
-
-
-def _int4(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
-    quantizer = MatMulNBitsQuantizer(proto, **keywords)
-    quantizer.process()
-    return _proto(quantizer)
-
-
-def _fp16(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    half: ModelProto = convert_float_to_float16(proto, **keywords)
-    return half
-
-
-def _proto(quantizer: Any) -> ModelProto:
-    quantized: ModelProto = quantizer.model.model
-    return quantized
-
-
-_MAKERS = {"int8-dynamic": _dynamic, "w8a8": _static, "w8a16": _static, "int4": _int4, "fp16": _fp16}

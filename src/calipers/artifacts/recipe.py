@@ -73,9 +73,8 @@ class Recipe(Options):
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise RequestError(f"the range of {name!r} must be two finite numbers that rise, found {low}, {high}")
         for entry in fields(self):
-            if entry.name not in ("precision", *_APPLY[self.precision]) and getattr(self, entry.name) != _default(
-                entry
-            ):
+            applies = entry.name in ("precision", *_APPLY[self.precision])
+            if not applies and getattr(self, entry.name) != _default(entry):
                 raise RequestError(f"`{entry.name}` does not apply to the precision {self.precision}")
 
     @property
@@ -188,17 +187,14 @@ def make_recipe(values: Mapping[str, Any], place: str) -> Recipe:
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
     """YAML, with a line for each setting; JSON where the name ends in .json."""
-    path.write_text(recipe_text(recipe) if path.suffix != ".json" else json.dumps(recipe.to_dict(), indent=2) + "\n")
-
-
-def recipe_text(recipe: Recipe) -> str:
-    """
-    >>> print(recipe_text(Recipe("w8a8", exclude=("op:Softmax",))).splitlines()[0])
-    precision: w8a8
-    """
     import yaml
 
-    return str(yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
+    values = recipe.to_dict()
+    as_json = path.suffix == ".json"
+    text = (
+        json.dumps(values, indent=2) + "\n" if as_json else yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    )
+    path.write_text(text)
 
 
 def _typed(name: str, value: Any, default: Any, place: str) -> Any:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calipers.artifacts import calibrate, check, export, graphs, manifest, optimize, quantize
+from calipers.artifacts import calibrate, check, export, graphs, manifest, quantize
 from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.check import StageRefused
 from calipers.artifacts.export import ExportSource
@@ -21,6 +18,7 @@ from calipers.artifacts.inputs import Rows, latencies, output_name, single
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions, Difference, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
+from calipers.core.files import package_versions, write_whole
 from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Forward
 from calipers.models.onnx_session import CPU, open_graph
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _CODE = 1  # raised when this code would make another artifact of the same settings
+_PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
 _TIMED_ROWS = 16
 _TIMED_ROUNDS = 2
 
@@ -118,8 +117,8 @@ def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
             settings=_settings(plan),
             calibration=work.calibrated_on,
             checked_on=_described(plan.rows),
-            versions=manifest.versions(),
-            created=manifest.now(),
+            versions=package_versions(*_PACKAGES),
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         manifest.write_manifest(built, plan.folder)
     return built
@@ -166,14 +165,14 @@ class _Work:
 
     def _torch(self) -> Stage:
         source, folder = self.plan.source, self.plan.folder
-        key = manifest.key_of("torch", _CODE, source.fingerprint, self.plan.shape, manifest.versions("torch"))
+        key = manifest.key_of("torch", _CODE, source.fingerprint, self.plan.shape, package_versions("torch"))
         earlier = manifest.read_stage(folder / "torch", key)
         if earlier:
             return replace(earlier, reused=True)
         (latency,) = latencies([self._torch_forward()], self.timed, rounds=_TIMED_ROUNDS)
         stage = Stage("torch", str(source.folder), key, source.fingerprint, source.size, latency, None)
-        with _unfinished(folder / "torch") as part:
-            manifest.write_stage(stage, part)
+        with manifest.unfinished(folder / "torch") as part:
+            write_whole(part / "stage.json", manifest.to_json(stage))
         return stage
 
     def _exported(self, before: Stage | None) -> Stage:
@@ -188,24 +187,24 @@ class _Work:
             export.export(self.model, target, source, self.plan.rows, options)
             return []
 
-        packages = manifest.versions("torch", "transformers", "onnx", "onnxscript")
+        packages = package_versions("torch", "transformers", "onnx", "onnxscript")
         return self._stage("exported", before, {**settings, "made_with": packages}, [make], "Exporting")
 
     def _optimized(self, before: Stage) -> Stage:
         source = self.plan.source
         if "optimized" in self.plan.stages:
             return self._given("optimized", before)
-        methods = optimize.methods(source)
+        methods = export.optimizers(source)
         notes = []
         if methods == ["graph"]:
             family = source.family or "this model"
             notes = [f"onnxruntime has no transformer fusions for {family}: its general graph optimisation was used"]
 
         def make(method: str, target: Path) -> list[str]:
-            optimize.optimize(Path(before.path), target, source, method)
+            export.optimize(Path(before.path), target, source, method)
             return notes
 
-        settings = {"methods": methods, "made_with": manifest.versions("onnxruntime", "onnx")}
+        settings = {"methods": methods, "made_with": package_versions("onnxruntime", "onnx")}
         return self._stage("optimized", before, settings, [partial(make, m) for m in methods], "Optimising")
 
     def _quantized(self, before: Stage) -> Stage:
@@ -227,7 +226,7 @@ class _Work:
             masks = quantize.drowned(graph, ranges, recipe) if ranges else ""
             return [note for note in (counts, kept, masks) if note]
 
-        packages = manifest.versions("onnxruntime", "onnx")
+        packages = package_versions("onnxruntime", "onnx")
         settings = {"recipe": recipe.to_dict(), "calibration": data, "made_with": packages}
         return self._stage("quantized", before, settings, [make], f"Quantising to {recipe.precision}")
 
@@ -257,7 +256,7 @@ class _Work:
             return replace(earlier, path=str(home / "model.onnx"), reused=True)
         self.progress.start(label, 0)
         start = time.perf_counter()
-        with _unfinished(home) as part:
+        with manifest.unfinished(home) as part:
             graph = part / "model.onnx"
             notes, forward, difference = self._first_that_passes(name, graph, before, ways)
             (latency,) = latencies([forward], self.timed, rounds=_TIMED_ROUNDS)
@@ -273,7 +272,7 @@ class _Work:
                 notes=(*notes, *check.remarks(difference)),
                 seconds=round(time.perf_counter() - start, 2),
             )
-            manifest.write_stage(stage, part)
+            write_whole(part / "stage.json", manifest.to_json(stage))
         return stage
 
     def _first_that_passes(
@@ -345,16 +344,3 @@ class _Work:
             self.progress.start("Loading the model", 0)
             self._model = self.plan.source.load().eval()
         return self._model
-
-
-@contextmanager
-def _unfinished(home: Path) -> Iterator[Path]:
-    """A folder that becomes `home` when all went well, and is deleted otherwise."""
-    part = home.with_name(f".{home.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    try:
-        yield part
-        manifest.move_in(part, home)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)

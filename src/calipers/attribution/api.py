@@ -15,13 +15,17 @@ from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions
 from calipers.attribution import culprits, fix, stages
 from calipers.attribution.case import Case
+from calipers.attribution.divergence import compare_floats
 from calipers.attribution.graph_view import kind_of
 from calipers.attribution.records import Attribution, AttributionOptions, Culprit, Divergence, Fix
 from calipers.comparison.api import Protocol
+from calipers.comparison.records import Label
 from calipers.core import SILENT, CalipersError, Progress
 from calipers.data import DataOptions
 from calipers.runs import api as runs
 from calipers.runs.store import Store
+
+_EXIT_CODES: dict[Label | None, int] = {"REGRESSION": 1, "INVALID": 1, "INCONCLUSIVE": 5}  # as `compare` has them
 
 
 def attribute(
@@ -80,7 +84,7 @@ def _note_unquantized(case: Case) -> None:
 def _explain(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...], Fix | None]:
     """The culprits of the guilty step, where its tensors diverge, and the fix."""
     if case.guilty.stage != "quantized":
-        parts, divergence = culprits.compare_floats(case)
+        parts, divergence = compare_floats(case)
         return parts, divergence, fix.rebuild(case) if case.options.fix else None
     graph = culprits.open_guilty(case)
     case.progress.start("Looking for the first tensors that differ", 0)
@@ -154,10 +158,5 @@ def _attribution(
         evaluations=len(ledger.trials),
         budget=case.options.budget,
         notes=tuple(dict.fromkeys((*case.notes, *ledger.notes))),
-        exit_code=code or _exit_code(mended.label if mended else case.stages[-1].label),
+        exit_code=code or _EXIT_CODES.get(mended.label if mended else case.stages[-1].label, 0),
     )
-
-
-def _exit_code(label: str | None) -> int:
-    """The exit code of `compare` for the last stage, or for the fix where there is one."""
-    return {"REGRESSION": 1, "INVALID": 1, "INCONCLUSIVE": 5}.get(label or "PASS", 0)

@@ -21,7 +21,6 @@ from calipers.comparison import api as comparison
 from calipers.comparison.api import Protocol
 from calipers.comparison.records import Comparison
 from calipers.core import InferenceError, Metric, Progress, Result, Task
-from calipers.models import ModelOptions
 from calipers.models.onnx_session import open_graph
 from calipers.runs import api as runs
 from calipers.runs.store import Store
@@ -79,7 +78,12 @@ class Case:
 
     def evaluate(self, reference: str, *, torch: bool = False, trial: bool = False) -> Result:
         """A trial is not stored, and its intervals, which nothing reads, are coarser."""
-        protocol = self.protocol
+        protocol, given = self.protocol, self.protocol.model_options
+        if torch:
+            model_options = replace(given, provider=None, output=None, device="cpu")
+        else:  # a stage has its settings beside it
+            plain = replace(given, dtype="float32", allow_pickle=False, trust_remote_code=False)
+            model_options = replace(plain, model_id=None, revision=None)
         store = None if trial else self.store
         return runs.evaluate(
             reference,
@@ -87,7 +91,7 @@ class Case:
             task_options=protocol.task_options,
             dataset=protocol.dataset,
             columns=protocol.columns,
-            model_options=_for_torch(protocol.model_options) if torch else _for_graph(protocol.model_options),
+            model_options=model_options,
             data_options=protocol.data_options,
             resamples=_TRIAL_RESAMPLES if trial else self.options.resamples,
             confidence=self.options.confidence,
@@ -144,12 +148,3 @@ class Case:
 
     def ranges(self, graph: FloatGraph, recipe: Recipe) -> Ranges | None:
         return self.plan.ranges(graph, recipe, self.progress)
-
-
-def _for_torch(options: ModelOptions) -> ModelOptions:
-    return replace(options, provider=None, output=None, device="cpu")
-
-
-def _for_graph(options: ModelOptions) -> ModelOptions:
-    """A stage has its settings beside it."""
-    return replace(options, model_id=None, revision=None, dtype="float32", allow_pickle=False, trust_remote_code=False)

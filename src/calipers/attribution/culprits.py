@@ -9,17 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from calipers.artifacts import export
 from calipers.artifacts.graphs import load_graph
-from calipers.attribution import divergence
 from calipers.attribution.case import Case
+from calipers.attribution.divergence import look_at
 from calipers.attribution.parts import Part
 from calipers.attribution.quantized import QuantizedGraph, open_quantized
 from calipers.attribution.records import Culprit, Share
 from calipers.attribution.trials import Evaluation, Ledger, OutOfBudget, drop_needless, smallest_prefix
 from calipers.core import Metric, Result
 from calipers.metrics import bootstrap
-from calipers.metrics.arrays import Floats
 
 _ALONE = 4  # culprits that are evaluated by themselves
 _NAMED = 6  # suspects reported where nothing brings the metric back
@@ -42,7 +40,7 @@ def open_guilty(case: Case) -> QuantizedGraph:
     graph = open_quantized(
         Path(case.guilty.path),
         before,
-        divergence.look_at(plan.rows, plan.options.static_shape),
+        look_at(plan.rows, plan.options.static_shape),
         output=plan.output,
         recipe=recipe,
         ranges=case.ranges(load_graph(before), recipe) if recipe and recipe.needs_ranges else None,
@@ -163,27 +161,9 @@ def share_of_loss(
         return None, None
     statistics = [metric.statistic(c) for c in columns]
     drawn = bootstrap.distribution(statistics, len(baseline.outcomes), resamples=_SHARE_RESAMPLES, seed=seed)
-    shares = _ratio(drawn[2] - drawn[1], drawn[0] - drawn[1])
+    lost = drawn[0] - drawn[1]
+    # A resample without a loss, or with a loss of another sign than most, has no share.
+    sign = np.sign(np.nanmedian(lost)) or 1.0
+    shares = (drawn[2] - drawn[1]) / np.where(lost * sign > 0, lost, np.nan)
     share = (values[2] - values[1]) / (values[0] - values[1])
     return share, bootstrap.percentile_interval(shares, confidence=confidence)
-
-
-def _ratio(gained: Floats, lost: Floats) -> Floats:
-    """NaN where a resample has no loss, or a loss of another sign than most: a share of it has no meaning."""
-    sign = np.sign(np.nanmedian(lost)) or 1.0
-    safe = np.where(lost * sign > 0, lost, np.nan)
-    return np.asarray(gained / safe)
-
-
-def compare_floats(case: Case) -> divergence.Divergences:
-    """The first layer in which two stages differ that should be the same model."""
-    plan, after = case.plan, Path(case.guilty.path)
-    batch = divergence.look_at(plan.rows, plan.options.static_shape)
-    case.progress.start("Looking for the first tensor that differs", 0)
-    padded_only = any("attention mask" in note for note in case.guilty.notes)
-    if case.before.stage != "torch":
-        return divergence.between_graphs(Path(case.before.path), after, batch, padded_only=padded_only)
-    assert plan.source.load is not None
-    model = plan.source.load().eval()
-    forward = export.reference(model, plan.source, pooled=False)
-    return divergence.from_torch(model, forward, after, batch, padded_only=padded_only)

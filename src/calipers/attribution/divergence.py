@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calipers.artifacts import export
 from calipers.artifacts.graphs import load_graph, session_of, with_outputs
 from calipers.artifacts.inputs import Rows
 from calipers.attribution import parts, reasons
+from calipers.attribution.case import Case
 from calipers.attribution.graph_view import view
 from calipers.attribution.records import Culprit, Divergence
 from calipers.metrics.arrays import Array, Floats
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, Array]  # tensors by name, in the order in which they are computed
 
-_CLEAR = 20.0  # dB: an error of a tenth of the signal
 _SAME = 1e-3  # relative: rounding alone stays a hundred times below it
 _LARGE = 1e30  # a mask constant, which would drown every other value
 _LONGEST = 64
@@ -115,113 +116,76 @@ def sqnr(true: Array, other: Array, batch: Batch) -> float | None:
     return round(10 * math.log10(signal / noise), 6) if signal > 0 else -math.inf
 
 
-def profile(true: Arrays, other: Arrays, batch: Batch) -> dict[str, float | None]:
-    """The signal to noise of every tensor that both have, in order."""
-    return {name: sqnr(true[name], other[name], batch) for name in true if name in other}
-
-
-def first_below(ratios: Mapping[str, float | None], bound: float = _CLEAR) -> str | None:
-    """The first tensor that clearly differs."""
-    return next((name for name, ratio in ratios.items() if ratio is None or ratio < bound), None)
-
-
 def first_lost(before: Arrays, after: Arrays, batch: Batch) -> str | None:
     """The first tensor of the earlier stage that the later stage lacks, together with all tensors after it.
 
     Tensors are compared by their values, not by their names: an optimiser renames and fuses. A tensor that a fusion
     removed is missing too, but those after it are there.
     """
-    index = _index(after, batch)
+    sketches: dict[int, list[Floats]] = {}
+    for size, sketch in _sketches(after, batch).values():
+        sketches.setdefault(size, []).append(sketch)
     lost: str | None = None
-    for name, values in before.items():
-        sketch = _sketch(values, batch)
-        if sketch is None:
-            continue
-        if _is_among(sketch, index.get(_size(values, batch))):
+    for name, (size, sketch) in _sketches(before, batch).items():
+        if size in sketches and _is_among(sketch, np.stack(sketches[size])):
             lost = None
         elif lost is None:
             lost = name
     return lost
 
 
-def _size(values: Array, batch: Batch) -> int:
-    return int(real_part(values, batch).size)
+def _sketches(tensors: Arrays, batch: Batch) -> dict[str, tuple[int, Floats]]:
+    """Number of values and a few random sums: two tensors of the same size are as far apart as their sums.
 
-
-def _index(tensors: Arrays, batch: Batch) -> dict[int, Floats]:
-    """Number of values at real tokens → the sketches of all tensors of that size."""
-    sketches: dict[int, list[Floats]] = {}
-    for values in tensors.values():
-        if (sketch := _sketch(values, batch)) is not None:
-            sketches.setdefault(_size(values, batch), []).append(sketch)
-    return {size: np.stack(same) for size, same in sketches.items()}
-
-
-def _sketch(values: Array, batch: Batch) -> Floats | None:
-    """A few random sums: two tensors of the same size are as far apart as their sums.
-
-    Only hidden states have one, [batch, length, …] that are finite and not constant; else None.
+    Only hidden states have them, [batch, length, …] that are finite and not constant.
     """
-    if values.ndim < 3 or values.shape[:2] != batch.mask.shape or not np.issubdtype(values.dtype, np.floating):
-        return None
-    flat = real_part(values, batch)
-    if not np.isfinite(flat).all() or flat.std() == 0:
-        return None
-    signs = np.random.default_rng(flat.size).choice([-1.0, 1.0], size=(flat.size, _SKETCH))
-    return np.append(flat @ signs / math.sqrt(flat.size), np.sqrt(np.square(flat).mean()))
+    sketches = {}
+    for name, values in tensors.items():
+        if values.ndim < 3 or values.shape[:2] != batch.mask.shape or not np.issubdtype(values.dtype, np.floating):
+            continue
+        flat = real_part(values, batch)
+        if np.isfinite(flat).all() and flat.std() > 0:
+            signs = np.random.default_rng(flat.size).choice([-1.0, 1.0], size=(flat.size, _SKETCH))
+            sums = flat @ signs / math.sqrt(flat.size)
+            sketches[name] = flat.size, np.append(sums, np.sqrt(np.square(flat).mean()))
+    return sketches
 
 
-def _is_among(sketch: Floats, others: Floats | None) -> bool:
-    if others is None:
-        return False
+def _is_among(sketch: Floats, others: Floats) -> bool:
     gaps = np.sqrt(np.square(others[:, :-1] - sketch[:-1]).mean(axis=1))
     return bool((gaps <= _SAME * max(sketch[-1], 1e-9)).any())
 
 
-# --- two float stages that should be the same model ----------------------------------------------------------------
-
-Divergences = tuple[tuple[Culprit, ...], tuple[Divergence, ...]]
-
-
-def between_graphs(before: Path, after: Path, batch: Batch, *, padded_only: bool) -> Divergences:
-    """The first tensor of the earlier graph that the later graph lacks."""
-    first = load_graph(before)
-    tensors = tensors_of(first.proto, first.tensors, batch, str(before))
-    seen = view(first.proto)
-    places = parts.locate(seen).places
-
-    def locate(lost: str) -> tuple[parts.Place, tuple[str, ...]]:
-        node = seen.maker[lost].name
-        return places.get(node, (None, "graph")), (node,)
-
-    return _diverge(tensors, after, batch, locate, padded_only)
-
-
-def from_torch(
-    model: PreTrainedModel, forward: Forward, after: Path, batch: Batch, *, padded_only: bool
-) -> Divergences:
-    """The first module of the PyTorch model whose output the graph lacks."""
-    tensors = torch_outputs(model, forward, batch)
-    return _diverge(tensors, after, batch, lambda lost: (module_place(lost), ()), padded_only)
-
-
-def _diverge(
-    before: Arrays,
-    after: Path,
-    batch: Batch,
-    locate: Callable[[str], tuple[parts.Place, tuple[str, ...]]],
-    padded_only: bool,
-) -> Divergences:
-    """`locate` gives the place and the nodes of a tensor of the earlier stage."""
-    graph = load_graph(after)
-    lost = first_lost(before, tensors_of(graph.proto, graph.tensors, batch, str(after)), batch)
-    seen = reasons.of_float_graph(graph.proto)
+def compare_floats(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...]]:
+    """The first tensor of a stage, or module of the PyTorch model, that the guilty stage lacks though it should be the
+    same model."""
+    plan = case.plan
+    batch = look_at(plan.rows, plan.options.static_shape)
+    case.progress.start("Looking for the first tensor that differs", 0)
+    padded_only = any("attention mask" in note for note in case.guilty.notes)
+    before = load_graph(Path(case.before.path)) if case.before.stage != "torch" else None
+    after = load_graph(Path(case.guilty.path))
+    if before:
+        tensors = tensors_of(before.proto, before.tensors, batch, str(before.path))
+    else:
+        assert plan.source.load is not None
+        model = plan.source.load().eval()
+        tensors = torch_outputs(model, export.reference(model, plan.source, pooled=False), batch)
+    lost = first_lost(tensors, tensors_of(after.proto, after.tensors, batch, str(after.path)), batch)
+    seen = reasons.of_float_graph(after.proto)
     if lost is None:
         return _mask_or_nothing(seen, padded_only), ()
-    (layer, role), nodes = locate(lost)
+    (layer, role), nodes = _node_place(before.proto, lost) if before else (module_place(lost), ())
     culprit = Culprit(parts.place_name(layer, role), layer, role, nodes, (lost,), None)
     culprit = _with_mask(culprit, seen, padded_only)
     return (culprit,), (Divergence(lost, nodes[0] if nodes else lost, culprit.name, None),)
+
+
+def _node_place(proto: ModelProto, tensor: str) -> tuple[parts.Place, tuple[str, ...]]:
+    """The place of the node that computes a tensor, and the node."""
+    graph = view(proto)
+    node = graph.maker[tensor].name
+    return parts.locate(graph).places.get(node, (None, "graph")), (node,)
 
 
 def module_place(name: str) -> parts.Place:
@@ -238,10 +202,10 @@ def module_place(name: str) -> parts.Place:
     role = next((role for pattern, role in _ROLES if re.search(pattern, path)), "graph")
     if role in ("embeddings", "head"):
         return None, role
-    numbers = re.findall(r"\.(\d+)(?:\.|$)", path)
-    shared = "groups" in path
-    layer = int(call or 1) - 1 if shared else int(numbers[0]) if numbers else None
-    return layer, role
+    if "groups" in path:
+        return int(call or 1) - 1, role
+    number = re.search(r"\.(\d+)(?:\.|$)", path)
+    return int(number[1]) if number else None, role
 
 
 def _with_mask(culprit: Culprit, seen: list[str], padded_only: bool) -> Culprit:

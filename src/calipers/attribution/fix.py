@@ -46,13 +46,12 @@ def _smallest_change(case: Case, search: CulpritSearch) -> Change | None:
         return passing
     if nearest and (both := with_culprits(case, search, nearest)):
         return both
-    sure = make_sure(search, case.ledger)
-    if sure is not None:
-        return Change("nodes kept in float", case.recipe, sure)
-    tensors = frozenset(name for culprit in search.culprits for name in culprit.tensors)
-    if nearest:
-        return nearest.keeping(tensors)
-    return Change("nodes kept in float", case.recipe, tensors) if tensors else None
+    tensors = make_sure(search, case.ledger)
+    if tensors is None:
+        tensors = frozenset(name for culprit in search.culprits for name in culprit.tensors)
+        if nearest or not tensors:
+            return nearest.keeping(tensors) if nearest else None
+    return Change("nodes kept in float", case.recipe, tensors)
 
 
 def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> tuple[Change | None, Change | None]:
@@ -60,9 +59,8 @@ def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> tuple[Ch
     sign = 1 if case.metric.higher_is_better else -1
     best: tuple[float, Change] | None = None
     for change in other_settings(recipe, graph):
-        try:
-            evaluation = try_change(case, graph, change)
-        except OutOfBudget:
+        evaluation = try_change(case, graph, change)
+        if evaluation is None:
             break
         if evaluation.label == "PASS":
             return change, None
@@ -98,16 +96,17 @@ def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> Change 
     if not search.tensors or case.ledger.is_sure(search.tensors):
         return None
     both = nearest.keeping(search.tensors)
+    evaluation = try_change(case, search.graph, both)
+    return both if evaluation and evaluation.label == "PASS" else None
+
+
+def try_change(case: Case, graph: QuantizedGraph, change: Change) -> Evaluation | None:
+    """Evaluate a change with a recipe; None where no evaluation is left."""
+    what = f"Trying {change.how}"
     try:
-        return both if try_change(case, search.graph, both).label == "PASS" else None
+        return case.ledger.count(what, lambda: case.try_out(what, lambda path: _write(case, graph, change, path)))
     except OutOfBudget:
         return None
-
-
-def try_change(case: Case, graph: QuantizedGraph, change: Change) -> Evaluation:
-    """Evaluate a change with a recipe, within the budget."""
-    what = f"Trying {change.how}"
-    return case.ledger.count(what, lambda: case.try_out(what, lambda path: _write(case, graph, change, path)))
 
 
 def _write(case: Case, graph: QuantizedGraph, change: Change, target: Path) -> tuple[str, ...]:
@@ -164,10 +163,8 @@ def _faster(case: Case, graph: QuantizedGraph, fix: Fix) -> Fix:
     if not recipe.needs_ranges or recipe.unsigned or case.recipe is None:
         return fix
     unsigned = Change("unsigned activations", replace(recipe, unsigned=True))
-    try:
-        if try_change(case, graph, unsigned).label != "PASS":
-            return fix
-    except OutOfBudget:
+    evaluation = try_change(case, graph, unsigned)
+    if evaluation is None or evaluation.label != "PASS":
         return fix
     faster = replace(unsigned, how=f"{fix.how}, with unsigned activations for speed")
     return replace(_build(case, graph, faster), nodes=fix.nodes)

@@ -79,16 +79,15 @@ def view(proto: ModelProto) -> GraphView:
     constants |= {n.output[0] for n in proto.graph.node if n.op_type == "Constant"}
     pairs, alias = _pairs(proto, constants)
     gone = _gone(proto, alias)
-    nodes: Sequence[Node] = [
+    nodes = [
         Node(n.name, n.op_type, tuple(alias.get(name, name) for name in n.input), tuple(n.output))
         for n in proto.graph.node
         if n.op_type != "Constant" and n.output[0] not in gone
     ]
-    nodes = in_order(nodes)
     inputs = tuple(i.name for i in proto.graph.input if i.name not in constants)
     outputs = tuple(alias.get(o.name, o.name) for o in proto.graph.output)
     weights = frozenset(constants | {pair.name for pair in pairs if pair.weight})
-    bare = GraphView(nodes, inputs, outputs, weights, ())
+    bare = GraphView(in_order(nodes), inputs, outputs, weights, ())
     return replace(bare, rounded=tuple(_owned(bare, pairs)))
 
 
@@ -99,8 +98,7 @@ def kind_of(proto: ModelProto) -> str:
         return "integer"
     if {_QUANTIZE, _DEQUANTIZE} & kinds:
         return "qdq"
-    half = sum(i.data_type == 10 for i in proto.graph.initializer)  # TensorProto.FLOAT16
-    return "half" if half else "float"
+    return "half" if any(i.data_type == 10 for i in proto.graph.initializer) else "float"  # TensorProto.FLOAT16
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -138,12 +136,12 @@ def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[
         if source in quantized:
             # a pair behind a pair (x → Q/DQ → Q/DQ) rounds the same tensor twice
             name = alias.get(quantized[source].input[0], quantized[source].input[0])
-            pairs.append(Rounded(name, name in constants, (), (end,), node.input[1], zero))
         elif source in constants:
             name = _plain(source)
-            pairs.append(Rounded(name, True, (), (end,), node.input[1], zero))
         else:
             continue
+        weight = source in constants or name in constants
+        pairs.append(Rounded(name, weight, (), (end,), node.input[1], zero))
         alias[end] = name
     return pairs, alias
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calipers.artifacts.graphs import Node
+from calipers.artifacts.graphs import Node, reach
 from calipers.attribution.graph_view import GraphView, Rounded
 
 ATTENTION = ("Softmax", "Attention", "MultiHeadAttention", "PackedAttention", "QAttention", "GroupQueryAttention")
@@ -55,7 +55,6 @@ class PartMap:
     places: Mapping[str, Place]  # node name → layer and role
     masked: frozenset[str]  # tensors that are scores with the mask in them, and the mask itself
     understood: bool
-    layers: int
 
 
 def locate(graph: GraphView) -> PartMap:
@@ -64,7 +63,7 @@ def locate(graph: GraphView) -> PartMap:
     depth, norms = _depths(graph, hidden)
     layers = max(depth.values(), default=0)
     if not layers:
-        return PartMap({}, frozenset(), understood=False, layers=0)
+        return PartMap({}, frozenset(), understood=False)
     scores = _scores(graph, hidden)
     masked = _masked(graph, hidden, scores)
     places = {
@@ -73,7 +72,7 @@ def locate(graph: GraphView) -> PartMap:
         else (None, "mask" if masked & set(node.outputs) else "embeddings")
         for node in graph.nodes
     }
-    return PartMap(places, frozenset(masked), understood=True, layers=layers)
+    return PartMap(places, frozenset(masked), understood=True)
 
 
 def group(graph: GraphView, where: PartMap) -> list[Part]:
@@ -117,9 +116,6 @@ def _chunks(graph: GraphView) -> list[Part]:
         first, last = (r.owners[0] if r.owners else r.name for r in (piece[0], piece[-1]))
         chunks.append(_part(f"nodes {first} to {last}", None, piece))
     return chunks
-
-
-# --- the structure -----------------------------------------------------------------------------------------------
 
 
 def _embeddings(graph: GraphView) -> list[Node]:
@@ -172,9 +168,8 @@ def _depths(graph: GraphView, hidden: set[str]) -> tuple[dict[str, int], dict[st
 
 def _is_last(node: Node, graph: GraphView) -> bool:
     """A Softmax whose result is an output of the graph makes probabilities, not attention."""
-    return not {n for name in node.outputs for n in graph.readers.get(name, ())} or bool(
-        set(node.outputs) & set(graph.outputs)
-    )
+    read = any(name in graph.readers for name in node.outputs)
+    return not read or not set(node.outputs).isdisjoint(graph.outputs)
 
 
 def _is_norm(node: Node, graph: GraphView) -> bool:
@@ -190,21 +185,15 @@ def _is_norm(node: Node, graph: GraphView) -> bool:
 
 def _scores(graph: GraphView, hidden: set[str]) -> set[str]:
     """Nodes from the product of queries and keys up to the Softmax, itself included."""
-    names: set[str] = set()
-    for node in graph.nodes:
-        if node.op_type != "Softmax" or node.name not in hidden or _is_last(node, graph):
-            continue
-        waiting = [node]
-        while waiting:
-            here = waiting.pop()
-            if here.name in names:
-                continue
-            names.add(here.name)
-            if here.op_type in ("MatMul", "Einsum", "Gemm"):
-                continue  # the product: what it reads are the projections
-            makers = (graph.maker[name] for name in here.inputs if name in graph.maker)
-            waiting += [maker for maker in makers if maker.name in hidden]
-    return names
+
+    def onward(node: Node) -> list[Node]:
+        if node.op_type in ("MatMul", "Einsum", "Gemm"):
+            return []  # the product: what it reads are the projections
+        makers = (graph.maker[name] for name in node.inputs if name in graph.maker)
+        return [maker for maker in makers if maker.name in hidden]
+
+    tops = [n for n in graph.nodes if n.op_type == "Softmax" and n.name in hidden and not _is_last(n, graph)]
+    return {node.name for node in reach(tops, onward)}
 
 
 def _masked(graph: GraphView, hidden: set[str], scores: set[str]) -> set[str]:
@@ -224,14 +213,11 @@ def _masked(graph: GraphView, hidden: set[str], scores: set[str]) -> set[str]:
 
 
 def _place(node: Node, depth: int, norms: int, layers: int, in_scores: bool) -> Place:
-    if in_scores:
-        return (depth - 1 if node.op_type == "Softmax" else depth), "attention scores"
-    if node.op_type in ATTENTION:
-        return depth - 1, "attention scores"
+    if in_scores or node.op_type in ATTENTION:
+        return (depth if in_scores and node.op_type != "Softmax" else depth - 1), "attention scores"
+    norms -= node.op_type in _NORMS and norms > 0  # a normalisation is the end of what it normalises
     if depth == 0:
-        return (None, "embeddings") if norms == 0 or (norms == 1 and node.op_type in _NORMS) else (0, "attention input")
-    if norms == 0 or (norms == 1 and node.op_type in _NORMS):
-        return depth - 1, "attention output"
-    if norms == 1 or (norms == 2 and node.op_type in _NORMS):
-        return depth - 1, "feed-forward"
+        return (None, "embeddings") if norms == 0 else (0, "attention input")
+    if norms < 2:
+        return depth - 1, ("attention output", "feed-forward")[norms]
     return (depth, "attention input") if depth < layers else (None, "head")

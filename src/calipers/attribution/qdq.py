@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calipers.artifacts.graphs import FloatGraph, copy_proto, session_of
+from calipers.artifacts.graphs import FloatGraph, copy_proto, reach, replace_entries, session_of
 from calipers.artifacts.inputs import at_tokens, output_name
 from calipers.attribution.graph_view import GraphView, Rounded
 from calipers.metrics.arrays import Floats, Vectors
@@ -117,24 +117,9 @@ def _rename_output(copy: ModelProto, name: str, source: str) -> None:
 def _drop_unread(copy: ModelProto) -> None:
     """Remove nodes that no output depends on, then weights. Quantisers append nodes in any order."""
     made = {name: node for node in copy.graph.node for name in node.output}
-    wanted: set[str] = set()
-    waiting = [output.name for output in copy.graph.output]
-    while waiting:
-        name = waiting.pop()
-        if name in wanted:
-            continue
-        wanted.add(name)
-        if name in made:
-            waiting += _read_by(made[name])
-    _replace(copy.graph.node, [node for node in copy.graph.node if wanted.intersection(node.output)])
-    _replace(copy.graph.initializer, [i for i in copy.graph.initializer if i.name in wanted])
-
-
-def _replace(field: Any, entries: Sequence[Any]) -> None:
-    """Put copies of the entries in the place of a repeated field's content."""
-    copies = [type(entry).FromString(entry.SerializeToString()) for entry in entries]
-    del field[:]
-    field.extend(copies)
+    read = reach((o.name for o in copy.graph.output), lambda name: _read_by(made[name]) if name in made else ())
+    replace_entries(copy.graph.node, [node for node in copy.graph.node if read.intersection(node.output)])
+    replace_entries(copy.graph.initializer, [i for i in copy.graph.initializer if i.name in read])
 
 
 def _read_by(node: NodeProto) -> list[str]:
@@ -170,26 +155,22 @@ def _with_switches(proto: ModelProto, graph: GraphView, weights: Weights) -> Mod
 
     copy = copy_proto(proto)
     helper = onnx.helper
-    count = len(graph.rounded)
-    copy.graph.input.append(helper.make_tensor_value_info(_SWITCHES, onnx.TensorProto.BOOL, [count]))
+    copy.graph.input.append(helper.make_tensor_value_info(_SWITCHES, onnx.TensorProto.BOOL, [len(graph.rounded)]))
     chosen: dict[str, str] = {}
-    extra: dict[str, list[NodeProto]] = {}
-    first: list[NodeProto] = []
+    switches: dict[str, NodeProto] = {}
+    nodes: list[NodeProto] = []
     for i, rounded in enumerate(graph.rounded):
         place = f"{_SWITCHES}_{i}"
         copy.graph.initializer.append(helper.make_tensor(place, onnx.TensorProto.INT64, [], [i]))
-        first.append(helper.make_node("Gather", [_SWITCHES, place], [f"{place}_on"], name=f"{place}_gather"))
+        nodes.append(helper.make_node("Gather", [_SWITCHES, place], [f"{place}_on"], name=f"{place}_gather"))
         for j, end in enumerate(rounded.ends):
             plain = _original(rounded, end, copy, weights) if rounded.weight else rounded.name
             chosen[end] = f"{place}_{j}"
-            extra[end] = [helper.make_node("Where", [f"{place}_on", plain, end], [chosen[end]], name=f"{place}_{j}")]
-    nodes = list(first)
+            switches[end] = helper.make_node("Where", [f"{place}_on", plain, end], [chosen[end]], name=chosen[end])
     for node in copy.graph.node:
         node.input[:] = [chosen.get(name, name) for name in node.input]
-        nodes.append(node)
-        for name in node.output:
-            nodes += extra.get(name, [])
-    _replace(copy.graph.node, nodes)
+        nodes += [node, *(switches[name] for name in node.output if name in switches)]
+    replace_entries(copy.graph.node, nodes)
     for output in copy.graph.output:
         output.name = chosen.get(output.name, output.name)
     return copy

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _WORST = 3  # tensors of a culprit whose reasons are reported
+_CLEAR = 20.0  # dB: an error of a tenth of the signal
 
 T = TypeVar("T")
 
@@ -61,9 +62,7 @@ class QuantizedGraph:
         wanted = {name for node in self.view.nodes for name in node.outputs} & set(self.floats.tensors)
         true = divergence.tensors_of(self.floats.proto, wanted, self.batch, str(self.floats.path))
         rounded = divergence.tensors_of(self.proto, wanted, self.batch, str(self.path))
-        return divergence.profile(true, rounded, self.batch)
-
-    # --- suspicion -----------------------------------------------------------------------------------------------
+        return {name: divergence.sqnr(true[name], rounded[name], self.batch) for name in true if name in rounded}
 
     def damages(self, sets: Sequence[Iterable[str]]) -> list[float]:
         """The damage to the output from each set of tensors by itself."""
@@ -93,12 +92,11 @@ class QuantizedGraph:
         ratios = {name: ratio for name, ratio in self.ratios.items() if name in self.view.maker}
         nodes = {name: self.view.maker[name].name for name in ratios}
         places = {name: parts.place_name(*self.where.places.get(node, (None, ""))) for name, node in nodes.items()}
-        first = divergence.first_below(ratios)
+        first = [name for name, ratio in ratios.items() if ratio is None or ratio < _CLEAR][:1]
         last = {place: name for name, place in places.items()}
-        shown = [*([first] if first else []), *(name for name in last.values() if name != first)]
-        return [Divergence(name, nodes[name], places[name], _finite(ratios[name])) for name in shown]
-
-    # --- restoration ---------------------------------------------------------------------------------------------
+        shown = dict.fromkeys((*first, *last.values()))
+        finite = {name: None if r is None else max(-300.0, min(300.0, r)) for name, r in ratios.items()}
+        return [Divergence(name, nodes[name], places[name], finite[name]) for name in shown]
 
     @property
     def restorable(self) -> bool:
@@ -120,8 +118,6 @@ class QuantizedGraph:
         quantize(self.floats, target, recipe.excluding(nodes), ranges)
         return nodes
 
-    # --- reasons -------------------------------------------------------------------------------------------------
-
     def reasons_for(self, tensors: Sequence[str]) -> list[str]:
         """What the tensors with the largest damage show, worst first."""
         if self.kind != "qdq":
@@ -131,12 +127,13 @@ class QuantizedGraph:
         worst = zip(order[:_WORST], damages, strict=False)
         chosen = [rounded[name] for name, damage in worst if damage > 0.1 * damages[0]]
         values = self._values([r.name for r in chosen if not r.weight])
-        return [reason for r in chosen for reason in self._reasons(r, values)]
-
-    def _reasons(self, rounded: Rounded, values: divergence.Arrays) -> list[str]:
-        if rounded.weight:
-            return reasons.of_weight(rounded, self.proto, self.weights)
-        return reasons.of_activation(rounded, values[rounded.name], self.weights) if rounded.name in values else []
+        lines: list[str] = []
+        for r in chosen:
+            if r.weight:
+                lines += reasons.of_weight(r, self.proto, self.weights)
+            elif r.name in values:
+                lines += reasons.of_activation(r, values[r.name], self.weights)
+        return lines
 
     def _values(self, names: Sequence[str]) -> divergence.Arrays:
         """The tensors on real rows: of the float graph, or where it lacks the name, before the rounding."""
@@ -155,12 +152,7 @@ class QuantizedGraph:
         if real.shape != written.shape:
             return []
         noise = qdq.damage(written, true, self.batch)
-        gap = qdq.damage(real, true, self.batch) - noise
-        return reasons.of_kernels(gap, 0.1 * noise, vnni=reasons.has_vnni())
-
-
-def _finite(ratio: float | None) -> float | None:
-    return None if ratio is None else max(-300.0, min(300.0, ratio))
+        return reasons.of_kernels(qdq.damage(real, true, self.batch) - noise, 0.1 * noise)
 
 
 def open_quantized(

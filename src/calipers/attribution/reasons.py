@@ -73,16 +73,13 @@ def of_activation(rounded: Rounded, values: Array, weights: Weights) -> list[str
             f"{grid.scale.max():.2g}, and every other value rounds to the same level"
         ]
     inside = finite[~masked]
-    if not inside.size:
-        return []
-    return list(_of_range(rounded.name, grid, inside, masked=bool(masked.any())))
+    return list(_of_range(rounded.name, grid, inside, masked=bool(masked.any()))) if inside.size else []
 
 
 def _of_range(name: str, grid: Grid, seen: Floats, *, masked: bool) -> Iterator[str]:
     low, high = grid.ends
     step = float(grid.scale.max())
-    outside = (seen < low - step) | (seen > high + step)
-    clipped = float(outside.mean())
+    clipped = float(((seen < low - step) | (seen > high + step)).mean())
     spread = float(seen.std())
     sigmas = float(np.abs(seen - seen.mean()).max()) / spread if spread > 0 else 0.0
     width, used = high - low, float(seen.max() - seen.min())
@@ -112,7 +109,11 @@ def of_weight(rounded: Rounded, proto: ModelProto, weights: Weights) -> list[str
     if node.input[0] not in weights.quantized:
         return []
     integers = onnx.numpy_helper.to_array(weights.quantized[node.input[0]])
-    reasons = list(_of_levels(rounded.name, integers))
+    reasons = []
+    levels = len(np.unique(integers))
+    if levels <= _FEW and integers.size > 4 * _FEW:
+        bits = int(np.ceil(np.log2(max(levels, 2))))
+        reasons = [f"{rounded.name}: its {integers.size:,} weights use {levels} levels, which is {bits} bits"]
     if end in weights.originals:
         original = onnx.numpy_helper.to_array(weights.floats[weights.originals[end]]).astype(np.float64)
         now = dequantize(node, weights.quantized).astype(np.float64)
@@ -121,38 +122,28 @@ def of_weight(rounded: Rounded, proto: ModelProto, weights: Weights) -> list[str
     return reasons
 
 
-def _of_levels(name: str, integers: Array) -> Iterator[str]:
-    levels = len(np.unique(integers)) if integers.size > 4 * _FEW else _FEW + 1
-    if levels <= _FEW:
-        bits = int(np.ceil(np.log2(max(levels, 2))))
-        yield f"{name}: its {integers.size:,} weights use {levels} levels, which is {bits} bits"
-
-
 def _of_fit(name: str, original: Floats, now: Floats) -> Iterator[str]:
     """A wrong scale shows as one factor; scales in a wrong order or along a wrong axis as a factor for each channel."""
     size = float(np.square(original).sum())
     if size == 0:
         return
+    error = float(np.square(now - original).sum())
     factor = float((original * now).sum()) / size
     noise = 10 * np.log10(size / max(float(np.square(now - factor * original).sum()), 1e-30))
     if abs(factor - 1) > 0.2 and noise > 15:
         yield f"{name}: its scale is off: the weights are {factor:.3g} times the original ones"
-        return
-    if min(original.shape) > _NARROW and original.ndim == 2 and _fits_by_channels(original, now):
+    elif error >= 0.01 * size and _fits_by_channels(original, now, error):
         yield f"{name}: its scales do not fit their channels: a wrong axis or order"
-        return
-    spread = float(original.std())
-    error = float(np.square(now - original).sum())
-    if error > 0.01 * size:
+    elif error > 0.01 * size:
+        spread = float(original.std())
         sigmas = float(np.abs(original).max()) / spread if spread > 0 else 0.0
         ratio = 10 * np.log10(size / error)
         yield f"{name}: its rounded weights have {ratio:.0f} dB of signal to noise; they reach {sigmas:.0f} σ"
 
 
-def _fits_by_channels(original: Floats, now: Floats) -> bool:
-    """Whether a factor for each row and each column explains most of a large error."""
-    error = float(np.square(now - original).sum())
-    if error < 0.01 * float(np.square(original).sum()):
+def _fits_by_channels(original: Floats, now: Floats, error: float) -> bool:
+    """Whether a factor for each row and each column of a matrix explains most of the error."""
+    if original.ndim != 2 or min(original.shape) <= _NARROW:
         return False
     fitted = original.copy()
     for axis in (0, 1, 0, 1):
@@ -161,18 +152,19 @@ def _fits_by_channels(original: Floats, now: Floats) -> bool:
     return float(np.square(now - fitted).sum()) < 0.2 * error
 
 
-def of_kernels(gap: float, noise: float, *, vnni: bool | None) -> list[str]:
+def of_kernels(gap: float, noise: float) -> list[str]:
     """Integer kernels compared with the same graph in float between its pairs.
 
     `gap` is how much further they are from the float output, as a share of it; `noise` is what may be by chance.
     """
+    vnni = _has_vnni()
     if gap <= max(0.02, 1.2 * noise) or vnni:
         return []
     why = "this CPU has no VNNI: u8·s8 products saturate" if vnni is False else "u8·s8 products may saturate"
     return [f"integer kernels move the output by {gap:.0%} against the same graph in float ({why}; try reduce_range)"]
 
 
-def has_vnni() -> bool | None:
+def _has_vnni() -> bool | None:
     """Whether this CPU multiplies 8-bit integers without saturation; None where the system does not say."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -219,10 +211,9 @@ def _reaches_attention(proto: ModelProto, names: list[str]) -> bool:
 def _trains(node: NodeProto, proto: ModelProto) -> bool:
     import onnx
 
-    if len(node.input) < 3 or not node.input[2]:
-        return False
-    held = {i.name: i for i in proto.graph.initializer}
-    for other in proto.graph.node:
-        if other.op_type == "Constant" and other.output[0] == node.input[2]:
-            return bool(onnx.numpy_helper.to_array(other.attribute[0].t))
-    return bool(onnx.numpy_helper.to_array(held[node.input[2]])) if node.input[2] in held else True
+    mode = node.input[2] if len(node.input) > 2 else ""
+    constants = {n.output[0]: n.attribute[0].t for n in proto.graph.node if n.op_type == "Constant"}
+    values = {i.name: i for i in proto.graph.initializer} | constants
+    if mode in values:
+        return bool(onnx.numpy_helper.to_array(values[mode]))
+    return mode != ""  # it is computed

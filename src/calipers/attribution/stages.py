@@ -62,7 +62,13 @@ def _time(figures: Sequence[StageFigure], case: Case) -> list[StageFigure]:
 
 def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[StageFigure], case: Case) -> StageFigure:
     case.progress.start(f"Measuring the {name} stage", 0)
-    reason = _evaluate(name, reference, case, first=not before)
+    reason = None
+    try:
+        case.results[name] = case.evaluate(reference, torch=name == "torch")
+    except InferenceError as error:
+        if not before:  # without a baseline there is nothing to attribute
+            raise
+        reason = error.reason
     result = case.results.get(name)
     verdict = case.judge(before[0].stage, name) if before else None
     difference = stage.difference if stage else None
@@ -83,20 +89,6 @@ def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[Sta
         reason=reason,
         notes=stage.notes if stage else (),
     )
-
-
-def _evaluate(name: str, reference: str, case: Case, *, first: bool) -> str | None:
-    """Add the result of a stage, or return why there is none; without a baseline there is nothing to attribute."""
-    try:
-        case.results[name] = case.evaluate(reference, torch=name == "torch")
-    except InferenceError as error:
-        if first:
-            raise
-        return error.reason
-    return None
-
-
-# --- which step lost it ----------------------------------------------------------------------------------------------
 
 
 def loss_of(comparison: Comparison | None) -> float:
@@ -141,7 +133,8 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
     if clean:
         names = _join([STEPS[s.stage] for s in clean])
         state = "within it" if undecided else "clean"
-        rest = f"{names} {'is' if len(clean) == 1 else 'are'} {state} ({_largest(clean)})"
+        largest = max(clean, key=lambda s: abs(s.step.delta) if s.step and s.step.delta is not None else -1.0)
+        rest = f"{names} {'is' if len(clean) == 1 else 'are'} {state} ({change(largest.step)})"
     if not lost:
         if len(stages) < 2:
             return "There is only one stage: there is nothing to compare it with."
@@ -192,15 +185,8 @@ def change(comparison: Comparison | None) -> str:
 
 def _signed(value: float, half: float | None, unit: str, digits: int) -> str:
     rounded = f"{abs(value):.{digits}f}"
-    zero = float(rounded) == 0
-    sign = "" if zero else "−" if value < 0 else "+"
+    sign = "" if float(rounded) == 0 else "−" if value < 0 else "+"
     return f"{sign}{rounded}{unit}" + (f" ± {half:.{digits}f}" if half is not None else "")
-
-
-def _largest(clean: Sequence[StageFigure]) -> str:
-    """The largest change among the clean steps."""
-    worst = max(clean, key=lambda s: abs(s.step.delta) if s.step and s.step.delta is not None else -1.0)
-    return change(worst.step)
 
 
 def _join(names: Sequence[str]) -> str:

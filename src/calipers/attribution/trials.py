@@ -93,14 +93,14 @@ def smallest_prefix(order: Sequence[frozenset[str]], evaluate: Evaluate, name: C
     low, high = 0, 1
     best: int | None = None
     try:
-        while not evaluate(_union(order[:high]), name(high)).passes:
+        while not evaluate(frozenset().union(*order[:high]), name(high)).passes:
             if high >= len(order):
                 return None
             low, high = high, min(2 * high, len(order))
         best = high
         while high - low > 1:
             middle = (low + high) // 2
-            if evaluate(_union(order[:middle]), name(middle)).passes:
+            if evaluate(frozenset().union(*order[:middle]), name(middle)).passes:
                 best = high = middle
             else:
                 low = middle
@@ -120,12 +120,8 @@ def drop_needless(
     try:
         for i in list(reversed(kept[:-1]))[:most]:
             rest = [position for position in kept if position != i]
-            if evaluate(_union([chosen[position] for position in rest]), name(i)).passes:
+            if evaluate(frozenset().union(*(chosen[position] for position in rest)), name(i)).passes:
                 kept = rest
     except OutOfBudget:
         pass
     return kept
-
-
-def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*sets)
