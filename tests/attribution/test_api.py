@@ -77,7 +77,7 @@ def given(sound: Sound, quantized: Path) -> Attribution:
 
 def test_a_graph_without_quantised_nodes_is_said_so(sound: Sound, tmp_path: Path) -> None:
     proto = onnx.load(sound.optimized)
-    name = sound.graph.named[sound.node(1, "feed-forward")].inputs[1]
+    name = sound.inputs_of(sound.node(1, "feed-forward"))[1]
     weight = next(i for i in proto.graph.initializer if i.name == name)
     weight.CopyFrom(numpy_helper.from_array(5 * numpy_helper.to_array(weight), name))
     onnx.save(proto, tmp_path / "other.onnx")

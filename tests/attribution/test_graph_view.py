@@ -12,7 +12,7 @@ from tests.support.attributions import quantised_graph
 def test_a_view_looks_through_pairs_and_names_owners() -> None:
     seen = view(quantised_graph())
     assert [n.name for n in seen.nodes] == ["lookup", "product"]
-    assert seen.named["product"].inputs == ("x", "w")
+    assert seen.maker["y"].inputs == ("x", "w")
     assert {(r.name, r.weight, r.owners) for r in seen.rounded} == {
         ("x", False, ("lookup", "product")),
         ("w", True, ("product",)),

@@ -74,6 +74,9 @@ class Sound:
         ]
         return weighted[which]
 
+    def inputs_of(self, node: str) -> tuple[str, ...]:
+        return next(n.inputs for n in self.graph.nodes if n.name == node)
+
 
 def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", rows: int = 160) -> Sound:
     folder = make_encoder(family, place / "model", scores=task != "sentence-similarity")
@@ -206,7 +209,7 @@ def wrong_axis(sound: Sound, target: Path, node: str) -> None:
     """
     proto = quantized(sound, target)
     dequantize, held = weight_of(proto, node)
-    name = sound.graph.named[node].inputs[1]
+    name = sound.inputs_of(node)[1]
     original = next(numpy_helper.to_array(i) for i in sound.floats.proto.graph.initializer if i.name == name)
     scale = (np.abs(original).max(axis=1) / 63).astype(np.float32)  # 7 bits, as the recipe has them
     integers = np.rint(original / scale[:, None]).astype(np.int8)
@@ -291,7 +294,7 @@ def at(layer: int | None, *roles: str) -> Callable[[int | None, str], bool]:
 
 def _read_by(sound: Sound, layer: int, role: str, which: int = 0) -> str:
     """The activation that a product reads."""
-    return sound.graph.named[sound.node(layer, role, which=which)].inputs[0]
+    return sound.inputs_of(sound.node(layer, role, which=which))[0]
 
 
 def _layer(sound: Sound, layer: int) -> list[str]:

@@ -74,8 +74,7 @@ def collect_ranges(
     """Run the rows one by one and observe every float tensor that a node computes.
 
     minmax keeps all values; percentile leaves out the outermost values, exactly; entropy is the range whose 128 levels
-    lose least information (Kullback-Leibler) on a histogram of 2,048 bins. onnxruntime's own entropy has 128 bins, and
-    so only one candidate: the whole range.
+    lose least information on a histogram of 2,048 bins (onnxruntime's has 128, and so only one candidate).
     """
     if not len(rows):
         raise DataError("calibration needs at least one text")
@@ -88,7 +87,7 @@ def collect_ranges(
     tensors = _METHODS[recipe.calibration](seen, observe, recipe)
     return Ranges(
         method=recipe.calibration,
-        tensors={name: _finite(ends) for name, ends in tensors.items()},
+        tensors={name: (max(-_LIMIT, low), min(_LIMIT, high)) for name, (low, high) in tensors.items()},
         statistics=seen,
         rows=rows.ids,
         dataset=rows.path,
@@ -162,12 +161,10 @@ def _percentile(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> d
         values = np.abs(values) if recipe.symmetric else values
         low[name] = _smallest(np.concatenate([low.get(name, values[:0]), values]), keep[name])
         high[name] = -_smallest(-np.concatenate([high.get(name, values[:0]), values]), keep[name])
-    return {
-        name: _ends(float(low[name].max(initial=0)), float(high[name].min(initial=0)), recipe)
-        if s.count < keep[name]
-        else _ends(float(low[name].max()), float(high[name].min()), recipe)
-        for name, s in seen.items()
-    }
+    for name, s in seen.items():
+        if not s.count:  # 0 stands for the values that there are not
+            low[name], high[name] = np.append(low[name], 0), np.append(high[name], 0)
+    return {name: _ends(float(low[name].max()), float(high[name].min()), recipe) for name in seen}
 
 
 def _smallest(values: Vectors, count: int) -> Vectors:
@@ -187,8 +184,8 @@ def _entropy(seen: Mapping[str, Seen], observe: Observe, recipe: Recipe) -> dict
     return ranges
 
 
-def information_limit(counts: Ints, levels: int = _LEVELS) -> float:
-    """The share of a symmetric histogram's half-width that `levels` levels describe with least loss.
+def information_limit(counts: Ints) -> float:
+    """The share of a symmetric histogram's half-width that 128 levels describe with least loss.
 
     Candidates keep the middle 2k of the bins; values outside count at their edges, as in TensorRT. 1 is all of it.
 
@@ -198,19 +195,19 @@ def information_limit(counts: Ints, levels: int = _LEVELS) -> float:
     True
     """
     half = len(counts) // 2
-    candidates = range(levels // 2, half + 1, max(1, half // 64))
-    losses = [(_information_loss(counts, half, k, levels), -k) for k in candidates]
+    candidates = range(_LEVELS // 2, half + 1, max(1, half // 64))
+    losses = [(_information_loss(counts, half, k), -k) for k in candidates]
     best = min((loss for loss in losses if np.isfinite(loss[0])), default=(0.0, -half))
     return -best[1] / half
 
 
-def _information_loss(counts: Ints, half: int, kept: int, levels: int) -> float:
-    """Kullback-Leibler divergence of the clipped histogram from its version with `levels` levels."""
+def _information_loss(counts: Ints, half: int, kept: int) -> float:
+    """Kullback-Leibler divergence of the clipped histogram from its version with 128 levels."""
     inside = counts[half - kept : half + kept].astype(np.float64)
     clipped = inside.copy()
     clipped[0] += counts[: half - kept].sum()
     clipped[-1] += counts[half + kept :].sum()
-    starts = np.linspace(0, len(inside), levels, endpoint=False).astype(np.int64)
+    starts = np.linspace(0, len(inside), _LEVELS, endpoint=False).astype(np.int64)
     filled = (clipped > 0).astype(np.float64)
     total, used = np.add.reduceat(inside, starts), np.add.reduceat(filled, starts)
     share = np.divide(total, used, out=np.zeros_like(total), where=used > 0)
@@ -228,10 +225,6 @@ def _ends(low: float, high: float, recipe: Recipe) -> Range:
         return low, high
     top = max(abs(low), abs(high))
     return -top, top
-
-
-def _finite(ends: Range) -> Range:
-    return max(-_LIMIT, ends[0]), min(_LIMIT, ends[1])
 
 
 _METHODS: dict[str, Callable[[Mapping[str, Seen], Observe, Recipe], dict[str, Range]]] = {

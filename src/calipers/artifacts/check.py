@@ -1,7 +1,6 @@
 """Whether an artifact is the same model as the stage before it, at several batch sizes and lengths, padded and not.
 
-A dropped attention mask shows on padded rows only, a frozen batch size at another size only, a dropout that is on
-everywhere: all of these are tried before an artifact is kept.
+A dropped attention mask shows on padded rows only, a frozen batch size at another size only.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ def remarks(difference: Difference | None) -> list[str]:
 
 
 def cases(rows: Rows, shape: tuple[int, int] | None) -> list[Batch]:
-    """Batches of 1, 2 and 7 rows at several lengths, each unpadded and ragged; in a fixed shape, three fillings of it.
-
-    The rows are the real texts, one after another, cut to these lengths.
-    """
+    """Batches of 1, 2 and 7 rows at several lengths, each unpadded and ragged; of a fixed shape, three fillings."""
     if shape:
         return [_batch(rows, shape[0], shape[1], filled) for filled in (1.0, 0.6, 0.2)]
     longest = min(rows.longest, _LONGEST)

@@ -157,8 +157,7 @@ def _tensors(batch: Batch, names: list[str]) -> tuple[Tensor, ...]:
 
 
 def _example(rows: Rows, shape: tuple[int, int] | None, *, types: bool) -> Batch:
-    """Rows of different lengths, one of them as wide as the batch: from a mask of ones the exporter may silently drop
-    the mask."""
+    """Rows of different lengths: from a mask of ones the exporter may silently drop the mask."""
     count, width = shape or (3, min(12, rows.longest))
     lengths = [max(2, width * (i % 3 + 2) // 5) for i in range(count)]
     if count > 1:
@@ -213,8 +212,7 @@ def _set_attention(model: PreTrainedModel, kind: str | None) -> None:
 
 
 def optimizers(source: ExportSource) -> list[str]:
-    """Those to try, the best first: `transformers` fuses by the patterns of a family, `graph` is onnxruntime's extended
-    level."""
+    """Those to try, the best first: fusions by the patterns of a family, then onnxruntime's extended level."""
     return ["transformers", "graph"] if source.family in _FAMILIES else ["graph"]
 
 

@@ -35,8 +35,8 @@ class Quantized:
 def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | None = None) -> Quantized:
     """Write the quantised graph to `target`. `graph` and `ranges` can be used again, with another recipe.
 
-    Ranges are for w8a8 and w8a16; the `ranges` of the recipe replace them. Nothing is repaired: a mask of −3.4e38 that
-    is quantised with the scores takes their whole scale here as it does elsewhere.
+    The `ranges` of the recipe replace these. Nothing is repaired: a mask of −3.4e38 that is quantised with the scores
+    takes their whole scale, as it does elsewhere.
     """
     if recipe.needs_ranges and ranges is None:
         raise RequestError(f"{recipe.precision} needs calibration ranges")
@@ -63,8 +63,7 @@ def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | N
 
 
 def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
-    """A warning where the constant of a mask is in the range of a quantised tensor and takes its whole scale;
-    "" where there is none."""
+    """A warning where the constant of a mask takes the whole scale of a quantised tensor; else ""."""
     huge = [name for name, ends in ranges.tensors.items() if max(map(abs, ends)) > _HUGE and name not in recipe.ranges]
     types, kept = recipe.op_types or quantizable_types(), recipe.excluded(graph.kinds)
     kinds = dict(graph.kinds)

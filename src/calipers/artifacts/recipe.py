@@ -116,10 +116,7 @@ class Call:
 
 
 def arguments(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> Call:
-    """The call that quantises a graph with these (name, op type) nodes by the recipe.
-
-    `quantize_static` also needs a reader of calibration data. fp32 is no quantisation: a RequestError.
-    """
+    """The call that quantises a graph with these (name, op type) nodes. fp32 is no quantisation: a RequestError."""
     exclude = recipe.excluded(nodes)
     if recipe.precision == "fp16":
         keywords = {"keep_io_types": True, "node_block_list": exclude, "disable_shape_infer": True}

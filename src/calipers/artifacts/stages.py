@@ -96,11 +96,8 @@ class BuildPlan:
 
 
 def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
-    """Make every stage that is not there yet.
-
-    `folder/model.onnx` is the last stage, `folder/STAGE/model.onnx` each of them, with the tokenizer and settings in
-    `folder`. A stage with the same inputs and settings as before is not made again; an unfinished one is not there.
-    """
+    """Make every stage that is not there with the same inputs and settings: `folder/STAGE/model.onnx` each of them,
+    `folder/model.onnx` the last, with the tokenizer and settings in `folder`."""
     with manifest.claim(plan.folder):
         work = _Work(plan, progress)
         export.copy_settings(plan.source.folder, plan.folder)
@@ -150,7 +147,6 @@ class _Work:
         self.batches = check.cases(plan.rows, plan.shape)
         self.timed = single(plan.rows.take(_TIMED_ROWS), plan.shape)
         self.calibrated_on: dict[str, Any] | None = None
-        self._model: PreTrainedModel | None = None
         self._outputs: dict[str, list[Vectors]] = {}
 
     def run(self) -> list[Stage]:
@@ -337,10 +333,8 @@ class _Work:
     def _torch_forward(self) -> Forward:
         return export.reference(self.model, self.plan.source, pooled=self.plan.options.pooled)
 
-    @property
+    @cached_property
     def model(self) -> PreTrainedModel:
-        if self._model is None:
-            assert self.plan.source.load is not None
-            self.progress.start("Loading the model", 0)
-            self._model = self.plan.source.load().eval()
-        return self._model
+        assert self.plan.source.load is not None
+        self.progress.start("Loading the model", 0)
+        return self.plan.source.load().eval()

@@ -114,24 +114,21 @@ def _work_folder(store: Store, model: str, recipe: Recipe, protocol: Protocol, b
 def _build_options(recipe: Recipe, protocol: Protocol, build: BuildOptions) -> BuildOptions:
     """By default, ranges come from other rows of the data that are measured, if it has others."""
     others = replace(protocol.data_options, samples=None, seed=protocol.data_options.seed + 1, shuffle=True)
-    same = recipe.needs_ranges and protocol.dataset and build.calibration in (None, protocol.dataset)
+    measured: frozenset[str] = frozenset()
+    if recipe.needs_ranges and protocol.dataset and build.calibration in (None, protocol.dataset):
+        columns = tasks.find(protocol.task or runs.TASK).columns
+        dataset = data.load_rows(protocol.dataset, columns, mapping=protocol.columns, options=protocol.data_options)
+        measured = frozenset(dataset.ids)
     return replace(
         build,
         task=protocol.task or runs.TASK,
         calibration=build.calibration or protocol.dataset,
-        excluded_ids=_measured_ids(protocol) if same else frozenset(),
+        excluded_ids=measured,
         columns=build.columns or protocol.columns,
         data_options=build.data_options if build.data_options != DataOptions() else others,
         model_options=replace(protocol.model_options, output=None, batch_tokens=None, batch_size=None),
         accept_differences=True,
     )
-
-
-def _measured_ids(protocol: Protocol) -> frozenset[str]:
-    assert protocol.dataset is not None
-    columns = tasks.find(protocol.task or runs.TASK).columns
-    dataset = data.load_rows(protocol.dataset, columns, mapping=protocol.columns, options=protocol.data_options)
-    return frozenset(dataset.ids)
 
 
 def _attribution(

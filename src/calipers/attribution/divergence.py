@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +70,16 @@ def torch_outputs(model: PreTrainedModel, forward: Forward, batch: Batch) -> Arr
     import torch
 
     outputs: Arrays = {}
-    calls: dict[str, int] = {}
+    calls: Counter[str] = Counter()
 
-    def keep(name: str) -> Any:
-        def hook(module: Any, inputs: Any, output: Any) -> None:
-            value = output[0] if isinstance(output, (tuple, list)) and output else output
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                calls[name] = calls.get(name, 0) + 1
-                key = name if calls[name] == 1 else f"{name}#{calls[name]}"
-                outputs[key] = value.detach().float().numpy().copy()
+    def keep(name: str, module: Any, inputs: Any, output: Any) -> None:
+        value = output[0] if isinstance(output, (tuple, list)) and output else output
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            calls[name] += 1
+            key = name if calls[name] == 1 else f"{name}#{calls[name]}"
+            outputs[key] = value.detach().float().numpy().copy()
 
-        return hook
-
-    handles = [module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name]
+    handles = [module.register_forward_hook(partial(keep, name)) for name, module in model.named_modules() if name]
     try:
         forward(batch)
     finally:

@@ -58,10 +58,6 @@ class GraphView:
                 readers[name].append(node)
         return {name: tuple(nodes) for name, nodes in readers.items()}
 
-    @cached_property
-    def named(self) -> Mapping[str, Node]:
-        return {node.name: node for node in self.nodes}
-
     def restored_by(self, nodes: Iterable[str]) -> frozenset[str]:
         """The tensors that are in float when these nodes are."""
         chosen = set(nodes)
@@ -78,7 +74,9 @@ def view(proto: ModelProto) -> GraphView:
     constants = {i.name for i in proto.graph.initializer}
     constants |= {n.output[0] for n in proto.graph.node if n.op_type == "Constant"}
     pairs, alias = _pairs(proto, constants)
-    gone = _gone(proto, alias)
+    # What quantises is left out: every DequantizeLinear in a pair, and the QuantizeLinear that only these read.
+    read_elsewhere = {name for n in proto.graph.node if n.output[0] not in alias for name in n.input}
+    gone = alias.keys() | {n.output[0] for n in proto.graph.node if n.op_type == _QUANTIZE} - read_elsewhere
     nodes = [
         Node(n.name, n.op_type, tuple(alias.get(name, name) for name in n.input), tuple(n.output))
         for n in proto.graph.node
@@ -123,8 +121,7 @@ def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[str, str]]:
-    """One entry without owners for every DequantizeLinear behind a QuantizeLinear or a weight, and the tensor that its
-    output stands for."""
+    """An entry without owners for every DequantizeLinear of a pair or a weight, and the tensor its output stands for."""
     quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == _QUANTIZE}
     pairs: list[Rounded] = []
     alias: dict[str, str] = {}
@@ -144,13 +141,6 @@ def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[
         pairs.append(Rounded(name, weight, (), (end,), node.input[1], zero))
         alias[end] = name
     return pairs, alias
-
-
-def _gone(proto: ModelProto, alias: Mapping[str, str]) -> set[str]:
-    """The outputs of the operators that quantise: of every DequantizeLinear in a pair, and what only these read."""
-    read_elsewhere = {name for n in proto.graph.node if n.output[0] not in alias for name in n.input}
-    halves = {n.output[0] for n in proto.graph.node if n.op_type == _QUANTIZE}
-    return set(alias) | (halves - read_elsewhere)
 
 
 def _plain(name: str) -> str:

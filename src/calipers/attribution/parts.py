@@ -1,9 +1,8 @@
 """The parts of a text encoder, from the structure of its graph alone: no model family or exporter is assumed.
 
-An attention is a Softmax (or a fused attention operator); layers are counted along the chain of them. Between two
-attentions the normalisations divide the nodes: up to the first it is the attention's output, up to the second the
-feed-forward, then the projections of the next attention. The embeddings come before the first attention, the head
-after the last layer.
+Layers are counted along the chain of attentions (Softmax or a fused operator). Between two of them the normalisations
+divide the nodes: up to the first it is the attention's output, up to the second the feed-forward, then the projections
+of the next attention.
 """
 
 from __future__ import annotations

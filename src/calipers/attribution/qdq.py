@@ -45,23 +45,6 @@ def weights_of(proto: ModelProto, graph: GraphView, floats: FloatGraph | None) -
     return Weights({i.name: i for i in proto.graph.initializer}, held, originals)
 
 
-def float_value(end: str, proto: ModelProto, weights: Weights) -> TensorProto:
-    """The weight behind a DequantizeLinear as a float tensor: the original, else the value of the integers.
-
-    It gets a new name: onnxruntime gives a rounded bias the name of the float one.
-    """
-    import onnx
-
-    if end in weights.originals:
-        value = onnx.TensorProto()
-        value.CopyFrom(weights.floats[weights.originals[end]])
-    else:
-        node = next(n for n in proto.graph.node if end in n.output)
-        value = onnx.numpy_helper.from_array(dequantize(node, weights.quantized))
-    value.name = f"{weights.originals.get(end, end)}_float"
-    return value
-
-
 def dequantize(node: NodeProto, initializers: Mapping[str, TensorProto]) -> Vectors:
     """(q − zero point) · scale, along the node's axis where there is one scale for each channel."""
     import onnx
@@ -96,14 +79,22 @@ def restore(proto: ModelProto, graph: GraphView, tensors: Iterable[str], weights
 
 
 def _original(rounded: Rounded, end: str, copy: ModelProto, weights: Weights) -> str:
-    """The name of the float weight, which is added to the graph unless it is there already."""
+    """The name of the float weight behind a DequantizeLinear, added to the graph unless it is there: the original, else
+    the value of the integers. The name is new: onnxruntime gives a rounded bias that of the float one."""
+    import onnx
+
     held = {i.name for i in copy.graph.initializer}
     if rounded.name in held and end not in weights.originals:
         return rounded.name
-    value = float_value(end, copy, weights)
-    if value.name not in held:
-        copy.graph.initializer.append(value)
-    return str(value.name)
+    name = f"{weights.originals.get(end, end)}_float"
+    if name not in held:
+        if end in weights.originals:
+            copy.graph.initializer.append(weights.floats[weights.originals[end]])
+        else:
+            node = next(n for n in copy.graph.node if end in n.output)
+            copy.graph.initializer.append(onnx.numpy_helper.from_array(dequantize(node, weights.quantized)))
+        copy.graph.initializer[-1].name = name
+    return name
 
 
 def _rename_output(copy: ModelProto, name: str, source: str) -> None:

@@ -28,19 +28,11 @@ _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLi
 
 @dataclass(frozen=True)
 class Grid:
-    """The levels that a tensor is rounded to: float = (integer − zero) · scale, integers from `low` to `high`."""
+    """The levels that a tensor is rounded to, (integer − zero) · scale: the largest step and the outermost values."""
 
-    scale: Array
-    zero: Array
-    low: int
-    high: int
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and highest value that can be represented, over all scales."""
-        lowest = ((self.low - self.zero.astype(np.float64)) * self.scale).min()
-        highest = ((self.high - self.zero.astype(np.float64)) * self.scale).max()
-        return float(lowest), float(highest)
+    step: float
+    low: float
+    high: float
 
 
 def grid_of(rounded: Rounded, weights: Weights) -> Grid | None:
@@ -54,8 +46,9 @@ def grid_of(rounded: Rounded, weights: Weights) -> Grid | None:
     zero = onnx.numpy_helper.to_array(held) if held is not None else np.zeros(scale.shape, np.uint8)
     if zero.dtype.kind not in "iu" or zero.dtype.itemsize > 2:
         return None
-    limits = np.iinfo(zero.dtype)
-    return Grid(scale.astype(np.float64), zero, int(limits.min), int(limits.max))
+    scales, zeros, limits = scale.astype(np.float64), zero.astype(np.float64), np.iinfo(zero.dtype)
+    low, high = ((limits.min - zeros) * scales).min(), ((limits.max - zeros) * scales).max()
+    return Grid(float(scales.max()), float(low), float(high))
 
 
 def of_activation(rounded: Rounded, values: Array, weights: Weights) -> list[str]:
@@ -64,21 +57,19 @@ def of_activation(rounded: Rounded, values: Array, weights: Weights) -> list[str
     finite = values[np.isfinite(values)].astype(np.float64).ravel()
     if grid is None or not finite.size:
         return []
-    low, high = grid.ends
     masked = np.abs(finite) >= _MASK
-    if max(-low, high) >= _MASK:
-        constant = finite[masked].min() if masked.any() else low
+    if max(-grid.low, grid.high) >= _MASK:
+        constant = finite[masked].min() if masked.any() else grid.low
         return [
             f"{rounded.name}: a mask constant of {constant:.2g} takes the whole scale: one step is "
-            f"{grid.scale.max():.2g}, and every other value rounds to the same level"
+            f"{grid.step:.2g}, and every other value rounds to the same level"
         ]
     inside = finite[~masked]
     return list(_of_range(rounded.name, grid, inside, masked=bool(masked.any()))) if inside.size else []
 
 
 def _of_range(name: str, grid: Grid, seen: Floats, *, masked: bool) -> Iterator[str]:
-    low, high = grid.ends
-    step = float(grid.scale.max())
+    low, high, step = grid.low, grid.high, grid.step
     clipped = float(((seen < low - step) | (seen > high + step)).mean())
     spread = float(seen.std())
     sigmas = float(np.abs(seen - seen.mean()).max()) / spread if spread > 0 else 0.0
@@ -153,10 +144,8 @@ def _fits_by_channels(original: Floats, now: Floats, error: float) -> bool:
 
 
 def of_kernels(gap: float, noise: float) -> list[str]:
-    """Integer kernels compared with the same graph in float between its pairs.
-
-    `gap` is how much further they are from the float output, as a share of it; `noise` is what may be by chance.
-    """
+    """`gap`: how much further integer kernels are from the float output than the same graph in float between its pairs,
+    as a share of it; `noise`: what may be by chance."""
     vnni = _has_vnni()
     if gap <= max(0.02, 1.2 * noise) or vnni:
         return []

@@ -13,6 +13,10 @@ from calipers.core.options import Options, option
 from calipers.rendering import numbers
 
 SCHEMA = "calipers/attribute/1"
+_KEYS = (  # of the JSON document
+    *("schema", "model_id", "task", "precision", "metric", "higher_is_better", "dataset", "sentence", "guilty"),
+    *("stages", "divergence", "culprits", "recipe", "fix", "trials", "evaluations", "budget", "notes", "seconds"),
+)
 # A share of a loss and its interval; None where unknown.
 Share = tuple[float | None, tuple[float, float] | None]
 
@@ -161,10 +165,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Which step lost the metric, its culprits and a fix. `notes` say why `stages` ends early.
-
-    `exit_code` is the one of the command: see `calipers attribute --help`.
-    """
+    """Which step lost the metric, its culprits and a fix. `notes` say why `stages` ends early."""
 
     model_id: str
     task: str
@@ -185,32 +186,18 @@ class Attribution:
     evaluations: int = 0  # by the search and the fix
     budget: int = 0
     notes: tuple[str, ...] = ()
-    exit_code: int = 0
+    exit_code: int = 0  # of the command: see `calipers attribute --help`
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document, whose keys are a contract; see docs/design.md. `recipe` is null without a fix."""
-        return {
+        values = asdict(self) | {
             "schema": SCHEMA,
-            "model_id": self.model_id,
-            "task": self.task,
-            "precision": self.precision,
-            "metric": self.metric,
-            "higher_is_better": self.higher_is_better,
             "dataset": {"path": self.dataset, "samples": self.examples, "unit": self.unit},
-            "sentence": self.sentence,
-            "guilty": self.guilty,
             "stages": [stage.to_dict() for stage in self.stages],
-            "divergence": [asdict(entry) for entry in self.divergence],
-            "culprits": [asdict(culprit) for culprit in self.culprits],
             "recipe": dict(self.fix.recipe) if self.fix and self.fix.recipe else None,
-            "fix": asdict(self.fix) if self.fix else None,
-            "trials": [asdict(trial) for trial in self.trials],
-            "evaluations": self.evaluations,
-            "budget": self.budget,
-            "notes": list(self.notes),
-            "seconds": self.seconds,
         }
+        return {name: values[name] for name in _KEYS}
 
     def rows(self) -> list[dict[str, str]]:
         """The table of stages, as a person reads it."""

@@ -104,9 +104,8 @@ def loss_of(comparison: Comparison | None) -> float:
 def lost_steps(stages: Sequence[StageFigure]) -> list[StageFigure]:
     """The stages whose own step does not pass, the largest loss first.
 
-    Invalid output is the largest loss. A float stage that is not the same model as the one before it counts even
-    where the metric hardly moves: the examples do not show its loss. Where no single step is past the threshold and
-    all of them together are, the step with the largest loss is named.
+    Invalid output is the largest loss. A float stage that is another model than the one before it counts even where
+    the metric hardly moves. Where only all steps together are past the threshold, the largest is named.
     """
     steps = list(stages[1:])
     lost = [s for s in steps if s.invalid or s.differs or _is_past(s)]

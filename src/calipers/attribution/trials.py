@@ -112,13 +112,10 @@ def smallest_prefix(order: Sequence[frozenset[str]], evaluate: Evaluate, name: C
 def drop_needless(
     chosen: Sequence[frozenset[str]], evaluate: Evaluate, name: Callable[[int], str], most: int = 4
 ) -> list[int]:
-    """The positions of the sets that are needed: a few are left out in turn, and stay out where the metric passes.
-
-    The last one is needed: without it the prefix did not pass.
-    """
+    """The positions of the sets that are needed: a few are left out in turn, and stay out where the metric passes."""
     kept = list(range(len(chosen)))
     try:
-        for i in list(reversed(kept[:-1]))[:most]:
+        for i in kept[-2::-1][:most]:  # without the last one the prefix did not pass
             rest = [position for position in kept if position != i]
             if evaluate(frozenset().union(*(chosen[position] for position in rest)), name(i)).passes:
                 kept = rest
