@@ -17,7 +17,7 @@ from calipers.models.batching import Batch, Forward, pad
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
 
-FLOAT_BOUND = 1e-3  # float32 stages: rounding alone stays a hundred times below it
+_FLOAT_BOUND = 1e-3  # float32 stages: rounding alone stays a hundred times below it
 _HALF_BOUND = 0.03  # float16, as a share of the largest output: its rounding is 1/2048 in each of about 100 steps
 _SIZES = (1, 2, 7)
 _LENGTHS = (8, 33, 128)
@@ -50,7 +50,7 @@ def remarks(difference: Difference | None) -> list[str]:
     if difference.largest > difference.bound:
         sentences = [f"it differs by {difference.largest:.2g}, which is more than {difference.bound:.2g}"]
     padded, unpadded = difference.padded, difference.unpadded
-    if padded is not None and unpadded is not None and padded > max(10 * unpadded, FLOAT_BOUND):
+    if padded is not None and unpadded is not None and padded > max(10 * unpadded, _FLOAT_BOUND):
         sentences.append(
             f"padded rows differ by {padded:.2g} and unpadded ones by {unpadded:.2g}: check the attention mask"
         )
@@ -121,12 +121,6 @@ def compare(
     )
 
 
-def worse(one: Difference, other: Difference) -> Difference:
-    """The larger one; not finite is the largest."""
-    sizes = [float("inf") if d.largest is None else d.largest for d in (one, other)]
-    return other if sizes[1] > sizes[0] else one
-
-
 def _compare_one(before: Vectors, after: Vectors, batch: Batch) -> tuple[float, float, float]:
     """Largest difference, sum of its squares, sum of the reference's squares; infinite where not finite."""
     if before.shape != after.shape:
@@ -145,6 +139,10 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def half_bound(before: Sequence[Vectors], batches: Sequence[Batch]) -> float:
-    """The bound of float16: a share of the largest output at a real token."""
+def bound_of(stage: str, precision: str, before: Sequence[Vectors], batches: Sequence[Batch]) -> float | None:
+    """What a stage may differ by. float16: a share of the largest output at a real token. None: rounding is meant."""
+    if stage != "quantized":
+        return _FLOAT_BOUND
+    if precision != "fp16":
+        return None
     return _HALF_BOUND * float(max(np.abs(at_tokens(a, b)).max() for a, b in zip(before, batches, strict=True)))

@@ -114,16 +114,22 @@ def _dynamic(proto: ModelProto, keywords: Keywords) -> Any:
 
 
 def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Any:
+    import numpy as np
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     assert ranges is not None
+    tensors = {
+        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+        for name, (low, high) in ranges.tensors.items()
+    }
     return QDQQuantizer(
         proto,
         keywords["per_channel"],
         keywords["reduce_range"],
         keywords["weight_type"],
         keywords["activation_type"],
-        _tensors_data(ranges),
+        TensorsData(CalibrationMethod.MinMax, tensors),  # the method is not used once ranges are taken
         [],
         keywords["nodes_to_exclude"],
         keywords["op_types_to_quantize"] or quantizable_types(),
@@ -136,15 +142,3 @@ def quantizable_types() -> list[str]:
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
     return sorted({*QLinearOpsRegistry, *QDQRegistry})
-
-
-def _tensors_data(ranges: Ranges) -> Any:
-    """Ranges in the form of onnxruntime, which does not use the method once they are taken."""
-    import numpy as np
-    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
-
-    tensors = {
-        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
-        for name, (low, high) in ranges.tensors.items()
-    }
-    return TensorsData(CalibrationMethod.MinMax, tensors)

@@ -83,12 +83,8 @@ class Recipe(Options):
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values, defaults included."""
-        return {
-            **asdict(self),
-            "exclude": list(self.exclude),
-            "op_types": list(self.op_types),
-            "ranges": {name: list(ends) for name, ends in self.ranges.items()},
-        }
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
 
     def excluding(self, nodes: Iterable[str]) -> Recipe:
         """The same recipe with these nodes in float as well."""

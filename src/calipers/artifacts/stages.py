@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -298,22 +299,18 @@ class _Work:
         if before is None:
             return None
         reference = self._outputs_of(before)
-        bound = self._bound(name, reference)
+        bound = check.bound_of(name, self.plan.recipe.precision, reference, self.batches)
         outputs = check.outputs(forward, self.batches)
         difference = check.compare(reference, outputs, self.batches, against=before.name, bound=bound)
         if name != "quantized":
             plain = check.outputs(self._forward(graph, name, before, optimize=False), self.batches)
             unoptimized = check.compare(reference, plain, self.batches, against=before.name, bound=bound)
-            difference = check.worse(difference, replace(unoptimized, as_it_stands=True))
+            both = difference, replace(unoptimized, as_it_stands=True)
+            difference = max(both, key=lambda d: math.inf if d.largest is None else d.largest)
         if refuse and not difference.passed:
             raise StageRefused(name, difference)
         self._outputs = {name: outputs}
         return difference
-
-    def _bound(self, name: str, reference: list[Vectors]) -> float | None:
-        if name != "quantized":
-            return check.FLOAT_BOUND
-        return check.half_bound(reference, self.batches) if self.plan.recipe.precision == "fp16" else None
 
     def _forward(self, graph: Path, name: str, before: Stage | None, *, optimize: bool = True) -> Forward:
         opened = open_graph(graph, provider=self.plan.provider, name=f"the {name} graph", optimize=optimize)

@@ -62,7 +62,9 @@ def _attribute(model: str, case: Case) -> Attribution:
     manifest, code = stages.build(case)
     case.stages = stages.measure(model, manifest, case)
     case.lost = stages.lost_steps(case.stages)
-    _note_unquantized(case)
+    given = case.plan.stages.get("quantized")
+    if given and case.stages[-1].stage == "quantized" and kind_of(read_proto(given)) == "float":
+        case.notes.append(f"no node of {given} is quantised: the quantised stage is a float graph")
     explanation: tuple[tuple[Culprit, ...], tuple[Divergence, ...], Fix | None] = (), (), None
     if case.lost:
         try:
@@ -72,13 +74,6 @@ def _attribute(model: str, case: Case) -> Attribution:
         if case.ledger.ran_out:
             case.notes.append(f"the budget of {case.options.budget} evaluations ran out: a larger budget allows more")
     return _attribution(case, *explanation, code)
-
-
-def _note_unquantized(case: Case) -> None:
-    """A float graph in the place of the quantised one: the table says nothing about quantisation."""
-    path = case.plan.stages.get("quantized")
-    if path and case.stages[-1].stage == "quantized" and kind_of(read_proto(path)) == "float":
-        case.notes.append(f"no node of {path} is quantised: the quantised stage is a float graph")
 
 
 def _explain(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...], Fix | None]:

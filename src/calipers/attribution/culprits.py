@@ -82,10 +82,8 @@ def _search(case: Case, graph: QuantizedGraph) -> CulpritSearch:
 
 
 def make_sure(search: CulpritSearch, ledger: Ledger) -> frozenset[str] | None:
-    """What to restore so that the label is PASS and not only the point estimate: all culprits, then the next suspects.
-
-    Where no such set is found, the set that the search ended with.
-    """
+    """What to restore for the label PASS, not the point estimate alone: all culprits, then the next suspects; else what
+    the search ended with."""
     if search.tensors is None or ledger.is_sure(search.tensors):
         return search.tensors
     sets = [search.tensors, *(frozenset(part.tensors) for part in search.others)]
@@ -152,8 +150,7 @@ def share_of_loss(
 ) -> Share:
     """(restored − broken) / (baseline − broken), and its interval over paired resamples.
 
-    1 is all of the loss, 0 is none of it; below 0 the restoration makes it worse. Without a loss there is no share;
-    where too many resamples have no loss, no interval.
+    Below 0 the restoration makes it worse. No share without a loss, no interval where too many resamples have none.
     """
     columns = [result.outcomes.columns for result in (baseline, broken, restored)]
     values = [metric.value(c) for c in columns]

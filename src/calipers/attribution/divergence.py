@@ -118,8 +118,7 @@ def sqnr(true: Array, other: Array, batch: Batch) -> float | None:
 def first_lost(before: Arrays, after: Arrays, batch: Batch) -> str | None:
     """The first tensor of the earlier stage that the later stage lacks, together with all tensors after it.
 
-    Tensors are compared by their values, not by their names: an optimiser renames and fuses. A tensor that a fusion
-    removed is missing too, but those after it are there.
+    Tensors are compared by value: an optimiser renames. What a fusion removed is missing too, but not what follows it.
     """
     sketches: dict[int, list[Floats]] = {}
     for size, sketch in _sketches(after, batch).values():
@@ -134,10 +133,8 @@ def first_lost(before: Arrays, after: Arrays, batch: Batch) -> str | None:
 
 
 def _sketches(tensors: Arrays, batch: Batch) -> dict[str, tuple[int, Floats]]:
-    """Number of values and a few random sums: two tensors of the same size are as far apart as their sums.
-
-    Only hidden states have them, [batch, length, …] that are finite and not constant.
-    """
+    """Number of values and a few random sums of hidden states, [batch, length, …], that are finite and not constant:
+    two tensors of the same size are as far apart as their sums."""
     sketches = {}
     for name, values in tensors.items():
         if values.ndim < 3 or values.shape[:2] != batch.mask.shape or not np.issubdtype(values.dtype, np.floating):
@@ -156,8 +153,7 @@ def _is_among(sketch: Floats, others: Floats) -> bool:
 
 
 def compare_floats(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...]]:
-    """The first tensor of a stage, or module of the PyTorch model, that the guilty stage lacks though it should be the
-    same model."""
+    """The first tensor of a stage, or module of the PyTorch model, that the guilty stage lacks."""
     plan = case.plan
     batch = look_at(plan.rows, plan.options.static_shape)
     case.progress.start("Looking for the first tensor that differs", 0)

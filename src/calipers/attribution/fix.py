@@ -1,4 +1,4 @@
-"""The fix: the smallest change that passes, built where it stays, measured like a stage, with its bill and recipe.
+"""The fix: the smallest change that passes, measured like a stage, with its bill and recipe.
 
 Other settings come first, which cost nothing; then the nodes of the culprits in float; then both.
 """
@@ -123,7 +123,15 @@ def _build(case: Case, graph: QuantizedGraph, change: Change) -> Fix:
     recipe = change.recipe.excluding(nodes) if change.recipe else replace(case.plan.recipe, exclude=nodes)
     count = len(graph.view.owners_of(rounded.name for rounded in graph.view.rounded))
     how = f"{change.how}: {len(nodes)} of {count}" if nodes else change.how
-    return _with_recipe(case, graph, _bill(case, how, target, Path(case.before.path), nodes), recipe)
+    fix = _bill(case, how, target, Path(case.before.path), nodes)
+    try:
+        call = call_text(recipe, graph.floats.kinds)
+    except RequestError as error:  # a graph made elsewhere may have nodes that our stages do not have
+        case.notes.append(f"the nodes cannot be written as a recipe: {error}")
+        return fix
+    file = case.options.recipe_out or target.with_name("recipe.yaml")
+    write_recipe(recipe, file)
+    return replace(fix, recipe=recipe.to_dict(), recipe_file=str(file), arguments=call)
 
 
 def _bill(case: Case, how: str, target: Path, sound: Path, nodes: tuple[str, ...]) -> Fix:
@@ -140,18 +148,6 @@ def _bill(case: Case, how: str, target: Path, sound: Path, nodes: tuple[str, ...
         BillLine("fixed", fixed.value, fixed.label, content_size(target), times[2]),
     )
     return Fix(how, fixed.passes, fixed.label, nodes, bill, str(target))
-
-
-def _with_recipe(case: Case, graph: QuantizedGraph, fix: Fix, recipe: Recipe) -> Fix:
-    """Write the recipe of the fix. A graph made elsewhere may have nodes that our stages do not have: then none."""
-    file = case.options.recipe_out or Path(fix.graph).with_name("recipe.yaml")
-    try:
-        call = call_text(recipe, graph.floats.kinds)
-    except RequestError as error:
-        case.notes.append(f"the nodes cannot be written as a recipe: {error}")
-        return fix
-    write_recipe(recipe, file)
-    return replace(fix, recipe=recipe.to_dict(), recipe_file=str(file), arguments=call)
 
 
 def _faster(case: Case, graph: QuantizedGraph, fix: Fix) -> Fix:

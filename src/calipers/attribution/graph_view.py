@@ -20,7 +20,7 @@ _INTEGER = {
     *("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"),
     *("QLinearMatMul", "QGemm", "QAttention"),
 }
-_SUFFIXES = ("_DequantizeLinear_Output", "_dequantized", "_quantized")
+_SUFFIXES = ("_DequantizeLinear_Output", "_dequantized", "_quantized")  # of a weight, behind its name in float
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[str, str]]:
-    """An entry without owners for every DequantizeLinear of a pair or a weight, and the tensor its output stands for."""
+    """An entry without owners for every DequantizeLinear of a pair or weight, and the tensor its output stands for."""
     quantized = {n.output[0]: n for n in proto.graph.node if n.op_type == _QUANTIZE}
     pairs: list[Rounded] = []
     alias: dict[str, str] = {}
@@ -134,23 +134,15 @@ def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[
             # a pair behind a pair (x → Q/DQ → Q/DQ) rounds the same tensor twice
             name = alias.get(quantized[source].input[0], quantized[source].input[0])
         elif source in constants:
-            name = _plain(source)
+            name = source
+            for suffix in _SUFFIXES:
+                name = name.removesuffix(suffix)
         else:
             continue
         weight = source in constants or name in constants
         pairs.append(Rounded(name, weight, (), (end,), node.input[1], zero))
         alias[end] = name
     return pairs, alias
-
-
-def _plain(name: str) -> str:
-    """
-    >>> _plain("encoder.weight_quantized")
-    'encoder.weight'
-    """
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
 
 
 def _owned(bare: GraphView, pairs: Sequence[Rounded]) -> Iterator[Rounded]:

@@ -61,6 +61,8 @@ def dequantize(node: NodeProto, initializers: Mapping[str, TensorProto]) -> Vect
 
 def restore(proto: ModelProto, graph: GraphView, tensors: Iterable[str], weights: Weights) -> ModelProto:
     """A copy in which these tensors are not rounded. Nodes and weights that nothing reads any more are removed."""
+    import onnx
+
     chosen = set(tensors)
     copy = copy_proto(proto)
     plain: dict[str, str] = {}
@@ -70,10 +72,11 @@ def restore(proto: ModelProto, graph: GraphView, tensors: Iterable[str], weights
                 plain[end] = _original(rounded, end, copy, weights) if rounded.weight else rounded.name
     for node in copy.graph.node:
         node.input[:] = [plain.get(name, name) for name in node.input]
-    # An output of the graph keeps its name: it is copied from the tensor before rounding.
-    for output in copy.graph.output:
-        if output.name in plain:
-            _rename_output(copy, output.name, plain[output.name])
+    for name in [output.name for output in copy.graph.output if output.name in plain]:
+        # An output of the graph keeps its name: it is copied from the tensor before rounding.
+        for node in copy.graph.node:
+            node.output[:] = [f"{name}_rounded" if out == name else out for out in node.output]
+        copy.graph.node.append(onnx.helper.make_node("Identity", [plain[name]], [name], name=f"{name}_restored"))
     _drop_unread(copy)
     return copy
 
@@ -97,14 +100,6 @@ def _original(rounded: Rounded, end: str, copy: ModelProto, weights: Weights) ->
     return name
 
 
-def _rename_output(copy: ModelProto, name: str, source: str) -> None:
-    import onnx
-
-    for node in copy.graph.node:
-        node.output[:] = [f"{name}_rounded" if out == name else out for out in node.output]
-    copy.graph.node.append(onnx.helper.make_node("Identity", [source], [name], name=f"{name}_restored"))
-
-
 def _drop_unread(copy: ModelProto) -> None:
     """Remove nodes that no output depends on, then weights. Quantisers append nodes in any order."""
     made = {name: node for node in copy.graph.node for name in node.output}
@@ -122,8 +117,7 @@ def _read_by(node: NodeProto) -> list[str]:
 class Switchboard:
     """A quantised graph in which every rounded tensor has a switch: one session runs any set of restored tensors.
 
-    It runs the graph as it is written, in float between the pairs. Integer kernels round the same way except for
-    saturation (u8·s8 products on x86 without VNNI), which only a measurement of the real graph shows.
+    It runs in float between the pairs. Integer kernels round the same way but may saturate (u8·s8 on x86 without VNNI).
     """
 
     def __init__(self, proto: ModelProto, graph: GraphView, weights: Weights, output: str | None) -> None:

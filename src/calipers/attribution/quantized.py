@@ -68,7 +68,13 @@ class QuantizedGraph:
         """The damage to the output from each set of tensors by itself."""
         if self.kind == "qdq":
             return qdq.suspicions(self.board, sets, self.batch)
-        added = self._noise_added()
+        # Without switches: the noise of a node's output less the largest of its inputs', as shares.
+        noise = {name: 10 ** (-r / 20) if r is not None else float("inf") for name, r in self.ratios.items()}
+        added = {
+            node.outputs[0]: noise[node.outputs[0]] - max((noise.get(i, 0.0) for i in node.inputs), default=0.0)
+            for node in self.view.nodes
+            if node.outputs[0] in noise
+        }
         return [max((added.get(name, 0.0) for name in chosen), default=0.0) for chosen in sets]
 
     def by_damage(self, items: Sequence[T], sets: Sequence[Iterable[str]]) -> tuple[list[T], list[float]]:
@@ -76,16 +82,6 @@ class QuantizedGraph:
         damages = self.damages(sets)
         order = sorted(range(len(damages)), key=lambda i: -damages[i])
         return [items[i] for i in order], [damages[i] for i in order]
-
-    def _noise_added(self) -> dict[str, float]:
-        """For graphs without switches: the noise of a node's output less the largest of its inputs', as shares."""
-        noise = {name: 10 ** (-r / 20) if r is not None else float("inf") for name, r in self.ratios.items()}
-        return {
-            node.outputs[0]: noise.get(node.outputs[0], 0.0)
-            - max((noise.get(i, 0.0) for i in node.inputs), default=0.0)
-            for node in self.view.nodes
-            if node.outputs[0] in noise
-        }
 
     def first_divergence(self) -> list[Divergence]:
         """The first tensor that clearly differs, then the last tensor of every part up to the end."""

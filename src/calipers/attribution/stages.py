@@ -47,17 +47,11 @@ def measure(model: str, manifest: Manifest | None, case: Case) -> list[StageFigu
     for stage in manifest.stages:
         reference = model if stage.name == "torch" else stage.path
         figures.append(_figure(stage.name, reference, stage, figures, case))
-    return _time(figures, case)
-
-
-def _time(figures: Sequence[StageFigure], case: Case) -> list[StageFigure]:
-    """Graphs timed in turn: each was timed when it was built, maybe while the machine had other work."""
+    # Graphs are timed again in turn: each was timed when it was built, maybe while the machine had other work.
     graphs = [figure for figure in figures if figure.stage != "torch"]
-    times = dict(zip((g.stage for g in graphs), case.latencies([Path(g.path) for g in graphs]), strict=True))
-    return [
-        replace(figure, p50=times[figure.stage].p50, p95=times[figure.stage].p95) if figure.stage in times else figure
-        for figure in figures
-    ]
+    times = case.latencies([Path(figure.path) for figure in graphs])
+    timed = [replace(figure, p50=time.p50, p95=time.p95) for figure, time in zip(graphs, times, strict=True)]
+    return [*figures[: len(figures) - len(graphs)], *timed]
 
 
 def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[StageFigure], case: Case) -> StageFigure:
@@ -173,19 +167,15 @@ def change(comparison: Comparison | None) -> str:
     """
     if comparison is None or comparison.delta is None:
         return "unknown"
-    half = (comparison.interval[1] - comparison.interval[0]) / 2 if comparison.interval else None
-    if not comparison.thresholds.relative:
-        return _signed(comparison.delta, half, " points", comparison.digits)
-    if not comparison.baseline:
-        return _signed(comparison.delta, half, "", comparison.digits)
-    scale = 100 / abs(comparison.baseline)
-    return _signed(comparison.delta * scale, None if half is None else half * scale, " %", 1)
-
-
-def _signed(value: float, half: float | None, unit: str, digits: int) -> str:
-    rounded = f"{abs(value):.{digits}f}"
-    sign = "" if float(rounded) == 0 else "−" if value < 0 else "+"
-    return f"{sign}{rounded}{unit}" + (f" ± {half:.{digits}f}" if half is not None else "")
+    scale, unit, digits = 1.0, " points", comparison.digits
+    if comparison.thresholds.relative:
+        unit = ""
+        if comparison.baseline:
+            scale, unit, digits = 100 / abs(comparison.baseline), " %", 1
+    size = f"{abs(comparison.delta * scale):.{digits}f}"
+    sign = "" if float(size) == 0 else "−" if comparison.delta < 0 else "+"
+    ends = comparison.interval
+    return f"{sign}{size}{unit}" + (f" ± {(ends[1] - ends[0]) / 2 * scale:.{digits}f}" if ends else "")
 
 
 def _join(names: Sequence[str]) -> str:
