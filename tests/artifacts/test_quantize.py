@@ -36,7 +36,8 @@ class Reader:
 def error(graph: FloatGraph, path: Path, rows: Rows, shape: tuple[int, int] | None = None) -> float:
     """Root mean square of the difference, as a share of the float graph's."""
     batches = check.cases(rows, shape)
-    one, other = (check.outputs(open_graph(p).forward("logits"), batches) for p in (graph.path, path))
+    forwards = [open_graph(p).forward("logits") for p in (graph.path, path)]
+    one, other = ([forward(batch) for batch in batches] for forward in forwards)
     found = check.compare(one, other, batches, against="float", bound=None)
     assert found.relative is not None
     return found.relative

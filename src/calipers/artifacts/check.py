@@ -13,7 +13,7 @@ from calipers.artifacts.inputs import Rows, at_tokens
 from calipers.artifacts.records import Difference
 from calipers.core import InferenceError, ModelError
 from calipers.metrics.arrays import Vectors
-from calipers.models.batching import Batch, Forward, pad
+from calipers.models.batching import Batch, pad
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
 
@@ -80,10 +80,6 @@ def _cut(rows: Rows, start: int, count: int) -> Tokens:
     ids, types = (np.concatenate(values)[:count] for values in zip(*((t.ids, t.type_ids) for t in order), strict=True))
     ids[-1] = order[0].ids[-1]
     return Tokens(ids, types)
-
-
-def outputs(forward: Forward, batches: Sequence[Batch]) -> list[Vectors]:
-    return [forward(batch) for batch in batches]
 
 
 def find_output(graph: Graph, name: str, like: Vectors, batch: Batch) -> str:

@@ -57,10 +57,8 @@ class FloatGraph:
 
 
 def load_graph(path: Path) -> FloatGraph:
-    """Load a graph with the type of every tensor, from onnxruntime.
-
-    onnx's own type inference stops at onnxruntime's fused operators, and the quantiser skips tensors without a type.
-    """
+    """Load a graph with the type of every tensor, from onnxruntime: onnx's own type inference stops at its fused
+    operators, and the quantiser skips tensors without a type."""
     proto = read_proto(path)
     _name_nodes(proto)
     types = _tensor_types(proto, path)

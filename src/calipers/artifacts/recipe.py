@@ -65,8 +65,10 @@ class Recipe(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("block_size", self.block_size, _BLOCKS)
+        allowed: dict[str, Sequence[Any]] = {"precision": PRECISIONS, "block_size": _BLOCKS}
+        for name, values in allowed.items():
+            if (value := getattr(self, name)) not in values:
+                raise RequestError(f"`{name}` must be one of {', '.join(map(str, values))}, found {value!r}")
         if not 50 < self.percentile <= 100:
             raise RequestError(f"`percentile` must be above 50 and at most 100, found {self.percentile:g}")
         for name, (low, high) in self.ranges.items():
@@ -221,11 +223,6 @@ def _matches(pattern: str, name: str, kind: str) -> bool:
     if pattern.startswith("op:"):
         return fnmatchcase(kind, pattern[3:])
     return bool(name) and (name == pattern or fnmatchcase(name, pattern))
-
-
-def _one_of(what: str, value: Any, allowed: Sequence[Any]) -> None:
-    if value not in allowed:
-        raise RequestError(f"`{what}` must be one of {', '.join(map(str, allowed))}, found {value!r}")
 
 
 def call_text(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> str:

@@ -6,13 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calipers.core import RequestError, html_table
 from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
+from calipers.rendering import tables
 from calipers.rendering.numbers import megabytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SCHEMA = 1
 STAGES = ("torch", "exported", "optimized", "quantized")
@@ -197,3 +201,16 @@ def _row(stage: Stage) -> dict[str, str]:
 
 def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.1%}" if value >= 0.001 else f"{value:.1e}"
+
+
+def show_build(console: Console, manifest: Manifest) -> None:
+    """The facts of the build, then a line for each stage."""
+    facts = {"Result": manifest.model}
+    if rows := manifest.calibration:
+        facts["Calibrated"] = f"{rows['method']} over {rows['rows']} texts of {rows['dataset']}"
+    rows = manifest.checked_on
+    facts["Checked"] = f"at batch sizes 1, 2 and 7, padded and not, on {rows['rows']} texts of {rows['dataset']}"
+    made = [stage.name for stage in manifest.stages if not stage.reused]
+    facts["Made now"] = ", ".join(made) or "nothing: every stage was there"
+    tables.show_facts(console, f"{manifest.model_id}  ·  {manifest.precision}", facts.items())
+    tables.show_records(console, manifest.rows())

@@ -300,10 +300,11 @@ class _Work:
             return None
         reference = self._outputs_of(before)
         bound = check.bound_of(name, self.plan.recipe.precision, reference, self.batches)
-        outputs = check.outputs(forward, self.batches)
+        outputs = [forward(batch) for batch in self.batches]
         difference = check.compare(reference, outputs, self.batches, against=before.name, bound=bound)
         if name != "quantized":
-            plain = check.outputs(self._forward(graph, name, before, optimize=False), self.batches)
+            run = self._forward(graph, name, before, optimize=False)
+            plain = [run(batch) for batch in self.batches]
             unoptimized = check.compare(reference, plain, self.batches, against=before.name, bound=bound)
             both = difference, replace(unoptimized, as_it_stands=True)
             difference = max(both, key=lambda d: math.inf if d.largest is None else d.largest)
@@ -324,7 +325,7 @@ class _Work:
         if stage.name not in self._outputs:
             torch = stage.name == "torch"
             forward = self._torch_forward() if torch else self._forward(Path(stage.path), stage.name, None)
-            self._outputs = {stage.name: check.outputs(forward, self.batches)}
+            self._outputs = {stage.name: [forward(batch) for batch in self.batches]}
         return self._outputs[stage.name]
 
     def _torch_forward(self) -> Forward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -117,13 +118,11 @@ def _refine(graph: QuantizedGraph, culprits: Sequence[Culprit], ledger: Ledger) 
 def _evaluate_alone(case: Case, culprits: Sequence[Culprit]) -> list[Culprit]:
     """What each brings back by itself, as far as the budget goes; the largest share first."""
     evaluated = list(culprits)
-    try:
+    with suppress(OutOfBudget):
         for i, culprit in enumerate(evaluated[:_ALONE]):
             evaluation = case.ledger(frozenset(culprit.tensors), f"Restoring {culprit.name} alone")
             share, interval = _share(case, evaluation)
             evaluated[i] = replace(culprit, value=evaluation.value, share=share, interval=interval)
-    except OutOfBudget:
-        pass
     return sorted(evaluated, key=lambda c: -(c.share if c.share is not None else float("-inf")))
 
 

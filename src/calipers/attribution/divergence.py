@@ -57,9 +57,8 @@ def look_at(rows: Rows, shape: tuple[int, int] | None = None) -> Batch:
 
 def tensors_of(proto: ModelProto, names: Iterable[str], batch: Batch, what: str) -> Arrays:
     """These tensors of a graph, run without optimisation; names that it does not have are left out."""
-    made = [name for node in proto.graph.node for name in node.output if name]
     wanted = set(names)
-    held = [name for name in made if name in wanted]
+    held = [name for node in proto.graph.node for name in node.output if name and name in wanted]
     if not held:
         return {}
     return Graph(session_of(with_outputs(proto, held), what), what).run(batch, held)
@@ -168,11 +167,12 @@ def compare_floats(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, .
         tensors = torch_outputs(model, export.reference(model, plan.source, pooled=False), batch)
     lost = first_lost(tensors, tensors_of(after.proto, after.tensors, batch, str(after.path)), batch)
     seen = reasons.of_float_graph(after.proto)
-    if lost is None:
-        return _mask_or_nothing(seen, padded_only), ()
+    if lost is None:  # for certain; what the graph shows is reported all the same
+        unknown = Culprit("graph", None, "graph", (), (), None)
+        return ((_explained(unknown, seen, padded_only),) if seen or padded_only else ()), ()
     (layer, role), nodes = _node_place(before.proto, lost) if before else (module_place(lost), ())
     culprit = Culprit(parts.place_name(layer, role), layer, role, nodes, (lost,), None)
-    culprit = _with_mask(culprit, seen, padded_only)
+    culprit = _explained(culprit, seen, padded_only)
     return (culprit,), (Divergence(lost, nodes[0] if nodes else lost, culprit.name, None),)
 
 
@@ -203,21 +203,14 @@ def module_place(name: str) -> parts.Place:
     return int(number[1]) if number else None, role
 
 
-def _with_mask(culprit: Culprit, seen: list[str], padded_only: bool) -> Culprit:
-    """A difference of attention on padded rows alone comes from the mask; random numbers come from dropout."""
-    if any("dropout" in reason.lower() for reason in seen):
-        return replace(culprit, name="dropout", layer=None, role="dropout", reasons=tuple(seen))
-    masks = [reason for reason in seen if "mask" in reason]
-    if masks or (padded_only and "attention" in culprit.role):
-        more = () if masks else ("padded rows differ and unpadded ones do not: the attention mask has changed",)
-        return replace(culprit, name="mask", layer=None, role="mask", reasons=(*seen, *more))
-    return replace(culprit, reasons=tuple(seen))
-
-
-def _mask_or_nothing(seen: list[str], padded_only: bool) -> tuple[Culprit, ...]:
-    """No tensor is lost for certain; what the graph shows is reported all the same."""
-    if not seen and not padded_only:
-        return ()
+def _explained(culprit: Culprit, seen: list[str], padded_only: bool) -> Culprit:
+    """Random numbers come from dropout; a difference on padded rows alone from the mask, unless outside attention."""
     words = " ".join(seen).lower()
-    role = "dropout" if "dropout" in words else "mask" if padded_only or "mask" in words else "graph"
-    return (Culprit(role, None, role, (), (), None, reasons=tuple(seen)),)
+    if "dropout" in words:
+        return replace(culprit, name="dropout", layer=None, role="dropout", reasons=tuple(seen))
+    attention = "attention" in culprit.role
+    if "mask" not in words and not (padded_only and (attention or not culprit.tensors)):
+        return replace(culprit, reasons=tuple(seen))
+    if attention and "mask" not in words:
+        seen = [*seen, "padded rows differ and unpadded ones do not: the attention mask has changed"]
+    return replace(culprit, name="mask", layer=None, role="mask", reasons=tuple(seen))

@@ -1,7 +1,4 @@
-"""The fix: the smallest change that passes, measured like a stage, with its bill and recipe.
-
-Other settings come first, which cost nothing; then the nodes of the culprits in float; then both.
-"""
+"""The fix: other settings first, which cost nothing, then nodes kept in float; measured, with its bill and recipe."""
 
 from __future__ import annotations
 

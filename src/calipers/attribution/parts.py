@@ -120,16 +120,9 @@ def _chunks(graph: GraphView) -> list[Part]:
 def _embeddings(graph: GraphView) -> list[Node]:
     """Lookups of token ids in a table of weights, or the fused operator for that."""
     lookups = _descendants(graph, [n for n in graph.nodes if set(n.inputs) & set(graph.inputs)], only_light=True)
-    return [
-        node
-        for node in graph.nodes
-        if node.op_type == "EmbedLayerNormalization"
-        or (
-            node.op_type in ("Gather", "GatherBlockQuantized")
-            and node.inputs[0] in graph.weights
-            and (node.inputs[1] in graph.inputs or node.name in lookups)
-        )
-    ]
+    gathers = [n for n in graph.nodes if n.op_type in ("Gather", "GatherBlockQuantized") and n.name in lookups]
+    fused = [n for n in graph.nodes if n.op_type == "EmbedLayerNormalization"]
+    return [*fused, *(node for node in gathers if node.inputs[0] in graph.weights)]
 
 
 _LIGHT = ("Gather", "Slice", "Cast", "Shape", "Reshape", "Unsqueeze", "Squeeze", "CumSum", "Mul", "Add", "Not", "Equal")
@@ -198,17 +191,10 @@ def _scores(graph: GraphView, hidden: set[str]) -> set[str]:
 def _masked(graph: GraphView, hidden: set[str], scores: set[str]) -> set[str]:
     """Tensors computed from the mask that are no hidden states, and the scores that the mask was added to."""
     roots = [n for n in graph.nodes if any("mask" in name.lower() for name in n.inputs if name in graph.inputs)]
-    masks = {name for name in _descendants(graph, roots) if name not in hidden}
+    masks = _descendants(graph, roots) - hidden
     tensors = {name for node in graph.nodes if node.name in masks for name in node.outputs}
-    sums = {
-        name
-        for node in graph.nodes
-        if node.name in scores
-        and node.op_type in ("Add", "Where", "Sub", "Mul")
-        and not tensors.isdisjoint(node.inputs)
-        for name in node.outputs
-    }
-    return tensors | sums
+    sums = [n for n in graph.nodes if n.name in scores and n.op_type in ("Add", "Where", "Sub", "Mul")]
+    return tensors | {name for node in sums if not tensors.isdisjoint(node.inputs) for name in node.outputs}
 
 
 def _place(node: Node, depth: int, norms: int, layers: int, in_scores: bool) -> Place:

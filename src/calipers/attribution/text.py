@@ -49,17 +49,12 @@ def _lines(attribution: Attribution) -> Iterator[str]:
         yield "\nCulprits, by what their restoration brings back:"
     for rank, culprit in enumerate(attribution.culprits, start=1):
         yield f"{rank:>3}  {culprit.name}{_share(culprit, attribution)}"
-        yield from _details(culprit)
-
-
-def _details(culprit: Culprit) -> Iterator[str]:
-    for reason in culprit.reasons:
-        yield f"     {reason}"
-    if culprit.nodes:
-        more = f" and {len(culprit.nodes) - _NODES} more" if len(culprit.nodes) > _NODES else ""
-        yield f"     nodes: {', '.join(culprit.nodes[:_NODES])}{more}"
-    elif culprit.tensors:
-        yield f"     first at: {', '.join(culprit.tensors[:_NODES])}"
+        yield from (f"     {reason}" for reason in culprit.reasons)
+        if culprit.nodes:
+            more = f" and {len(culprit.nodes) - _NODES} more" if len(culprit.nodes) > _NODES else ""
+            yield f"     nodes: {', '.join(culprit.nodes[:_NODES])}{more}"
+        elif culprit.tensors:
+            yield f"     first at: {', '.join(culprit.tensors[:_NODES])}"
 
 
 def _share(culprit: Culprit, attribution: Attribution) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from calipers.attribution.records import Trial
 from calipers.comparison.records import Label
 from calipers.core import CalipersError, Result
+
+_LEFT_OUT = 4  # sets, in turn, to see whether they are needed
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def smallest_prefix(order: Sequence[frozenset[str]], evaluate: Evaluate, name: C
     """
     low, high = 0, 1
     best: int | None = None
-    try:
+    with suppress(OutOfBudget):
         while not evaluate(frozenset().union(*order[:high]), name(high)).passes:
             if high >= len(order):
                 return None
@@ -104,21 +107,15 @@ def smallest_prefix(order: Sequence[frozenset[str]], evaluate: Evaluate, name: C
                 best = high = middle
             else:
                 low = middle
-    except OutOfBudget:
-        pass
     return best
 
 
-def drop_needless(
-    chosen: Sequence[frozenset[str]], evaluate: Evaluate, name: Callable[[int], str], most: int = 4
-) -> list[int]:
+def drop_needless(chosen: Sequence[frozenset[str]], evaluate: Evaluate, name: Callable[[int], str]) -> list[int]:
     """The positions of the sets that are needed: a few are left out in turn, and stay out where the metric passes."""
     kept = list(range(len(chosen)))
-    try:
-        for i in kept[-2::-1][:most]:  # without the last one the prefix did not pass
+    with suppress(OutOfBudget):
+        for i in kept[-2::-1][:_LEFT_OUT]:  # without the last one the prefix did not pass
             rest = [position for position in kept if position != i]
             if evaluate(frozenset().union(*(chosen[position] for position in rest)), name(i)).passes:
                 kept = rest
-    except OutOfBudget:
-        pass
     return kept

@@ -78,7 +78,8 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
       calipers build ./model --precision fp32 --stage exported=theirs.onnx -o ./checked
       calipers build ./model --recipe recipe.yaml -o ./fixed
     """
-    from calipers.artifacts import api, manifest, text
+    from calipers.artifacts import api, manifest
+    from calipers.artifacts.records import show_build
 
     recipe = make_recipe(flags, _recipe_flags(context, flags))
     build_options = make_build_options(
@@ -92,7 +93,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
     if flags["as_json"]:
         click.echo(manifest.to_json(built))
     else:
-        text.show_build(options.consoles()[0], built)
+        show_build(options.consoles()[0], built)
 
 
 def _recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
