@@ -35,6 +35,7 @@ class StageRefused(InferenceError):
             f"the {stage} graph is refused: its outputs {size} from those of {difference.against} {at}; "
             f"the bound is {difference.bound:.2g}{hints}"
         )
+        self.stage = stage
         self.difference = difference
 
 

@@ -2,7 +2,7 @@
 
 Layers are counted along the chain of attentions (Softmax or a fused operator). Between two of them the normalisations
 divide the nodes: up to the first it is the attention's output, up to the second the feed-forward, then the projections
-of the next attention.
+of the next attention. The embeddings come before the first attention, the head after the last layer.
 """
 
 from __future__ import annotations
