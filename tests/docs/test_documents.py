@@ -251,8 +251,8 @@ def test_the_folders_that_a_page_names_exist(page: Path) -> None:
 
 
 def backend_loaders() -> list[Callable[..., Any]]:
-    modules = {module for backends in ABILITIES.values() for module in backends.values()}
-    return [importlib.import_module(f"calipers.models.{module}").load for module in sorted(modules)]
+    places = {tuple(place.split(".")) for backends in ABILITIES.values() for place in backends.values()}
+    return [getattr(importlib.import_module(f"calipers.models.{module}"), name) for module, name in sorted(places)]
 
 
 def layer_runs() -> list[Callable[..., Any]]:

@@ -12,13 +12,13 @@ from calipers.models.source import BACKENDS, Source, find
 
 __all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "identity", "load", "load_model"]
 
-# What a task may need of a model, and the module of each backend that can do it: `load(source, options) -> Model`.
-_ENCODERS = {"torch": "torch", "onnx": "onnx", "static": "static", "vectors": "vectors", "http": "http"}
+# What a task may need of a model, and each backend's module and function for it: `load(source, options) -> Model`.
+_ENCODERS = {backend: f"{backend}.load" for backend in ("torch", "onnx", "static", "vectors", "http")}
 ABILITIES = {
     "encode": _ENCODERS,
-    "retrieve": {**_ENCODERS, "bm25": "bm25"},
-    "score": {"torch": "torch_pairs", "onnx": "onnx_pairs", "http": "http_pairs"},
-    "fill-mask": {"torch": "torch_masked", "onnx": "onnx_masked"},
+    "retrieve": {**_ENCODERS, "bm25": "bm25.load"},
+    "score": {backend: f"{backend}.load_scorer" for backend in ("torch", "onnx", "http")},
+    "fill-mask": {"torch": "torch_masked.load", "onnx": "onnx.load_masked"},
 }
 
 
@@ -38,5 +38,5 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
     able = ABILITIES[ability]
     if source.backend not in able:
         raise ModelError(f"{source.reference} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
-    module = importlib.import_module(f"calipers.models.{able[source.backend]}")
-    return cast(Model, module.load(source, options))
+    module, function = able[source.backend].split(".")
+    return cast(Model, getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options))

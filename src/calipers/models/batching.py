@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -43,12 +42,8 @@ class Batching:
     most_rows: int | None = None  # where each row costs memory of its own, such as a row of logits
 
     def __str__(self) -> str:
-        if self.rows == 1:
-            size = "one row at a time"
-        elif self.rows:
-            size = f"{self.rows} rows a batch"
-        else:
-            size = f"{self.tokens} tokens a batch"
+        several = f"{self.rows} rows a batch" if self.rows else f"{self.tokens} tokens a batch"
+        size = "one row at a time" if self.rows == 1 else several
         return f"{size} ({self.why})" if self.why else size
 
     def size(self, length: int) -> int:
@@ -114,8 +109,7 @@ class Work:
         return pad(tokens, padding, rows=self.batching.fixed_rows, length=self.batching.fixed_length)
 
     def one_core_each(self) -> AbstractContextManager[None]:
-        """Each worker computes its batch on one core, with less waiting than one batch on all cores. A GPU is left as
-        it is."""
+        """Each worker computes its batch on one core, with less waiting than one batch on all. A GPU is left alone."""
         return torch_threads(1) if self.device == "cpu" else nullcontext()
 
 
@@ -161,26 +155,37 @@ class BatchedModel:
         progress: Progress,
     ) -> Vectors:
         """What `forward` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass."""
-        distinct = list(dict.fromkeys(items))
-        position = {item: i for i, item in enumerate(distinct)}
+        distinct, places = once_each(items)
         progress.start(label, len(distinct))
+        tokens: list[Tokens] = []  # of one window
         table: Vectors | None = None
+
+        def compute_rows(rows: Ints) -> Vectors:
+            batch = self.work.pad([tokens[i] for i in rows], self.tokenizer)
+            return forward(batch)[: batch.rows]
+
         with self.work.one_core_each():
             for start in range(0, len(distinct), WINDOW):
                 tokens = tokenize(distinct[start : start + WINDOW])
                 lengths = np.array([len(row.ids) for row in tokens])
-                for rows, values in answers(lengths, partial(self._compute_rows, tokens, forward), self.work):
+                for rows, values in answers(lengths, compute_rows, self.work):
                     if table is None:
                         table = np.empty((len(distinct), values.shape[1]), dtype=np.float32)
                     table[start + rows] = values
                     progress.advance(len(rows))
         if table is None:
             raise InferenceError("there is no text to encode")
-        return table[[position[item] for item in items]] if len(distinct) < len(items) else table
+        return table[places] if len(distinct) < len(items) else table
 
-    def _compute_rows(self, tokens: Sequence[Tokens], forward: Forward, rows: Ints) -> Vectors:
-        batch = self.work.pad([tokens[i] for i in rows], self.tokenizer)
-        return forward(batch)[: batch.rows]
+
+def once_each(items: Sequence[Item]) -> tuple[list[Item], list[int]]:
+    """The distinct items in order, and for each item the place of its equal among them.
+
+    >>> once_each(["a", "b", "a"])
+    (['a', 'b'], [0, 1, 0])
+    """
+    place = {item: i for i, item in enumerate(dict.fromkeys(items))}
+    return list(place), [place[item] for item in items]
 
 
 def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:
@@ -188,7 +193,7 @@ def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Ite
 
     Each batch is computed by one thread, so their number changes no bit.
     """
-    waiting, workers = iter(plan(lengths, work.batching)), work.workers
+    waiting, workers = iter(_plan(lengths, work.batching)), work.workers
     with ThreadPoolExecutor(max_workers=workers) as pool:
         running: dict[Future[Answer], Ints] = {}
         try:
@@ -203,7 +208,7 @@ def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Ite
             pool.shutdown(cancel_futures=True)
 
 
-def plan(lengths: Ints, batching: Batching) -> list[Ints]:
+def _plan(lengths: Ints, batching: Batching) -> list[Ints]:
     """Row numbers of each batch, the longest rows first: no core is left alone with a big batch at the end."""
     order = np.argsort(-lengths, kind="stable")
     batches, start = [], 0

@@ -1,5 +1,4 @@
-"""Cross-encoders: what the files say of the head (labels, their names, the activation), and the scorer that every
-transformer backend shares.
+"""Cross-encoders: what the files say of the head (labels, names, activation), and the scorer that backends share.
 
 An activation's name is looked up in a table of ours; nothing that a file names is imported.
 """
@@ -66,11 +65,24 @@ class HeadScorer(BatchedModel, ABC):
 
 
 def read_head(folder: Path, layout: Layout, *, labels: int) -> Head:
-    config = read_json(layout.transformer / "config.json")
-    name, why = _activation(folder, layout)
+    """The activation comes from the first place that names one, in the order of sentence-transformers: its own file,
+    its entry in config.json, its older entry there. Without any of the files, the logits are the scores."""
+    own, file = folder / "config_sentence_transformers.json", layout.transformer / "config.json"
+    if not (own.exists() or file.exists()):
+        return Head(labels, (), "Identity", "there is no config.json: the logits are given as they are")
+    general, config = read_json(own), read_json(file)
+    entry = config.get("sentence_transformers")
+    name = general.get("activation_fn") if general.get("model_type") == "CrossEncoder" else None
+    place = file if name is None else own
+    if name is None and isinstance(entry, dict) and "activation_fn" in entry:
+        name = entry["activation_fn"]
+    elif name is None:
+        name = config.get("sbert_ce_default_activation_function")
     if name is None:
-        name, why = ("Sigmoid", "one label") if labels == 1 else ("Identity", "several labels")
-    return Head(labels, label_names(config, labels), name, why)
+        activation, why = ("Sigmoid", "one label") if labels == 1 else ("Identity", "several labels")
+    else:
+        activation, why = find_activation(name, place), place.name
+    return Head(labels, label_names(config, labels), activation, why)
 
 
 def head_settings(head: Head, settings: EncoderSettings) -> dict[str, object]:
@@ -92,30 +104,9 @@ def label_names(config: Config, labels: int) -> tuple[str, ...]:
     ('neutral', 'entailment')
     """
     names = config.get("id2label")
-    if not isinstance(names, dict) or set(map(str, names)) != {str(i) for i in range(labels)}:
-        return ()
-    by_number = {str(key): str(name) for key, name in names.items()}
-    return tuple(by_number[str(i)] for i in range(labels))
-
-
-def _activation(folder: Path, layout: Layout) -> tuple[str | None, str]:
-    """The activation's name and its file, in the order of sentence-transformers: its own file, its entry in
-    config.json, its older entry there."""
-    general, file = general_settings(folder), layout.transformer / "config.json"
-    if general.get("model_type") == "CrossEncoder" and general.get("activation_fn") is not None:
-        place = folder / "config_sentence_transformers.json"
-        return find_activation(general["activation_fn"], place), place.name
-    config = read_json(file)
-    entry = config.get("sentence_transformers")
-    if isinstance(entry, dict) and "activation_fn" in entry:
-        name = entry["activation_fn"]
-    else:
-        name = config.get("sbert_ce_default_activation_function")
-    return (None, "") if name is None else (find_activation(name, file), file.name)
-
-
-def general_settings(folder: Path) -> Config:
-    return read_json(folder / "config_sentence_transformers.json")
+    by_number = {str(key): str(name) for key, name in names.items()} if isinstance(names, dict) else {}
+    numbers = [str(i) for i in range(labels)]
+    return tuple(by_number[i] for i in numbers) if set(by_number) == set(numbers) else ()
 
 
 _PLAIN = re.compile(r"torch\.nn\.(?:modules\.(?:activation|linear)\.)?(\w+)")
@@ -136,17 +127,21 @@ def find_activation(name: object, place: Path) -> str:
     return match[1]
 
 
-def _log_softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    shifted = x - x.max(axis=1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """
+    >>> np.exp(log_softmax(np.log(np.array([[1, 3]], np.float32)))).round(4)
+    array([[0.25, 0.75]])
+    """
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)))
 
 
 # torch.nn's activations without parameters, over logits float64[n, labels]. logaddexp does not overflow.
 ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "Identity": lambda x: x,
     "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
-    "Softmax": lambda x: np.exp(_log_softmax(x)),
-    "LogSoftmax": _log_softmax,
+    "Softmax": lambda x: np.exp(log_softmax(x)),
+    "LogSoftmax": log_softmax,
     "LogSigmoid": lambda x: -np.logaddexp(0, -x),
     "Softplus": lambda x: np.logaddexp(0, x),
     "Tanh": np.tanh,

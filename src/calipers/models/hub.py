@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from calipers.models.tokenizer import first_line
 
 # Everything but weights: settings, tokenizers and vocabularies.
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*/config.json")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fetch(model_id: str, *, revision: str | None, patterns: Sequence[str]) -> Path:
@@ -29,10 +27,6 @@ def fetch(model_id: str, *, revision: str | None, patterns: Sequence[str]) -> Pa
         raise ModelError(
             f"{model_id!r} is neither a file or folder here nor a model that the hub can provide: {first_line(error)}"
         ) from error
-
-
-def is_commit(revision: str | None) -> bool:
-    return bool(revision and _COMMIT.fullmatch(revision))
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

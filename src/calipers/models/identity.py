@@ -1,14 +1,13 @@
-"""What decides a model's answers, read from its files without loading it.
+"""What decides a model's answers, read from its files without loading it: a run stored under it need not be repeated.
 
-Two models with the same identity give the same answers on the same rows with the same code, so a run that is stored
-under it need not be repeated. Options that are not resolved here are taken as they are, and whole files are hashed
-where it is not certain what is read of them: the worst result is a run too many.
+Options that are not resolved here are taken as they are, and whole files are hashed where it is not certain what is
+read of them: the worst result is a run too many.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -103,16 +102,12 @@ def _vectors(source: Source, options: ModelOptions, ability: str) -> Facts:
     return {"weights": _digest(file.parent, [file, *(p for p in keys if p.exists())], named_after=file.stem)}
 
 
-def _bm25(source: Source, options: ModelOptions, ability: str) -> Facts:
-    return {"weights": bm25.settle(source)[1]}
-
-
 _READERS: dict[str, Callable[[Source, ModelOptions, str], Facts | None]] = {
     "torch": _torch,
     "onnx": _onnx,
     "static": _static,
     "vectors": _vectors,
-    "bm25": _bm25,
+    "bm25": lambda source, options, ability: {"weights": bm25.settle(source)[1]},
 }
 
 
@@ -132,27 +127,19 @@ def _settled(layout: Layout, options: ModelOptions, ability: str) -> Facts:
 def _other_files(folder: Path, layout: Layout) -> Facts:
     """What the folder holds besides weights."""
     settings = (*_SETTINGS, "*.json", "*.txt") if layout.further else _SETTINGS
-    return {
-        "tokenizer": _digest(folder, _among(folder, layout, _TOKENIZER)),
-        "settings": _digest(folder, _among(folder, layout, settings)),
-    }
+    kinds = {"tokenizer": _TOKENIZER, "settings": settings}
+    return {kind: _digest(folder, _among(folder, layout, patterns)) for kind, patterns in kinds.items()}
 
 
-def _among(folder: Path, layout: Layout, patterns: Iterable[str]) -> list[Path]:
+def _among(folder: Path, layout: Layout, patterns: Sequence[str]) -> list[Path]:
     """Files of the folder and of its transformer; all below it where modules of sentence-transformers may read any."""
-    patterns = list(patterns)
-    if layout.further:
-        paths = [path for pattern in patterns for path in folder.rglob(pattern)]
-    else:
-        paths = [path for place in {folder, layout.transformer} for p in patterns for path in place.glob(p)]
-    return [path for path in paths if path.is_file()]
+    searches = [folder.rglob] if layout.further else [folder.glob, layout.transformer.glob]
+    return [path for search in searches for pattern in patterns for path in search(pattern) if path.is_file()]
 
 
 def _digest(root: Path, files: Iterable[Path], *, named_after: str = "") -> str:
-    """SHA-256 over the paths below `root` and the content of the files, each once; the place of `root` does not matter.
-
-    `named_after` is a stem that the files share, which does not matter either.
-    """
+    """SHA-256 over the paths below `root` and the content of the files, each once. Neither the place of `root` matters
+    nor `named_after`, a stem that the files share."""
     total = hashlib.sha256()
     for place, path in sorted({p.relative_to(root).as_posix(): p for p in files}.items()):
         with path.open("rb") as file:

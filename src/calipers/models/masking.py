@@ -1,7 +1,7 @@
-"""Masked language models: tokens with a mask among them, batches of questions, and the model that backends share.
+"""Masked language models: a tokenizer with a mask, batches of questions, and the model that backends share.
 
-A question hides one token of a text: how likely was it? Questions of all texts go through the model together, sorted by
-length and batched by a token budget; only the logits of one position are ever kept of a row.
+A question hides one token of a text: how likely was it? The questions of all texts are batched together, and only the
+logits of one position are kept of a row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from calipers.core import SILENT, MaskedTokens, ModelError, ModelInfo, Progress, TokenizedText
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
-from calipers.models.tokenizer import Tokens, first_position, pad_id, read_json, unknown_id
+from calipers.models.heads import log_softmax
+from calipers.models.tokenizer import Tokens, first_position, named_token, pad_id, read_json, unknown_id
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -38,7 +39,7 @@ class MaskTokenizer:
         self._backend = backend
         self.pad_id = pad_id(folder, backend)
         self.first_position = first_position(read_json(folder / "config.json"))
-        self.mask_id = find_mask(folder, backend)
+        self.mask_id = _find_mask(folder, backend)
         self.max_length = max_length
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
@@ -81,14 +82,11 @@ def untyped(ids: NDArray[np.int32]) -> Tokens:
     return Tokens(ids, np.zeros_like(ids))
 
 
-def find_mask(folder: Path, backend: Backend) -> int:
+def _find_mask(folder: Path, backend: Backend) -> int:
     """The id of the mask token, from the tokenizer's settings or by the usual names."""
-    names: list[object] = []
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        token = read_json(folder / file).get("mask_token")
-        names.append(token.get("content") if isinstance(token, dict) else token)
-    for name in (*names, "[MASK]", "<mask>"):
-        id = backend.token_to_id(name) if isinstance(name, str) else None
+    named = (named_token(folder / file, "mask_token") for file in ("tokenizer_config.json", "special_tokens_map.json"))
+    for name in (*named, "[MASK]", "<mask>"):
+        id = backend.token_to_id(name) if name is not None else None
         if isinstance(id, int):
             return id
     raise ModelError(f"the tokenizer of {folder} has no mask token: this is not a masked language model")
@@ -151,16 +149,6 @@ class MaskedModel:
             yield from answers(lengths, compute, self.work)
 
 
-def log_softmax(logits: Logits) -> Logits:
-    """
-    >>> np.exp(log_softmax(np.log(np.array([[1, 3]], np.float32)))).round(4)
-    array([[0.25, 0.75]], dtype=float32)
-    """
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    total = np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)
-    return np.asarray(shifted - np.log(total), np.float32)
-
-
 def hide(questions: MaskedTokens, rows: Ints, tokenizer: MaskTokenizer, work: Work) -> tuple[Batch, Ints, Ints]:
     """The batch with its masks in place, the position to read in each row, and the token that stood there."""
     texts = [questions.texts[i] for i in questions.text[rows]]
@@ -184,8 +172,7 @@ def likelihood(logits: Logits, targets: Ints) -> tuple[Vectors, Vectors]:
     target = logits[np.arange(len(logits)), targets][:, None]
     highest = logits.max(axis=1, keepdims=True)
     total = np.exp(logits - highest).sum(axis=1, dtype=np.float64)
-    above = (logits > target).sum(axis=1)
-    equal = (logits == target).sum(axis=1)
+    above, equal = (logits > target).sum(axis=1), (logits == target).sum(axis=1)
     log_prob = target[:, 0] - highest[:, 0] - np.log(total)
     return log_prob.astype(np.float32), (above + (equal + 1) / 2).astype(np.float32)
 
@@ -199,7 +186,7 @@ def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) ->
 
 
 def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, work: Work) -> float:
-    """The largest difference of two ways to the logits, on ragged rows of random tokens with one or two masks."""
+    """The largest difference of two ways to the logits, on ragged rows of random tokens with one mask each."""
     rng = np.random.default_rng(0)
     longest = min(tokenizer.max_length, work.batching.fixed_length or 24)
     lengths = sorted({longest, max(2, longest // 2), 2}, reverse=True)

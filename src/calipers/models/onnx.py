@@ -1,4 +1,4 @@
-"""ONNX Runtime encoders: any graph that takes token ids and gives token embeddings or pooled vectors.
+"""ONNX Runtime: any graph that takes token ids and gives embeddings, the scores of pairs, or logits over a vocabulary.
 
 The output is chosen by its shape, from one run: what a graph declares may be wrong or missing.
 """
@@ -7,71 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from calipers.core import InferenceError, ModelError, ModelInfo, RequestError
-from calipers.metrics.arrays import Vectors
-from calipers.models import hub
+from calipers.metrics.arrays import Ints, Vectors
+from calipers.models import hub, masking
 from calipers.models.batching import Batch, Batching, Work
-from calipers.models.layout import Layout, prompt_settings, read_layout, settle
+from calipers.models.heads import HeadScorer, Scores, head_settings, read_head
+from calipers.models.layout import EncoderSettings, Layout, prompt_settings, read_layout, settle
+from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder, weight_files
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
 from calipers.models.pooling import PooledEncoder
 from calipers.models.source import Source
-from calipers.models.tokenizer import Config, Tokenizer, open_tokenizer, read_json
+from calipers.models.tokenizer import (
+    USUAL_LIMIT,
+    Config,
+    Tokenizer,
+    fast_backend,
+    longest_input,
+    open_tokenizer,
+    read_json,
+)
 
 _BATCH_TOKENS = 512  # fastest of 256 … 2048 for a 6 × 384 BERT on two cores (bench/similarity.py)
-
-
-def load(source: Source, options: ModelOptions) -> OnnxEncoder:
-    used = ("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider")
-    options.refuse_others("an ONNX graph", *used, "output", "batch_tokens", "batch_size")
-    model = open_model(source, options)
-    settings = settle(model.layout, options)
-    settings = replace(settings, max_length=model.shortest(settings.max_length))
-    tokenizer = open_tokenizer(model.layout.transformer, max_length=settings.max_length, lower_case=settings.lower_case)
-    output, pooled = _choose_output(model, tokenizer, options)
-    reported = {
-        "output": output,
-        "pooling": "in the graph" if pooled else settings.pooling,
-        "pooling_assumed": settings.pooling_assumed and not pooled,
-        "normalize": settings.normalize,
-        **prompt_settings(model.layout, settings, options),
-        "max_length": tokenizer.max_length,
-    }
-    info = replace(model.info(source, options, reported), notes=() if pooled else _missing_modules(model.layout))
-    return OnnxEncoder(tokenizer, model.work, info, settings, model.graph, output, pooled)
-
-
-def _missing_modules(layout: Layout) -> tuple[str, ...]:
-    if not layout.further:
-        return ()
-    return (
-        f"the model's files name {', '.join(layout.further)}, which is not in the graph and is not run: "
-        "these are not the vectors that sentence-transformers gives",
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class OnnxEncoder(PooledEncoder):
-    graph: Graph
-    output: str
-    pooled: bool  # in the graph
-
-    def embed(self, batch: Batch) -> Vectors:
-        return self.graph.forward(self.output)(batch)
-
-    def tokens_to_skip(self, prompt: str) -> int:
-        skip = super().tokens_to_skip(prompt)
-        if skip and self.pooled:
-            raise RequestError(
-                f"{self.info.model_id} was trained without its prompt in the pooling, and its graph pools all tokens: "
-                "set `prompt` to '', or choose an output of token embeddings with `ModelOptions.output`"
-            )
-        return skip
+_USED = ("model_id", "revision", "max_length", "device", "provider", "output", "batch_tokens", "batch_size")
 
 
 @dataclass(frozen=True)
@@ -81,7 +45,6 @@ class OnnxModel:
     file: Path
     folder: Path
     layout: Layout
-    config: Config
     provider: str
     graph: Graph
     work: Work
@@ -89,6 +52,12 @@ class OnnxModel:
     def shortest(self, *lengths: int | None) -> int | None:
         """The least of the lengths that are set, the graph's among them."""
         return min((n for n in (*lengths, self.graph.length) if n), default=None)
+
+    def settle(self, options: ModelOptions, *, pairs: bool = False) -> tuple[EncoderSettings, Tokenizer]:
+        settings = settle(self.layout, options)
+        settings = replace(settings, max_length=self.shortest(settings.max_length))
+        length, lower_case = settings.max_length, settings.lower_case
+        return settings, open_tokenizer(self.layout.transformer, max_length=length, lower_case=lower_case, pairs=pairs)
 
     def try_outputs(self, batch: Batch, options: ModelOptions) -> Arrays:
         """What one batch gives, by the name of the output: the requested one, or all."""
@@ -111,23 +80,18 @@ class OnnxModel:
         return ModelInfo("onnx", model_id, str(self.file), device, hub.fingerprint(files), settings)
 
 
-def open_model(source: Source, options: ModelOptions) -> OnnxModel:
+def _open(source: Source, options: ModelOptions) -> OnnxModel:
     provider = choose_provider(options)
     file = graph_file(source, options)
     folder = settings_folder(file, options)
     layout = read_layout(folder)
-    config = read_json(layout.transformer / "config.json")
     graph = open_graph(file, provider=provider)
-    work = Work(_choose_batching(file, graph, options), options.workers)
-    return OnnxModel(file, folder, layout, config, provider, graph, work)
-
-
-def _choose_batching(file: Path, graph: Graph, options: ModelOptions) -> Batching:
     if graph.rows:
-        free = Batching(None, graph.rows, f"the graph's shape is {graph.dimensions}")
+        batching = Batching(None, graph.rows, f"the graph's shape is {graph.dimensions}")
     else:
-        free = free_batching(file, options)
-    return replace(free, fixed_rows=graph.rows, fixed_length=graph.length)
+        batching = free_batching(file, options)
+    batching = replace(batching, fixed_rows=graph.rows, fixed_length=graph.length)
+    return OnnxModel(file, folder, layout, provider, graph, Work(batching, options.workers))
 
 
 def free_batching(file: Path, options: ModelOptions) -> Batching:
@@ -147,6 +111,51 @@ def float_shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
 def list_shapes(arrays: Arrays) -> str:
     """Outputs and shapes for an error: "logits [1, 2]"."""
     return ", ".join(f"{name} {list(value.shape)}" for name, value in arrays.items())
+
+
+# --- encoders -----------------------------------------------------------------------------------------------------
+
+
+def load(source: Source, options: ModelOptions) -> OnnxEncoder:
+    options.refuse_others("an ONNX graph", *_USED, "pooling", "normalize", "prompt", "prompt_name")
+    model = _open(source, options)
+    settings, tokenizer = model.settle(options)
+    output, pooled = _choose_output(model, tokenizer, options)
+    reported = {
+        "output": output,
+        "pooling": "in the graph" if pooled else settings.pooling,
+        "pooling_assumed": settings.pooling_assumed and not pooled,
+        "normalize": settings.normalize,
+        **prompt_settings(model.layout, settings, options),
+        "max_length": tokenizer.max_length,
+    }
+    info, further = model.info(source, options, reported), ", ".join(model.layout.further)
+    if further and not pooled:
+        note = (
+            f"the model's files name {further}, which is not in the graph and is not run: "
+            "these are not the vectors that sentence-transformers gives"
+        )
+        info = replace(info, notes=(note,))
+    return OnnxEncoder(tokenizer, model.work, info, settings, model.graph, output, pooled)
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxEncoder(PooledEncoder):
+    graph: Graph
+    output: str
+    pooled: bool  # in the graph
+
+    def embed(self, batch: Batch) -> Vectors:
+        return self.graph.forward(self.output)(batch)
+
+    def tokens_to_skip(self, prompt: str) -> int:
+        skip = super().tokens_to_skip(prompt)
+        if skip and self.pooled:
+            raise RequestError(
+                f"{self.info.model_id} was trained without its prompt in the pooling, and its graph pools all tokens: "
+                "set `prompt` to '', or choose an output of token embeddings with `ModelOptions.output`"
+            )
+        return skip
 
 
 def _choose_output(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions) -> tuple[str, bool]:
@@ -173,3 +182,145 @@ def _choose_output(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions
         "the graph gives no embeddings: expected an output [batch, length, d] or [batch, d], "
         f"found {list_shapes(arrays)}"
     )
+
+
+# --- cross-encoders -----------------------------------------------------------------------------------------------
+
+# Words in the names of outputs that tell scores from embeddings.
+_SCORES = ("logit", "score", "prob")
+_EMBEDDINGS = ("embed", "hidden", "pooler", "pooled")
+
+
+def load_scorer(source: Source, options: ModelOptions) -> OnnxScorer:
+    options.refuse_others("a cross-encoder in ONNX", *_USED, "prompt", "prompt_name")
+    model = _open(source, options)
+    settings, tokenizer = model.settle(options, pairs=True)
+    output, labels = _find_scores(model, tokenizer, options)
+    _refuse_embeddings(model.file, read_json(model.layout.transformer / "config.json"), labels)
+    head = read_head(model.folder, model.layout, labels=labels)
+    settings = replace(settings, max_length=tokenizer.max_length)
+    info = model.info(source, options, {"through": "onnxruntime", "output": output, **head_settings(head, settings)})
+    return OnnxScorer(tokenizer, model.work, info, head, settings.prompt, model.graph, output)
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxScorer(HeadScorer):
+    graph: Graph
+    output: str
+
+    def logits(self, batch: Batch) -> Scores:
+        return self.graph.forward(self.output)(batch).reshape(len(batch.ids), -1)
+
+
+def _find_scores(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions) -> tuple[str, int]:
+    """The output [b], [b, 1] or [b, labels] and its labels, found by running one pair."""
+    batch = model.work.pad(tokenizer.encode_pairs([("bread", "The bakery opens.")]), tokenizer)
+    arrays = model.try_outputs(batch, options)
+    shapes = float_shapes(arrays)
+    flat = {n: (*s, 1)[1] for n, s in shapes.items() if 1 <= len(s) <= 2 and s[0] == len(batch.ids)}
+    named = {n: labels for n, labels in flat.items() if any(word in n.lower() for word in _SCORES)}
+    plain = {n: labels for n, labels in flat.items() if not any(word in n.lower() for word in _EMBEDDINGS)}
+    embeds = any(len(s) == 3 for s in shapes.values()) or bool(flat and not plain)
+    chosen = flat if options.output else named or ({} if embeds else plain)
+    if chosen:
+        return next(iter(chosen.items()))
+    if embeds:
+        raise ModelError(
+            f"the graph cannot score pairs, it gives {list_shapes(arrays)}: "
+            "this is an embedding model or a masked language model"
+        )
+    raise ModelError(
+        "the graph gives no scores: expected an output [batch], [batch, 1] or [batch, labels], "
+        f"found {list_shapes(arrays)}"
+    )
+
+
+def _refuse_embeddings(file: Path, config: Config, labels: int) -> None:
+    """A pooled embedding [b, d] has the shape of d labels: the config knows how many there are.
+
+    >>> _refuse_embeddings(Path("m.onnx"), {"hidden_size": 384}, labels=384)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    calipers.core.errors.ModelError: m.onnx cannot score pairs: it gives 384 numbers for one ...
+    """
+    named = config.get("id2label")
+    expected = len(named) if isinstance(named, dict) else None
+    if (expected and labels != expected) or (expected is None and labels == config.get("hidden_size")):
+        raise ModelError(
+            f"{file} cannot score pairs: it gives {labels} numbers for one and its config.json names "
+            f"{expected or 'no'} labels, so this is an embedding model, or the config is another model's"
+        )
+
+
+# --- masked language models: the graph is rewritten to read one position where that is exact ---------------------
+
+_POSITIONS = "calipers_positions"  # the input of a rewritten graph
+
+
+def load_masked(source: Source, options: ModelOptions) -> MaskedModel:
+    options.refuse_others("a masked language model in ONNX", *_USED)
+    model = _open(source, options)
+    folder = model.layout.transformer
+    longest = model.shortest(options.max_length, longest_input(folder)) or USUAL_LIMIT
+    tokenizer = MaskTokenizer(fast_backend(folder), folder, max_length=longest)
+    output, vocabulary = _find_logits(model, tokenizer, options)
+    masking.refuse_misfit(tokenizer, vocabulary, folder)
+    short, short_cut = _find_short_cut(model, output, tokenizer, vocabulary)
+    kept = 1 if short else tokenizer.max_length
+    batching = masking.bound_memory(model.work.batching, vocabulary, positions_kept=kept)
+    model = replace(model, work=replace(model.work, batching=batching))
+    settings = {"output": output, "max_length": tokenizer.max_length, "short_cut": short_cut}
+    info = model.info(source, options, settings)
+    return MaskedModel(short or partial(_full, model.graph, output), tokenizer, model.work, info)
+
+
+def _full(graph: Graph, output: str, batch: Batch, positions: Ints) -> Logits:
+    """The graph as it is: logits at every position, one of them kept."""
+    logits = graph.run(batch, [output])[output]
+    return np.asarray(logits[np.arange(len(logits)), positions], dtype=np.float32)
+
+
+def _short(graph: Graph, output: str, batch: Batch, positions: Ints) -> Logits:
+    """The rewritten graph: logits at one position."""
+    logits = graph.run(batch, [output], {_POSITIONS: positions.reshape(-1, 1, 1)})[output]
+    return np.asarray(logits[:, 0], dtype=np.float32)
+
+
+def _find_logits(model: OnnxModel, tokenizer: MaskTokenizer, options: ModelOptions) -> tuple[str, int]:
+    """The output [b, s, v] that is at least as wide as the vocabulary, found by running one row."""
+    batching = model.work.batching
+    batch = tokenizer.masks(batching.fixed_length or 4, rows=batching.fixed_rows or 1)
+    arrays = model.try_outputs(batch, options)
+    wide = {name: v.shape[2] for name, v in arrays.items() if v.ndim == 3 and v.shape[:2] == batch.ids.shape}
+    fitting = {name: width for name, width in wide.items() if width >= tokenizer.vocab_size}
+    if not fitting:
+        raise ModelError(
+            f"the graph gives no logits over the vocabulary of {tokenizer.vocab_size} tokens: found "
+            f"{list_shapes(arrays)}; it is not a masked language model, or the tokenizer does not fit"
+        )
+    name = max(fitting, key=lambda n: fitting[n])
+    return name, fitting[name]
+
+
+def _find_short_cut(
+    model: OnnxModel, output: str, tokenizer: MaskTokenizer, vocabulary: int
+) -> tuple[masking.Forward | None, str]:
+    """The rewritten graph that is exact and saves most, if any, and what the settings say of it."""
+    try:
+        from calipers.models import onnx_rewrite
+    except ImportError:
+        return None, "none: rewriting the graph needs onnx (pip install onnx)"
+    worst = None
+    full = partial(_full, model.graph, output)
+    for name, content in onnx_rewrite.read_at_position(model.file, output, _POSITIONS):
+        try:
+            weights = model.file.parent
+            graph = open_graph(content, provider=model.provider, weights=weights, extra=[_POSITIONS])
+            short = partial(_short, graph, output)
+            worst = masking.difference(full, short, tokenizer, vocabulary, model.work)
+        except Exception:  # a rewritten graph that does not load or run is one that is not taken
+            worst = float("inf")
+            continue
+        if worst <= masking.EXACT:
+            return short, f"at the masked position from {name} on"
+    why = "the graph has no plain vocabulary projection" if worst is None else f"the short cut differs by {worst:.1e}"
+    return None, f"none: the full pass is used ({why})"

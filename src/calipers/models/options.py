@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, fields
+from functools import partial
 
 from calipers.core import RequestError
 from calipers.core.choices import DTYPES, POOLINGS
 from calipers.core.options import Options, option, parameter
 
-_LOADING, _RUNNING = "Model", "Running"
+_loading, _running = partial(option, group="Model"), partial(option, group="Running")
 
 
 @dataclass(frozen=True)
@@ -21,66 +22,39 @@ class ModelOptions(Options):
     'cls'
     """
 
-    model_id: str | None = option(
+    model_id: str | None = _loading(
         None,
         "Hub id or folder with the tokenizer and settings of an ONNX file, or the model's name at an endpoint.",
-        group=_LOADING,
         metavar="HF_ID",
     )
-    revision: str | None = option(
-        None, "The hub model's revision.", group=_LOADING, flag="--model-revision", metavar="COMMIT"
+    revision: str | None = _loading(None, "The hub model's revision.", flag="--model-revision", metavar="COMMIT")
+    pooling: str | None = _loading(None, "Default: what the model's files say, else mean.", choices=POOLINGS)
+    normalize: bool | None = _loading(
+        None, "Scale vectors to length 1. Default: what the model's files say.", off="--no-normalize"
     )
-    pooling: str | None = option(
-        None, "Default: what the model's files say, else mean.", group=_LOADING, choices=POOLINGS
+    prompt: str | None = _loading(None, "Put before every text, e.g. 'query: '.", metavar="TEXT")
+    prompt_name: str | None = _loading(None, "The same, by its name in the model's files.", metavar="NAME")
+    max_length: int | None = _loading(
+        None, "Cut texts at this many tokens. Default: what the model takes.", metavar="N", at_least=1
     )
-    normalize: bool | None = option(
-        None, "Scale vectors to length 1. Default: what the model's files say.", group=_LOADING, off="--no-normalize"
+    dtype: str = _loading("float32", "Number type of PyTorch weights.", choices=DTYPES)
+    output: str | None = _loading(
+        None, "The ONNX output to read, where its shape does not decide it.", flag="--graph-output", metavar="NAME"
     )
-    prompt: str | None = option(None, "Put before every text, e.g. 'query: '.", group=_LOADING, metavar="TEXT")
-    prompt_name: str | None = option(
-        None, "The same, by its name in the model's files.", group=_LOADING, metavar="NAME"
-    )
-    max_length: int | None = option(
-        None,
-        "Cut texts at this many tokens. Default: what the model takes.",
-        group=_LOADING,
-        metavar="N",
-        at_least=1,
-    )
-    dtype: str = option("float32", "Number type of PyTorch weights.", group=_LOADING, choices=DTYPES)
-    output: str | None = option(
-        None,
-        "The ONNX output to read, where its shape does not decide it.",
-        group=_LOADING,
-        flag="--graph-output",
-        metavar="NAME",
-    )
-    allow_pickle: bool = option(False, "Accept pickled weights, which can run code.", group=_LOADING)
-    trust_remote_code: bool = option(
-        False, "Run the Python code that a model brings; needs a pinned revision.", group=_LOADING
-    )
-    device: str = option("cpu", "cpu, cuda, npu, …", group=_RUNNING, metavar="NAME")
-    provider: str | None = option(
+    allow_pickle: bool = _loading(False, "Accept pickled weights, which can run code.")
+    trust_remote_code: bool = _loading(False, "Run the Python code that a model brings; needs a pinned revision.")
+    device: str = _running("cpu", "cpu, cuda, npu, …", metavar="NAME")
+    provider: str | None = _running(
         None,
         "ONNX Runtime execution provider: cpu, cuda, qnn, openvino, dml, … or its full name.",
-        group=_RUNNING,
         flag="--ep",
         metavar="PROVIDER",
     )
-    batch_tokens: int | None = option(
-        None, "Tokens in a batch. Default: what is fastest.", group=_RUNNING, metavar="N", at_least=1
-    )
-    batch_size: int | None = option(
-        None, "Rows in a batch, instead of a token budget.", group=_RUNNING, metavar="N", at_least=1
-    )
-    threads: int | None = option(None, "Cores to use. Default: all.", group=_RUNNING, metavar="N", at_least=1)
-    timeout: float = option(
-        60.0,
-        "How long an endpoint may take for one request.",
-        group=_RUNNING,
-        metavar="SECONDS",
-        above=0,
-        below=math.inf,
+    batch_tokens: int | None = _running(None, "Tokens in a batch. Default: what is fastest.", metavar="N", at_least=1)
+    batch_size: int | None = _running(None, "Rows in a batch, instead of a token budget.", metavar="N", at_least=1)
+    threads: int | None = _running(None, "Cores to use. Default: all.", metavar="N", at_least=1)
+    timeout: float = _running(
+        60.0, "How long an endpoint may take for one request.", metavar="SECONDS", above=0, below=math.inf
     )
 
     def __post_init__(self) -> None:

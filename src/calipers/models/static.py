@@ -43,9 +43,8 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
 
 
 def find_folder(source: Source, options: ModelOptions) -> Path:
-    return source.path or hub.fetch(
-        source.reference, revision=options.revision, patterns=[*hub.SETTINGS, "*.safetensors"]
-    )
+    patterns = [*hub.SETTINGS, "*.safetensors"]
+    return source.path or hub.fetch(source.reference, revision=options.revision, patterns=patterns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +63,16 @@ class StaticEncoder:
         vectors = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
-            vectors[start : start + len(window)] = self._means(window)
+            for i, tokens in enumerate(self.tokenizer.encode(window, special_tokens=False), start):
+                ids = tokens.ids if self.unknown is None else tokens.ids[tokens.ids != self.unknown]
+                if len(ids):
+                    vectors[i] = self.vectors[ids].mean(axis=0)
             progress.advance(len(window))
         return unit_like(vectors) if self.normalize else vectors
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
         return self.tokenizer.pieces(words)
-
-    def _means(self, texts: list[str]) -> Vectors:
-        means = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
-        for i, tokens in enumerate(self.tokenizer.encode(texts, special_tokens=False)):
-            ids = tokens.ids if self.unknown is None else tokens.ids[tokens.ids != self.unknown]
-            if len(ids):
-                means[i] = self.vectors[ids].mean(axis=0)
-        return means
 
 
 def _token_vectors(file: Path) -> Vectors:

@@ -173,14 +173,20 @@ def fast_backend(folder: Path) -> Backend:
 
 def pad_id(folder: Path, backend: Backend) -> int:
     """The padding token's id. It is masked, so any valid id does; the model's own is preferred."""
-    token = read_json(folder / "tokenizer_config.json").get("pad_token")
-    token = token.get("content") if isinstance(token, dict) else token
-    id = backend.token_to_id(token) if isinstance(token, str) else None
+    token = named_token(folder / "tokenizer_config.json", "pad_token")
+    id = backend.token_to_id(token) if token is not None else None
     if id is None:
         id = read_json(folder / "config.json").get("pad_token_id")
     if id is None and backend.padding:
         id = backend.padding.get("pad_id")
     return id if isinstance(id, int) and id >= 0 else 0
+
+
+def named_token(file: Path, kind: str) -> str | None:
+    """A special token that a file of the tokenizer names, as text or as a record."""
+    token = read_json(file).get(kind)
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
 
 
 def unknown_id(backend: Backend) -> int | None:

@@ -1,14 +1,14 @@
 """Masked language models in PyTorch. The vocabulary projection runs at the masked position only.
 
-A hook gathers that position from the hidden states before the head, whatever the head looks like: first it is tried
-behind the attention of the last layer (so that the last feed-forward also runs at one position), then behind the
-encoder. What differs from the full pass is not used. The same hook pools the states of a text for its semantic halo.
+A hook gathers that position before the head: behind the attention of the last layer, so that the last feed-forward
+also runs at one position, or else behind the encoder. What differs from the full pass is not used. The same hook pools
+the states of a text for its semantic halo.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,27 +21,32 @@ from calipers.core import Halo, InferenceError, ModelError, ModelInfo, Tokenized
 from calipers.metrics.arrays import Array, Ints, Vectors
 from calipers.models import masking
 from calipers.models.batching import Batch, Work, answers, pad
+from calipers.models.heads import log_softmax
 from calipers.models.layout import read_layout
-from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
+from calipers.models.masking import Forward, Logits, MaskedModel, MaskTokenizer
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input, transformers_backend
-from calipers.models.torch_weights import compute_batch, fetch_folder, load_weights, model_info, with_settings, work
+from calipers.models.torch_weights import (
+    USED,
+    compute_batch,
+    fetch_folder,
+    load_weights,
+    model_info,
+    with_settings,
+    work,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
-    from torch.utils.hooks import RemovableHandle
     from transformers import PreTrainedModel
 
-Pooled = Callable[[Batch, Vectors], Vectors]  # a batch and weights [rows, length], to logits float32[rows, vocabulary]
-
-_MARKS = ("##", "▁", "Ġ", "</w>")  # how vocabularies write that a piece goes on, or begins, a word
+_MARKS = ("##", "▁", "Ġ")  # how vocabularies write that a piece goes on, or begins, a word
 
 
 def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
-    used = ("model_id", "revision", "max_length", "dtype", "device", "batch_tokens", "batch_size")
-    options.refuse_others("a masked language model in PyTorch", *used, "allow_pickle", "trust_remote_code")
+    options.refuse_others("a masked language model in PyTorch", *USED)
     folder = fetch_folder(source, options)
     model = load_weights("AutoModelForMaskedLM", folder, options)
     return _masked_lm(model, folder, options, model_info(source, folder, options))
@@ -62,15 +67,12 @@ def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
             f"the head of {head.reference} does not fit {source.reference}: it reads {widths[1]} numbers a token, "
             f"and the model gives {widths[0]}"
         )
-    if _vocabulary(transformer) != _vocabulary(other):
+    ours, theirs = (fast_backend(place).get_vocab(with_added_tokens=True) for place in (transformer, other))
+    if ours != theirs:
         raise ModelError(f"the head of {head.reference} does not fit {source.reference}: their vocabularies differ")
     setattr(model, model.base_model_prefix, trunk)
     info = with_settings(model_info(source, folder, options), {"mlm_head": head.reference})
     return _masked_lm(model, transformer, options, info)
-
-
-def _vocabulary(folder: Path) -> dict[str, int]:
-    return dict(fast_backend(folder).get_vocab(with_added_tokens=True))
 
 
 def _masked_lm(model: PreTrainedModel, folder: Path, options: ModelOptions, info: ModelInfo) -> TorchMaskedLM:
@@ -81,12 +83,11 @@ def _masked_lm(model: PreTrainedModel, folder: Path, options: ModelOptions, info
     tokenizer = MaskTokenizer(backend, folder, max_length=min(options.max_length or longest, longest))
     vocabulary = network.run(tokenizer.masks(2)).shape[-1]
     masking.refuse_misfit(tokenizer, vocabulary, folder)
-    short_cut = network.find_short_cut(tokenizer, vocabulary, plan)
-    kept = 1 if network.reads_one_position else tokenizer.max_length
+    short, short_cut = network.find_short_cut(tokenizer, vocabulary, plan)
+    kept = 1 if short else tokenizer.max_length
     plan = replace(plan, batching=masking.bound_memory(plan.batching, vocabulary, positions_kept=kept))
     settings = {"max_length": tokenizer.max_length, "short_cut": short_cut, "batching": str(plan.batching)}
-    forward = network.short if network.reads_one_position else network.full
-    return TorchMaskedLM(forward, tokenizer, plan, with_settings(info, settings), network)
+    return TorchMaskedLM(short or network.full, tokenizer, plan, with_settings(info, settings), network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,27 +95,60 @@ class TorchMaskedLM(MaskedModel):
     network: _Network
 
     def top_tokens(self, texts: Sequence[str], k: int = 10) -> list[Halo]:
-        """The k tokens that the head puts first when it reads the mean of the hidden states at a text's own tokens.
+        """The semantic halo of each text, empty where it has no tokens of its own: the k tokens that the head puts
+        first, among equals the earlier one, when it reads the mean of the hidden states at the text's own tokens.
 
         Special tokens are left out of the answer, not out of the probabilities.
         """
-        if not self.network.reads_one_position:
+        if self.forward == self.network.full:
             raise InferenceError(f"the head of {self.info.model_id} mixes positions: it cannot read a pooled state")
-        with self.network.pooling() as forward:
-            return _halos(self.tokenize(texts), k, forward=forward, tokenizer=self.tokenizer, work=self.work)
+        tokenized = self.tokenize(texts)
+        scored = [i for i, text in enumerate(tokenized) if len(text.scored)]
+        halos = [Halo((), (), ())] * len(texts)
+        lengths = np.array([len(tokenized[i].ids) for i in scored], np.int64)
+        pool = _Gather(self.network.model.base_model)
+
+        def compute(rows: Ints) -> list[tuple[int, Halo]]:
+            numbers = [scored[row] for row in rows]
+            scores = self._read_means([tokenized[i] for i in numbers], pool)
+            return [(i, self._best(tokenized[i], row, k)) for i, row in zip(numbers, scores, strict=True)]
+
+        try:
+            with self.work.one_core_each():
+                for _, batch in answers(lengths, compute, self.work):
+                    for i, halo in batch:
+                        halos[i] = halo
+        finally:
+            pool.remove()
+        return halos
+
+    def _read_means(self, texts: Sequence[TokenizedText], pool: _Gather) -> Vectors:
+        """Log-probabilities that the head gives at the mean of each text's states, -inf at special tokens."""
+        batch = pad([masking.untyped(text.ids) for text in texts], self.tokenizer)
+        weights = np.zeros(batch.ids.shape, np.float32)
+        for i, text in enumerate(texts):
+            weights[i, text.scored] = 1.0 / len(text.scored)
+        logits = self.network.gathered(pool, batch, weights)
+        scores = log_softmax(logits).astype(np.float32)[:, : self.tokenizer.vocab_size]
+        special = np.array(self.tokenizer.special_ids, np.int64)
+        scores[:, special[special < scores.shape[1]]] = -np.inf
+        return scores
+
+    def _best(self, text: TokenizedText, scores: Vectors, k: int) -> Halo:
+        spell = self.tokenizer.spell
+        top = np.argsort(-scores, kind="stable")[:k]
+        top = top[np.isfinite(scores[top])]
+        in_text = {plain(spell(int(id))) for id in text.ids[text.scored]}
+        tokens = tuple(spell(int(id)) for id in top)
+        return Halo(tokens, tuple(float(scores[id]) for id in top), tuple(plain(token) in in_text for token in tokens))
 
 
+@dataclass(frozen=True, eq=False)
 class _Network:
-    """The model with its hook."""
+    """A model, with or without hooks."""
 
-    def __init__(self, model: PreTrainedModel, device: str) -> None:
-        self.model = model
-        self.device = device
-        self.gather = _Gather()
-
-    @property
-    def reads_one_position(self) -> bool:
-        return self.gather.module is not None
+    model: PreTrainedModel
+    device: str
 
     def run(self, batch: Batch) -> Logits:
         """Logits at all positions, or at those that a hook keeps: float32[b, s, vocabulary]."""
@@ -124,51 +158,29 @@ class _Network:
         logits = self.run(batch)
         return np.asarray(logits[np.arange(len(logits)), positions])
 
-    def short(self, batch: Batch, positions: Ints) -> Logits:
-        return self._gathered(self.gather, batch, positions)
-
-    def _gathered(self, gather: _Gather, batch: Batch, positions: Array) -> Logits:
+    def gathered(self, gather: _Gather, batch: Batch, positions: Array) -> Logits:
         with gather.at(positions, self.device):
             return np.asarray(self.run(batch)[:, 0])
 
-    @contextmanager
-    def pooling(self) -> Iterator[Pooled]:
-        """A hook behind the encoder that pools its states."""
-        pool = _Gather()
-        pool.attach(self.model.base_model)
-        try:
-            yield partial(self._gathered, pool)
-        finally:
-            pool.detach()
-
-    def find_short_cut(self, tokenizer: MaskTokenizer, vocabulary: int, plan: Work) -> str:
-        """Hook the model where it is exact and saves most; say where."""
+    def find_short_cut(self, tokenizer: MaskTokenizer, vocabulary: int, plan: Work) -> tuple[Forward | None, str]:
+        """The model with a hook where it is exact and saves most, if any, and what the settings say of it."""
         worst = 0.0
         for name, module in _places(self.model):
-            self.gather.attach(module)
-            worst = masking.difference(self.full, self.short, tokenizer, vocabulary, plan)
+            gather = _Gather(module)
+            short = partial(self.gathered, gather)
+            worst = masking.difference(self.full, short, tokenizer, vocabulary, plan)
             if worst <= masking.EXACT:
-                return f"at the masked position from {name} on"
-            self.gather.detach()
-        return f"none: the full pass is used (the short cut differs by {worst:.1e})"
+                return short, f"at the masked position from {name} on"
+            gather.remove()
+        return None, f"none: the full pass is used (the short cut differs by {worst:.1e})"
 
 
 class _Gather:
-    """A forward hook that keeps one position per row of a module's output, or a weighted mean of all positions. Each
-    thread has its own positions."""
+    """A forward hook that keeps one position per row, or a weighted mean of all. Each thread has its own positions."""
 
-    def __init__(self) -> None:
-        self.module: Module | None = None
-        self._handle: RemovableHandle
+    def __init__(self, module: Module) -> None:
         self._local = threading.local()
-
-    def attach(self, module: Module) -> None:
-        self.module = module
-        self._handle = module.register_forward_hook(self._hook)
-
-    def detach(self) -> None:
-        self._handle.remove()
-        self.module = None
+        self.remove = module.register_forward_hook(self._hook).remove
 
     @contextmanager
     def at(self, positions: Array, device: str) -> Iterator[None]:
@@ -203,58 +215,12 @@ def _keep(hidden: Tensor, positions: Tensor) -> Tensor:
 
 
 def _places(model: PreTrainedModel) -> list[tuple[str, Module]]:
-    """Where the hook may go, the most saving place first.
-
-    The attention block of the last layer is the last module called `attention` of a layer that is used once; whether
-    the residual is inside it, so that gathering there is exact, is for the comparison to show.
-    """
+    """Where the hook may go, the most saving place first: the attention of the last layer, where layers are used once.
+    Whether the residual is inside it, so that gathering there is exact, is for the comparison to show."""
     blocks = [module for name, module in model.named_modules() if name.endswith(".attention")]
     layers = getattr(model.config, "num_hidden_layers", 0)
     last = [("the last feed-forward", blocks[-1])] if blocks and len(blocks) == layers else []
     return [*last, ("the head", model.base_model)]
-
-
-# --- the semantic halo of a text: the tokens that the head reads from the mean of its states ---------------------
-
-
-def _halos(
-    texts: Sequence[TokenizedText], k: int, *, forward: Pooled, tokenizer: MaskTokenizer, work: Work
-) -> list[Halo]:
-    """One halo per text, in order; an empty one for a text without tokens of its own."""
-    results = [Halo((), (), ()) for _ in texts]
-    scored = np.flatnonzero([len(text.scored) > 0 for text in texts])
-    silent = np.array(tokenizer.special_ids, np.int64)
-
-    def compute(rows: Ints) -> Vectors:
-        chosen = [texts[int(i)] for i in scored[rows]]
-        batch = pad([masking.untyped(text.ids) for text in chosen], tokenizer)
-        scores = masking.log_softmax(forward(batch, _weights(chosen, batch)))[:, : tokenizer.vocab_size]
-        scores[:, silent[silent < scores.shape[1]]] = -np.inf
-        return scores
-
-    lengths = np.array([len(texts[int(i)].ids) for i in scored], np.int64)
-    with work.one_core_each():
-        for rows, scores in answers(lengths, compute, work):
-            for row, values in zip(scored[rows], scores, strict=True):
-                results[int(row)] = _best(texts[int(row)], values, k, tokenizer)
-    return results
-
-
-def _weights(texts: Sequence[TokenizedText], batch: Batch) -> Vectors:
-    """Weights that make the mean over each text's own tokens, float32[rows, length]."""
-    weights = np.zeros(batch.ids.shape, np.float32)
-    for i, text in enumerate(texts):
-        weights[i, text.scored] = 1.0 / len(text.scored)
-    return weights
-
-
-def _best(text: TokenizedText, scores: Vectors, k: int, tokenizer: MaskTokenizer) -> Halo:
-    """The k highest, among equals the earlier token."""
-    top = np.argsort(-scores, kind="stable")[:k]
-    top = top[np.isfinite(scores[top])]
-    in_text = {plain(tokenizer.spell(int(id))) for id in text.ids[text.scored]}
-    tokens = tuple(tokenizer.spell(int(id)) for id in top)
-    return Halo(tokens, tuple(float(scores[id]) for id in top), tuple(plain(token) in in_text for token in tokens))
 
 
 def plain(token: str) -> str:
@@ -263,7 +229,7 @@ def plain(token: str) -> str:
     >>> plain("##Ing"), plain("Ġdog"), plain("##")
     ('ing', 'dog', '##')
     """
-    bare = token
+    bare = token.removesuffix("</w>")
     for mark in _MARKS:
-        bare = bare.removesuffix(mark) if mark == "</w>" else bare.removeprefix(mark)
+        bare = bare.removeprefix(mark)
     return (bare or token).casefold()

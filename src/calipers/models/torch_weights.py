@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,10 @@ from calipers.models.batching import Batch, Batching, Work
 from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, first_line, read_json
+from calipers.models.tokenizer import USUAL_LIMIT, Config, Tokenizer, first_line, open_tokenizer, read_json
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
     from torch.nn import Module
     from transformers import PreTrainedModel
 
@@ -27,6 +29,11 @@ Item = TypeVar("Item", str, tuple[str, str])
 
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*/*.safetensors")
 _PICKLED = ("*.bin", "*.bin.index.json", "*/*.bin")
+USED = (  # options that every PyTorch model takes
+    "model_id", "revision", "max_length", "dtype", "device", "batch_tokens", "batch_size", "allow_pickle",
+    "trust_remote_code",
+)  # fmt: skip
+MODULE_ROWS = 32  # texts or pairs a batch where sentence-transformers runs the model
 _BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores (bench/similarity.py)
 _KINDS = {
     "AutoModel": "an encoder",
@@ -38,7 +45,13 @@ _KINDS = {
 def fetch_folder(source: Source, options: ModelOptions) -> Path:
     """The model's folder, and PyTorch ready to load from it."""
     folder = find_folder(source, options)
-    import_torch()
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise ModelError(f"PyTorch models need {error.name}: pip install 'calipers[torch]'") from error
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
     return folder
 
 
@@ -67,6 +80,18 @@ class TorchFolder:
     settings: EncoderSettings
     options: ModelOptions
     info: ModelInfo
+
+    @property
+    def general(self) -> Config:
+        return read_json(self.folder / "config_sentence_transformers.json")
+
+    @property
+    def architecture(self) -> str:
+        return str((read_json(self.layout.transformer / "config.json").get("architectures") or [""])[0])
+
+    def tokenizer(self, backend: Backend, *, pairs: bool = False) -> Tokenizer:
+        folder, length, lower_case = self.layout.transformer, self.settings.max_length, self.settings.lower_case
+        return open_tokenizer(folder, max_length=length, lower_case=lower_case, pairs=pairs, backend=backend)
 
 
 def open_folder(source: Source, options: ModelOptions) -> TorchFolder:
@@ -178,17 +203,11 @@ def load_modules(kind: str, folder: Path, options: ModelOptions, **arguments: ob
     return model.eval()
 
 
-def module_rows(options: ModelOptions) -> int:
-    """Texts or pairs a batch where sentence-transformers runs the model."""
-    return options.batch_size or 32
-
-
 def run_modules(
     label: str, predict: Callable[..., Any], items: Sequence[Item], rows: int, prompt: str, progress: Progress
 ) -> Vectors:
-    """What `predict` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass, the longest come
-    first."""
-    distinct = sorted(dict.fromkeys(items), key=_characters, reverse=True)
+    """What `predict` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass, longest first."""
+    distinct = sorted(dict.fromkeys(items), key=lambda item: sum(map(len, item)), reverse=True)
     progress.start(label, len(distinct))
     parts = []
     for start in range(0, len(distinct), rows):
@@ -203,21 +222,7 @@ def run_modules(
     return np.concatenate(parts)[[position[item] for item in items]]
 
 
-def _characters(item: str | tuple[str, str]) -> int:
-    return len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
-
-
 # --- what may be loaded -------------------------------------------------------------------------------------------
-
-
-def import_torch() -> None:
-    try:
-        import torch  # noqa: F401
-        import transformers
-    except ImportError as error:
-        raise ModelError(f"PyTorch models need {error.name}: pip install 'calipers[torch]'") from error
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
 
 
 def _refuse_pickle(folder: Path, options: ModelOptions) -> None:
@@ -242,7 +247,7 @@ def _refuse_remote_code(source: Source, folder: Path, options: ModelOptions) -> 
             + ("" if source.path else " and `ModelOptions.revision`, a commit")
         )
     elsewhere = any("--" in str(target) for target in config["auto_map"].values())
-    if (source.path is None or elsewhere) and not hub.is_commit(options.revision):
+    if (source.path is None or elsewhere) and not re.fullmatch("[0-9a-f]{40}", options.revision or ""):
         raise ModelError(
             f"{source.reference} brings its own Python code from the hub: "
             "pin it with a full commit hash of 40 digits as `ModelOptions.revision`"
