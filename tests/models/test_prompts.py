@@ -16,7 +16,7 @@ from onnx import TensorProto
 from calipers import models
 from calipers.core import Encoder, RequestError
 from calipers.models import ModelOptions
-from calipers.models.pooling import pool
+from calipers.models.heads import pool
 from calipers.tasks import retrieval
 from tests.support.endpoint import serving
 from tests.support.tiny_graphs import tiny

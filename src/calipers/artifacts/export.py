@@ -18,7 +18,7 @@ from calipers.core import InferenceError, ModelError, RequestError
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, Forward, pad
-from calipers.models.pooling import pool
+from calipers.models.heads import pool
 from calipers.models.tokenizer import Tokens, first_line
 
 if TYPE_CHECKING:

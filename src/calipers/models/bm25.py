@@ -1,8 +1,7 @@
 """BM25, the lexical baseline: a search by shared words, without vectors (package bm25s).
 
 The defaults are Lucene's formula (Kamphuis et al. 2020) with its k1 = 1.2 and b = 0.75, and bm25s' tokens: two or more
-word characters, lower-cased, without English stop words and without stemming. `bm25:k1=0.9,b=0.4,stopwords=none` sets
-them otherwise.
+word characters, lower-cased, without English stop words, not stemmed. `bm25:k1=0.9,b=0.4,stopwords=none` changes them.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def parse(text: str) -> Settings:
     Settings(k1=0.9, b=0.4, method='lucene', stopwords='en')
     """
     values: dict[str, Any] = {}
-    kinds: dict[str, type] = {"k1": float, "b": float, "method": str, "stopwords": str}
+    kinds = {"k1": float, "b": float, "method": str, "stopwords": str}
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         if key not in kinds:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
-from calipers.models.tokenizer import Config, longest_input, read_json
+from calipers.models.tokenizer import longest_input, read_json
 
 # Names of pooling modes: in the older file format, in the newer one, and ours.
 _OLD_POOLING = {
@@ -124,16 +124,11 @@ def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, b
     if path is None:
         return None, True, ()
     config = read_json(folder / path / "config.json")
-    modes = _pooling_modes(config)
+    mode = config.get("pooling_mode")
+    if isinstance(mode, str | list):
+        modes = [mode] if isinstance(mode, str) else list(map(str, mode))
+    else:
+        modes = [name for key, name in _OLD_POOLING.items() if config.get(key)]
     if len(modes) != 1 or modes[0] not in _OURS:
         return None, True, (f"Pooling({'+'.join(modes) or 'none'})",)
     return _OURS[modes[0]], config.get("include_prompt", True) is not False, ()
-
-
-def _pooling_modes(config: Config) -> list[str]:
-    mode = config.get("pooling_mode")
-    if isinstance(mode, str):
-        return [mode]
-    if isinstance(mode, list):
-        return [str(m) for m in mode]
-    return [name for key, name in _OLD_POOLING.items() if config.get(key)]

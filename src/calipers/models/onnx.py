@@ -16,13 +16,12 @@ from calipers.core import InferenceError, ModelError, ModelInfo, RequestError
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models import hub, masking
 from calipers.models.batching import Batch, Batching, Work
-from calipers.models.heads import HeadScorer, Scores, head_settings, read_head
+from calipers.models.heads import HeadScorer, PooledEncoder, Scores, head_settings, read_head
 from calipers.models.layout import EncoderSettings, Layout, prompt_settings, read_layout, settle
 from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder, weight_files
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
-from calipers.models.pooling import PooledEncoder
 from calipers.models.source import Source
 from calipers.models.tokenizer import (
     USUAL_LIMIT,

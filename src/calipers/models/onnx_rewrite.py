@@ -1,8 +1,7 @@
 """Rewrite an ONNX graph with a vocabulary projection so that it reads one position per row.
 
-From the logits backwards, not by name: first to the projection, a MatMul with a constant; there a GatherND keeps one
-position of the activations. Then, as far as every step treats positions alike, the gathering moves upwards: through
-the head, the last feed-forward and the last attention output, up to where positions mix.
+From the logits backwards to the projection, a MatMul with a constant, where a GatherND keeps one position. As far as
+every step treats positions alike, the gathering moves upwards, to the last attention output where positions mix.
 Whether the result is exact is for the caller to check.
 """
 
@@ -31,13 +30,11 @@ def read_at_position(file: Path, logits: str, positions: str) -> Iterator[tuple[
         return  # GatherND has no batch_dims before
     walk = _Walk(model)
     head = walk.projection(logits)
-    if head is None:
-        return
-    nodes, gathered = head
-    deeper = walk.grow(nodes, gathered)
-    if deeper is not None:
+    deeper = walk.grow(*head) if head else None
+    if deeper:
         yield "the last layer's attention", _rewritten(model, logits, positions, *deeper)
-    yield "the vocabulary projection", _rewritten(model, logits, positions, nodes, gathered)
+    if head:
+        yield "the vocabulary projection", _rewritten(model, logits, positions, *head)
 
 
 class _Walk:
@@ -68,7 +65,7 @@ class _Walk:
         while name in self._producer:
             number = self._producer[name]
             node = self._nodes[number]
-            moving = [i for i in node.input if not self.constant(i)]
+            moving = self._moving(node)
             if len(moving) != 1 or (name != logits and self._used_elsewhere(node, nodes)):
                 return None
             nodes.add(number)
@@ -81,24 +78,23 @@ class _Walk:
 
     def grow(self, nodes: set[int], gathered: set[str]) -> tuple[set[int], set[str]] | None:
         """Move the gathering upwards while positions are treated alike and nobody else wants what is gathered."""
-        nodes, gathered = set(nodes), set(gathered)
-        waiting = sorted(gathered, key=lambda name: self._producer.get(name, -1))
-        moved = False
+        before, nodes, gathered = len(nodes), set(nodes), set(gathered)
+        waiting = gathered & set(self._producer)
         while waiting:
-            name = max(waiting, key=lambda n: self._producer.get(n, -1))
+            name = max(waiting, key=self._producer.__getitem__)
             waiting.remove(name)
-            number = self._producer.get(name)
-            if number is None:
-                continue
+            number = self._producer[name]
             node = self._nodes[number]
             if not self._alike(node) or self._used_elsewhere(node, nodes):
                 continue
-            moving = {i for i in node.input if not self.constant(i)}
+            moving = set(self._moving(node))
             nodes.add(number)
             gathered = (gathered - set(node.output)) | moving
-            waiting = [n for n in gathered if n in moving or n in waiting]
-            moved = True
-        return (nodes, gathered) if moved and all(self._ranks.get(n) == 3 for n in gathered) else None
+            waiting = (waiting & gathered) | (moving & set(self._producer))
+        return (nodes, gathered) if len(nodes) > before and all(self._ranks.get(n) == 3 for n in gathered) else None
+
+    def _moving(self, node: NodeProto) -> list[str]:
+        return [name for name in node.input if not self.constant(name)]
 
     def _used_elsewhere(self, node: NodeProto, nodes: set[int]) -> bool:
         return any(
@@ -106,7 +102,7 @@ class _Walk:
         )
 
     def _alike(self, node: NodeProto) -> bool:
-        moving = [i for i in node.input if not self.constant(i)]
+        moving = self._moving(node)
         if not moving or any(self._ranks.get(i) != 3 for i in moving):
             return False
         if node.op_type == "MatMul":

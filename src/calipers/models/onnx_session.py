@@ -1,13 +1,8 @@
-"""The one place that opens ONNX Runtime sessions and feeds graphs.
-
-Nothing about a model family is assumed: inputs are fed by the graph's own names and types, and a batch has the shape
-that the graph demands and no other.
-"""
+"""The one place that opens ONNX Runtime sessions and feeds graphs, by their own input names, types and shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,8 +93,8 @@ def open_session(
 ) -> InferenceSession:
     """A session whose calls run on the calling thread: workers that call it at once are the parallelism.
 
-    `name` stands for the graph in errors, its path unless set. Without `optimize` the graph runs as it stands, nothing
-    fused. `weights` is the folder of the external weights of a graph given as bytes.
+    `name` stands for the graph in errors, its path unless set. Without `optimize` nothing is fused. `weights` is the
+    folder of the external weights of a graph given as bytes.
     """
     import onnxruntime
 
@@ -115,8 +110,7 @@ def open_session(
     try:
         session = onnxruntime.InferenceSession(content, settings, providers=[provider])
     except Exception as error:  # onnxruntime's errors have no common base class
-        reason = f"ONNX Runtime cannot load it: {first_line(error)}"
-        raise ModelError(f"{provider} cannot run {name}: {reason}") from error
+        raise ModelError(f"{provider} cannot run {name}: ONNX Runtime cannot load it: {first_line(error)}") from error
     if session.get_providers()[0] != provider:
         raise ModelError(f"{provider} cannot run {name}: ONNX Runtime fell back to {session.get_providers()[0]}")
     return session
@@ -136,13 +130,6 @@ def open_graph(
     return Graph(session, name or (str(model) if isinstance(model, Path) else "the graph"), extra=extra)
 
 
-@dataclass(frozen=True)
-class Input:
-    name: str
-    part: str  # the attribute of a Batch
-    dtype: type[np.generic]
-
-
 class Graph:
     """A graph in an open session. `rows` and `length` are set where its shape is fixed.
 
@@ -150,19 +137,19 @@ class Graph:
     """
 
     def __init__(self, session: InferenceSession, name: str, *, extra: Collection[str] = ()) -> None:
-        self.session = session
-        self.name = name
+        self.session, self.name = session, name
         arguments = [argument for argument in session.get_inputs() if argument.name not in extra]
-        self.inputs = tuple(self._input(argument) for argument in arguments)
+        self._inputs = {argument.name: self._input(argument) for argument in arguments}
         self.outputs: dict[str, str] = {output.name: output.type for output in session.get_outputs()}  # name → type
         rows, lengths = ({a.shape[axis] for a in arguments if isinstance(a.shape[axis], int)} for axis in (0, 1))
-        if sum(i.part == "ids" for i in self.inputs) != 1 or len(rows) > 1 or len(lengths) > 1:
-            names = ", ".join(i.name for i in self.inputs) or "none"
+        if sum(part == "ids" for part, _ in self._inputs.values()) != 1 or len(rows) > 1 or len(lengths) > 1:
+            names = ", ".join(self._inputs) or "none"
             raise ModelError(f"{name} does not take text: expected one input of token ids, found {names}")
         self.rows: int | None = next(iter(rows), None)
         self.length: int | None = next(iter(lengths), None)
 
-    def _input(self, argument: NodeArg) -> Input:
+    def _input(self, argument: NodeArg) -> tuple[str, type[np.generic]]:
+        """The attribute of a Batch that an input is fed with, and its type."""
         part = next((part for word, part in _PARTS.items() if word in argument.name.lower()), None)
         dtype = _DTYPES.get(argument.type)
         if part is None or dtype is None or len(argument.shape) != 2:
@@ -170,7 +157,7 @@ class Graph:
                 f"{self.name} does not take text: its input {argument.name!r} is {argument.type}"
                 f"{list(argument.shape)}, expected token ids, masks, type ids or positions of shape [batch, length]"
             )
-        return Input(argument.name, part, dtype)
+        return part, dtype
 
     @property
     def shape(self) -> tuple[int, int] | None:
@@ -182,19 +169,14 @@ class Graph:
         """Rows and length as words: "[1, any]"."""
         return f"[{self.rows or 'any'}, {self.length or 'any'}]"
 
-    def feeds(self, batch: Batch) -> Arrays:
-        return {i.name: np.ascontiguousarray(getattr(batch, i.part), dtype=i.dtype) for i in self.inputs}
-
     def run(
-        self,
-        batch: Batch,
-        outputs: Sequence[str] | None = None,
-        extra: Mapping[str, Array] | None = None,
+        self, batch: Batch, outputs: Sequence[str] | None = None, extra: Mapping[str, Array] | None = None
     ) -> Arrays:
         """The named outputs, all of them unless named, by name."""
-        names = list(outputs or self.outputs)
+        names, inputs = list(outputs or self.outputs), self._inputs.items()
         try:
-            return dict(zip(names, self.session.run(names, self.feeds(batch) | dict(extra or {})), strict=True))
+            feeds = {name: np.ascontiguousarray(getattr(batch, part), dtype=dtype) for name, (part, dtype) in inputs}
+            return dict(zip(names, self.session.run(names, feeds | dict(extra or {})), strict=True))
         except Exception as error:
             where = f"{self.name} on a batch of {batch.ids.shape}"
             raise InferenceError(f"ONNX Runtime failed to run {where}: {first_line(error)}") from error

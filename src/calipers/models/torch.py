@@ -17,10 +17,9 @@ from calipers.metrics.arrays import Vectors
 from calipers.models import heads
 from calipers.models import torch_weights as weights
 from calipers.models.batching import Batch, torch_threads
-from calipers.models.heads import Head, HeadScorer, Pair, Scores
+from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
 from calipers.models.layout import prompt_settings
 from calipers.models.options import ModelOptions
-from calipers.models.pooling import PooledEncoder
 from calipers.models.source import Source
 from calipers.models.tokenizer import read_json, transformers_backend
 from calipers.models.torch_weights import TorchFolder

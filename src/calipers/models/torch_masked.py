@@ -8,8 +8,7 @@ the states of a text for its semantic halo.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -159,8 +158,14 @@ class _Network:
         return np.asarray(logits[np.arange(len(logits)), positions])
 
     def gathered(self, gather: _Gather, batch: Batch, positions: Array) -> Logits:
-        with gather.at(positions, self.device):
+        """Logits at one position [b] of each row, or at the mean of its states by weights [b, s]."""
+        import torch
+
+        gather.local.positions = torch.from_numpy(positions).to(self.device)
+        try:
             return np.asarray(self.run(batch)[:, 0])
+        finally:
+            gather.local.positions = None
 
     def find_short_cut(self, tokenizer: MaskTokenizer, vocabulary: int, plan: Work) -> tuple[Forward | None, str]:
         """The model with a hook where it is exact and saves most, if any, and what the settings say of it."""
@@ -179,22 +184,11 @@ class _Gather:
     """A forward hook that keeps one position per row, or a weighted mean of all. Each thread has its own positions."""
 
     def __init__(self, module: Module) -> None:
-        self._local = threading.local()
+        self.local = threading.local()
         self.remove = module.register_forward_hook(self._hook).remove
 
-    @contextmanager
-    def at(self, positions: Array, device: str) -> Iterator[None]:
-        """Positions int64[b], or weights float32[b, s], for calls of this thread."""
-        import torch
-
-        self._local.positions = torch.from_numpy(positions).to(device)
-        try:
-            yield
-        finally:
-            self._local.positions = None
-
     def _hook(self, module: Module, arguments: object, output: Any) -> Any:
-        positions = getattr(self._local, "positions", None)
+        positions = getattr(self.local, "positions", None)
         if positions is None:
             return output
         if hasattr(output, "last_hidden_state"):

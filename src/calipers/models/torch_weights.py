@@ -157,11 +157,9 @@ def work(options: ModelOptions) -> Work:
 
 
 def choose_batching(options: ModelOptions) -> Batching:
-    return Batching(
-        tokens=None if options.batch_size else options.batch_tokens or _BATCH_TOKENS,
-        rows=options.batch_size,
-        why="as asked" if options.batch_size or options.batch_tokens else "",
-    )
+    if options.batch_size or options.batch_tokens:
+        return Batching(options.batch_tokens, options.batch_size, "as asked")
+    return Batching(_BATCH_TOKENS, None, "")
 
 
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:
@@ -175,9 +173,6 @@ def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo
 
 def with_settings(info: ModelInfo, settings: Mapping[str, object], notes: tuple[str, ...] = ()) -> ModelInfo:
     return replace(info, settings={**info.settings, **settings}, notes=notes)
-
-
-# --- models that sentence-transformers runs -----------------------------------------------------------------------
 
 
 def load_modules(kind: str, folder: Path, options: ModelOptions, **arguments: object) -> Any:
@@ -220,9 +215,6 @@ def run_modules(
         progress.advance(len(batch))
     position = {item: i for i, item in enumerate(distinct)}
     return np.concatenate(parts)[[position[item] for item in items]]
-
-
-# --- what may be loaded -------------------------------------------------------------------------------------------
 
 
 def _refuse_pickle(folder: Path, options: ModelOptions) -> None:

@@ -1,8 +1,7 @@
 """Vectors already computed, looked up by text or by id. It is also the test double of this package.
 
 - `.parquet`: a column `vector` (or `embedding`) of lists, and a column `text` or `id`.
-- `.npy`: float[n, d], and beside it, with the same name, a `.txt` with one text per line, or an `.ids` with one id
-  per line.
+- `.npy`: float[n, d], and beside it, with the same name, a `.txt` of a text per line or an `.ids` of an id per line.
 
 The id of a text is given by the task (see `calipers tasks`): for pairs it is the row's id with `/1` or `/2` behind it.
 """
@@ -70,9 +69,10 @@ class VectorsEncoder:
     def _key(self, text: str) -> str:
         if self.by == "text" or self.ids is None:
             return text
-        stored = [id for id in self.ids.get(text, (text,)) if id in self.rows]
+        ids = self.ids.get(text, (text,))
+        stored = [id for id in ids if id in self.rows]
         if not stored:
-            return self.ids.get(text, (text,))[0]
+            return ids[0]
         vectors = np.asarray(self.table[[self.rows[id] for id in stored]])
         if not np.array_equal(vectors, np.broadcast_to(vectors[0], vectors.shape), equal_nan=True):
             raise InferenceError(
@@ -132,8 +132,7 @@ def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
     if not np.issubdtype(table.dtype, np.floating):
         raise ModelError(f"{file} holds {table.dtype}, expected floating point vectors")
     for by, suffix in _KEYS.items():
-        keys = file.with_suffix(suffix)
-        if keys.exists():
+        if (keys := file.with_suffix(suffix)).exists():
             return _lines(keys), by, table
     raise ModelError(
         f"{file} needs a file beside it with the texts or ids of the vectors: "
