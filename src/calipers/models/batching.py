@@ -1,7 +1,4 @@
-"""Many texts, or pairs of texts, through a model: each distinct one once, sorted by tokens, in batches of a budget.
-
-Memory: they are taken in windows of `WINDOW`, whose token ids are held together; then one batch per worker.
-"""
+"""Many texts, or pairs of texts, through a model: each distinct one once, sorted by tokens, in batches of a budget."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from calipers.core import InferenceError, ModelInfo, Progress
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.tokenizer import Tokenizer, Tokens
 
-WINDOW = 65_536
+_WINDOW = 65_536  # texts or pairs whose token ids are held in memory together
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=Hashable)  # a text, or a pair of them
@@ -29,15 +26,12 @@ Forward = Callable[["Batch"], Vectors]
 
 @dataclass(frozen=True)
 class Batching:
-    """How rows are put together. At most one of `tokens` and `rows` is set; `why` is shown to the user.
-
-    `fixed_rows` and `fixed_length` are set for a graph with a fixed shape: a batch is filled up to exactly that.
-    """
+    """How rows are put together. At most one of `tokens` and `rows` is set; a fixed shape is filled up to exactly."""
 
     tokens: int | None
     rows: int | None
-    why: str
-    fixed_rows: int | None = None
+    why: str  # shown to the user
+    fixed_rows: int | None = None  # of a graph
     fixed_length: int | None = None
     most_rows: int | None = None  # where each row costs memory of its own, such as a row of logits
 
@@ -114,7 +108,6 @@ class Work:
 
 
 # PyTorch's number of threads is a setting of the process: the first to enter saves it, the last to leave restores it.
-# So models used by several threads at once cannot leave each other's number behind.
 _THREADS_LOCK = threading.Lock()
 _THREADS_BEFORE: list[int] = []  # the same number once per holder
 
@@ -165,8 +158,8 @@ class BatchedModel:
             return forward(batch)[: batch.rows]
 
         with self.work.one_core_each():
-            for start in range(0, len(distinct), WINDOW):
-                tokens = tokenize(distinct[start : start + WINDOW])
+            for start in range(0, len(distinct), _WINDOW):
+                tokens = tokenize(distinct[start : start + _WINDOW])
                 lengths = np.array([len(row.ids) for row in tokens])
                 for rows, values in answers(lengths, compute_rows, self.work):
                     if table is None:
@@ -189,10 +182,7 @@ def once_each(items: Sequence[Item]) -> tuple[list[Item], list[int]]:
 
 
 def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:
-    """`compute(rows)` for every batch of rows, on the workers' threads, as they finish.
-
-    Each batch is computed by one thread, so their number changes no bit.
-    """
+    """`compute(rows)` for every batch, as they finish. One thread computes a batch: their number changes no bit."""
     waiting, workers = iter(_plan(lengths, work.batching)), work.workers
     with ThreadPoolExecutor(max_workers=workers) as pool:
         running: dict[Future[Answer], Ints] = {}

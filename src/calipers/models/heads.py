@@ -82,9 +82,6 @@ def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: in
     return np.asarray(pooled, dtype=np.float32)
 
 
-# --- cross-encoders: what the files say of the head (labels, names, activation) ------------------------------------
-
-
 @dataclass(frozen=True)
 class Head:
     """What is done with the logits of a model, and what they are called."""

@@ -24,7 +24,7 @@ import numpy as np
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
-from calipers.models.batching import once_each
+from calipers.models.batching import Answer, once_each
 from calipers.models.heads import Pair, Scores
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -38,7 +38,6 @@ _LONGEST_PAUSE = 30.0
 _LARGEST_ANSWER = 256 << 20
 _VERSIONED = ("/v1/rerank", "/v2/rerank")
 
-Answer = TypeVar("Answer")
 Batch = TypeVar("Batch")
 
 
@@ -82,15 +81,13 @@ def load_scorer(source: Source, options: ModelOptions) -> HttpScorer:
 
 
 def _find_endpoint(url: str, usual: Sequence[str], attempt: Callable[[str], object]) -> str:
-    """The address with the first usual path that is there, unless it names one; `attempt` sends a small request.
-
-    An address that cannot be read is not repeated: it may hold a password.
-    """
+    """The address with the first usual path that is there, unless it names one; `attempt` sends a small request."""
     try:
         parts = urllib.parse.urlsplit(url)
         whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         whole = False
+    # The address is not repeated: it may hold a password.
     if not whole or not url.isascii() or not url.isprintable() or " " in url:
         raise ModelError("the address of the endpoint cannot be read: expected http://host:port/…, percent-encoded")
     _find_key()
@@ -120,11 +117,13 @@ def _info(url: str, options: ModelOptions, settings: Mapping[str, object]) -> Mo
 
 
 @dataclass(frozen=True, eq=False)
-class HttpEncoder:
+class _Endpoint:
     url: str = field(repr=False)  # it may hold a password
     options: ModelOptions
     info: ModelInfo
 
+
+class HttpEncoder(_Endpoint):
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         distinct, places = once_each(texts)
         prompt = (self.options.prompt or "") if prompt is None else prompt
@@ -142,12 +141,7 @@ class HttpEncoder:
         return (unit_like(vectors) if self.options.normalize else vectors)[places]
 
 
-@dataclass(frozen=True, eq=False)
-class HttpScorer:
-    url: str = field(repr=False)  # it may hold a password
-    options: ModelOptions
-    info: ModelInfo
-
+class HttpScorer(_Endpoint):
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
         """float32[n]; no pairs give float32[0]."""
         batches = group(pairs, self.options.batch_size or _ROWS)
@@ -286,12 +280,11 @@ def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
 def _headers(url: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "calipers"}
     parts = urllib.parse.urlsplit(url)
-    key = _find_key("OPENAI_API_KEY" if parts.hostname == "api.openai.com" else None)
-    if key:
-        return {**headers, "Authorization": f"Bearer {key}"}
-    if parts.username is not None:
+    if key := _find_key("OPENAI_API_KEY" if parts.hostname == "api.openai.com" else None):
+        headers["Authorization"] = f"Bearer {key}"
+    elif parts.username is not None:
         login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode()
-        return {**headers, "Authorization": f"Basic {base64.b64encode(login).decode()}"}
+        headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
     return headers
 
 

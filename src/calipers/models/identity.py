@@ -7,7 +7,7 @@ read of them: the worst result is a run too many.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,15 +25,12 @@ _SETTINGS = ("modules.json", "*config*.json")
 
 
 def identity(source: Source, options: ModelOptions, ability: str) -> Facts | None:
-    """The facts that decide the answers, by name; None where they are hidden: an endpoint may change unseen.
-
-    Threads, names and places are left out: they change no answer.
-    """
+    """The facts that decide the answers, by name; None where they are hidden: an endpoint may change unseen."""
     read = _READERS.get(source.backend)
     facts = read(source, options, ability) if read else None
     if facts is None:
         return None
-    # The content of folders and graphs is among the facts, whatever the requested revision.
+    # These change no answer; the content of folders and graphs is among the facts, whatever the requested revision.
     left_out = {"threads", "model_id"} | ({"revision"} if source.backend in ("torch", "onnx", "static") else set())
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return {"backend": source.backend, "ability": ability, **kept, **facts}
@@ -63,8 +60,7 @@ def _torch(source: Source, options: ModelOptions, ability: str) -> Facts | None:
     if "--" in str(read_json(layout.transformer / "config.json").get("auto_map")):
         return None  # its code lies in another repository
     return {
-        "weights": _digest(folder, _among(folder, layout, _WEIGHTS)),
-        **_other_files(folder, layout),
+        **_contents(folder, layout, "weights", "tokenizer", "settings"),
         **_settled(layout, options, ability),
         "batching": str(torch_weights.choose_batching(options)),
     }
@@ -75,7 +71,7 @@ def _onnx(source: Source, options: ModelOptions, ability: str) -> Facts:
     layout = read_layout(folder := onnx_files.settings_folder(file, options))
     return {
         "weights": hub.fingerprint(onnx_files.weight_files(file)),
-        **_other_files(folder, layout),
+        **_contents(folder, layout, "tokenizer", "settings"),
         **_settled(layout, options, ability),
         # A requested pooling also decides which output is read, even if it is the same as the default.
         "pooling_asked": options.pooling,
@@ -88,8 +84,7 @@ def _static(source: Source, options: ModelOptions, ability: str) -> Facts:
     folder = _place(source, options)
     layout = read_layout(folder)
     return {
-        "weights": _digest(folder, _among(folder, layout, _WEIGHTS)),
-        **_other_files(folder, layout),
+        **_contents(folder, layout, "weights", "tokenizer", "settings"),
         "prompts": prompt_settings(layout, settle(layout, options), options),
         "prompt": None,
         "prompt_name": None,
@@ -124,17 +119,13 @@ def _settled(layout: Layout, options: ModelOptions, ability: str) -> Facts:
     return {**facts, "prompts": prompt_settings(layout, settings, options), "prompt_name": None}
 
 
-def _other_files(folder: Path, layout: Layout) -> Facts:
-    """What the folder holds besides weights."""
+def _contents(folder: Path, layout: Layout, *kinds: str) -> Facts:
+    """Digests of the folder's files, its transformer's among them: of all where sentence-transformers may read any."""
     settings = (*_SETTINGS, "*.json", "*.txt") if layout.further else _SETTINGS
-    kinds = {"tokenizer": _TOKENIZER, "settings": settings}
-    return {kind: _digest(folder, _among(folder, layout, patterns)) for kind, patterns in kinds.items()}
-
-
-def _among(folder: Path, layout: Layout, patterns: Sequence[str]) -> list[Path]:
-    """Files of the folder and of its transformer; all below it where modules of sentence-transformers may read any."""
+    patterns = {"weights": _WEIGHTS, "tokenizer": _TOKENIZER, "settings": settings}
     searches = [folder.rglob] if layout.further else [folder.glob, layout.transformer.glob]
-    return [path for search in searches for pattern in patterns for path in search(pattern) if path.is_file()]
+    files = {kind: [p for search in searches for name in patterns[kind] for p in search(name)] for kind in kinds}
+    return {kind: _digest(folder, filter(Path.is_file, paths)) for kind, paths in files.items()}
 
 
 def _digest(root: Path, files: Iterable[Path], *, named_after: str = "") -> str:

@@ -87,10 +87,7 @@ def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
 
 
 def prompt_settings(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, object]:
-    """What an encoder reports of its prompts: the one it puts before a text, and the named ones to choose from.
-
-    Nothing is left to choose where the user named one: a task must not replace it.
-    """
+    """The prompt that an encoder puts before a text, and the named ones that a task may choose unless the user did."""
     chosen = options.prompt is not None or options.prompt_name is not None
     return {"prompt": settings.prompt} | ({"prompts": dict(layout.prompts)} if layout.prompts and not chosen else {})
 

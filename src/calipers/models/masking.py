@@ -92,14 +92,6 @@ def _find_mask(folder: Path, backend: Backend) -> int:
     raise ModelError(f"the tokenizer of {folder} has no mask token: this is not a masked language model")
 
 
-def refuse_misfit(tokenizer: MaskTokenizer, vocabulary: int, folder: Path) -> None:
-    if tokenizer.vocab_size > vocabulary:
-        raise ModelError(
-            f"the tokenizer of {folder} does not fit the model: it has {tokenizer.vocab_size} tokens "
-            f"and the model gives {vocabulary} logits"
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class MaskedModel:
     """What every backend's masked language model does with its `forward`."""

@@ -262,7 +262,6 @@ def load_masked(source: Source, options: ModelOptions) -> MaskedModel:
     longest = model.shortest(options.max_length, longest_input(folder)) or USUAL_LIMIT
     tokenizer = MaskTokenizer(fast_backend(folder), folder, max_length=longest)
     output, vocabulary = _find_logits(model, tokenizer, options)
-    masking.refuse_misfit(tokenizer, vocabulary, folder)
     short, short_cut = _find_short_cut(model, output, tokenizer, vocabulary)
     kept = 1 if short else tokenizer.max_length
     batching = masking.bound_memory(model.work.batching, vocabulary, positions_kept=kept)

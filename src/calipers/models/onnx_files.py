@@ -1,7 +1,4 @@
-"""Where the files of an ONNX model are, and what the bytes of a graph tell without parsing it.
-
-2 GB are not parsed for one bit, and the package onnx is not needed.
-"""
+"""Where the files of an ONNX model are, and what the bytes of a graph tell: 2 GB are not parsed for one bit."""
 
 from __future__ import annotations
 
@@ -61,10 +58,8 @@ def folder_name(file: Path) -> str:
 
 
 def quantises_dynamically(file: Path) -> bool:
-    """Whether a row's answer depends on its neighbours: one range is taken over the whole batch.
-
-    DynamicQuantizeLinear and the fused DynamicQuantizeMatMul do that. Operator names stand in the file as plain text.
-    """
+    """Whether a row's answer depends on its neighbours: DynamicQuantizeLinear and the fused DynamicQuantizeMatMul take
+    one range over the whole batch. Operator names stand in the file as plain text."""
     with _content(file) as content:
         return content.find(b"DynamicQuantize") >= 0
 

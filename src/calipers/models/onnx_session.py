@@ -131,10 +131,8 @@ def open_graph(
 
 
 class Graph:
-    """A graph in an open session. `rows` and `length` are set where its shape is fixed.
-
-    `extra` are inputs that are not made from a batch: `run` must be given their values.
-    """
+    """A graph in an open session. `rows` and `length` are set where its shape is fixed; `extra` are inputs that are not
+    made from a batch: `run` must be given their values."""
 
     def __init__(self, session: InferenceSession, name: str, *, extra: Collection[str] = ()) -> None:
         self.session, self.name = session, name

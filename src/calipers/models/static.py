@@ -29,8 +29,8 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     options.refuse_others("a static model", "model_id", "revision", "normalize", "prompt", "prompt_name", "max_length")
     layout = read_layout(folder)
     settings = settle(layout, options)
-    config = read_json(folder / "config.json")
-    normalize = settings.normalize or bool(config.get("normalize")) if options.normalize is None else options.normalize
+    own = settings.normalize or bool(read_json(folder / "config.json").get("normalize"))
+    normalize = own if options.normalize is None else options.normalize
     length = options.max_length or _MAX_LENGTH
     backend = load_backend(folder)
     tokenizer = Tokenizer(backend, max_length=length, pad_id=0)

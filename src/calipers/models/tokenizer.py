@@ -94,10 +94,8 @@ class Tokenizer:
         return len(special) - sum(special[-1:])  # less the one that would end the text
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Tokens]:
-        """Two texts as one row, with the separators and type ids that the model was trained on.
-
-        A row that is too long loses tokens from the end of the text that is longer at the time (`longest_first`).
-        """
+        """Two texts as one row. Where it is too long, the text that is longer at the time loses its last token
+        (`longest_first`)."""
         cased = [(a.lower(), b.lower()) for a, b in pairs] if self._lower_case else [(a, b) for a, b in pairs]
         chunks = (cased[i : i + _AT_ONCE] for i in range(0, len(cased), _AT_ONCE))
         return [_tokens(encoding) for chunk in chunks for encoding in self._backend.encode_batch_fast(chunk)]

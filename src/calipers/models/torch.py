@@ -1,7 +1,4 @@
-"""PyTorch encoders and cross-encoders: a hub id or a folder, run by plain transformers where that is enough.
-
-Both texts of a pair are one row of tokens.
-"""
+"""PyTorch encoders and cross-encoders: a hub id or a folder, run by plain transformers where that is enough."""
 
 from __future__ import annotations
 
@@ -26,14 +23,19 @@ from calipers.models.torch_weights import TorchFolder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
-    from tokenizers import Tokenizer as Backend
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
     options.refuse_others("PyTorch", *weights.USED, "pooling", "normalize", "prompt", "prompt_name")
     opened = weights.open_folder(source, options)
-    return _with_modules(opened) if opened.layout.further else _plain(opened)
+    if opened.layout.further:
+        return _with_modules(opened)
+    folder, settings, plan = opened.layout.transformer, opened.settings, weights.work(options)
+    model = weights.load_weights("AutoModel", folder, options)
+    _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
+    info = _info(opened, "transformers", settings.pooling, str(plan.batching))
+    return TorchEncoder(opened.tokenizer(backend), plan, info, settings, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +47,6 @@ class TorchEncoder(PooledEncoder):
     def embed(self, batch: Batch) -> Vectors:
         type_ids = bool(getattr(self.model.config, "type_vocab_size", 0)) and bool(batch.type_ids.any())
         return weights.compute_batch(self.model, batch, self.work.device, "last_hidden_state", type_ids=type_ids)
-
-
-def _plain(opened: TorchFolder) -> TorchEncoder:
-    folder, settings, options = opened.layout.transformer, opened.settings, opened.options
-    plan = weights.work(options)
-    model = weights.load_weights("AutoModel", folder, options)
-    _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
-    info = _info(opened, "transformers", settings.pooling, str(plan.batching))
-    return TorchEncoder(opened.tokenizer(backend), plan, info, settings, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +100,18 @@ def load_scorer(source: Source, options: ModelOptions) -> TorchScorer | ModulesS
     options.refuse_others("a cross-encoder in PyTorch", *weights.USED, "prompt", "prompt_name")
     opened = weights.open_folder(source, options)
     _refuse_embeddings(opened)
-    tokenizer, backend = transformers_backend(opened.layout.transformer, trust_remote_code=options.trust_remote_code)
-    why = _why_not_ours(opened, tokenizer)
-    return _scorer_with_modules(opened, why) if why else _plain_scorer(opened, tokenizer, backend)
+    folder, prompt = opened.layout.transformer, opened.settings.prompt
+    tokenizer, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
+    if why := _why_not_ours(opened, tokenizer):
+        return _scorer_with_modules(opened, why)
+    plan = weights.work(options)
+    model = weights.load_weights("AutoModelForSequenceClassification", folder, options)
+    _refuse_random(model, folder, only="pooler")
+    head = heads.read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
+    info = _scorer_info(opened, head, "transformers", str(plan.batching))
+    taken = inspect.signature(model.forward).parameters
+    type_ids = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in taken
+    return TorchScorer(opened.tokenizer(backend, pairs=True), plan, info, head, prompt, model, type_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,18 +123,6 @@ class TorchScorer(HeadScorer):
 
     def logits(self, batch: Batch) -> Scores:
         return weights.compute_batch(self.model, batch, self.work.device, "logits", type_ids=self.type_ids)
-
-
-def _plain_scorer(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase, backend: Backend) -> TorchScorer:
-    folder, settings = opened.layout.transformer, opened.settings
-    plan = weights.work(opened.options)
-    model = weights.load_weights("AutoModelForSequenceClassification", folder, opened.options)
-    _refuse_random(model, folder, only="pooler")
-    head = heads.read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
-    info = _scorer_info(opened, head, "transformers", str(plan.batching))
-    taken = inspect.signature(model.forward).parameters
-    type_ids = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in taken
-    return TorchScorer(opened.tokenizer(backend, pairs=True), plan, info, head, settings.prompt, model, type_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,10 +202,8 @@ def _refuse_embeddings(opened: TorchFolder) -> None:
 
 
 def _refuse_random(model: PreTrainedModel, folder: Path, *, only: str = "") -> None:
-    """Refuse a classifier whose head is not in the files: transformers would have made it up.
-
-    `load_weights` reports every missing tensor but the pooler's, which encoders do not use and classifiers do.
-    """
+    """Refuse a classifier whose head is not in the files: transformers would have made it up. `load_weights` reports
+    every missing tensor but the pooler's, which encoders do not use and classifiers do."""
     prefix = f"{model.base_model_prefix}."
     head = [name for name in model.state_dict() if only in name and (not name.startswith(prefix) or "pooler" in name)]
     there = {name.removeprefix(prefix) for name in _weight_names(folder)} if head else set()

@@ -52,10 +52,7 @@ def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
 
 
 def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
-    """An encoder without a head under the head of another model, such as the one that it was trained from.
-
-    The two must have the same width and the same vocabulary.
-    """
+    """An encoder under the head of another model of its width and vocabulary, such as the one it was trained from."""
     used = ModelOptions(dtype=options.dtype, device=options.device, threads=options.threads)
     folder, other = fetch_folder(source, options), fetch_folder(head, used)
     transformer = read_layout(folder).transformer
@@ -81,7 +78,11 @@ def _masked_lm(model: PreTrainedModel, folder: Path, options: ModelOptions, info
     longest = longest_input(folder) or USUAL_LIMIT
     tokenizer = MaskTokenizer(backend, folder, max_length=min(options.max_length or longest, longest))
     vocabulary = network.run(tokenizer.masks(2)).shape[-1]
-    masking.refuse_misfit(tokenizer, vocabulary, folder)
+    if tokenizer.vocab_size > vocabulary:
+        raise ModelError(
+            f"the tokenizer of {folder} does not fit the model: it has {tokenizer.vocab_size} tokens "
+            f"and the model gives {vocabulary} logits"
+        )
     short, short_cut = network.find_short_cut(tokenizer, vocabulary, plan)
     kept = 1 if short else tokenizer.max_length
     plan = replace(plan, batching=masking.bound_memory(plan.batching, vocabulary, positions_kept=kept))
