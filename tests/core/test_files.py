@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,14 @@ def test_a_second_link_to_the_same_file_leaves_no_part(tmp_path: Path) -> None:
         with whole_file(tmp_path / "b") as part:
             part.hardlink_to(tmp_path / "a")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_threads_that_write_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: write_whole(path, str(number) * 50_000), [1, 2, 3, 4] * 50))
+    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
+    assert len(path.read_text()) == 50_000
 
 
 def test_packages_that_are_not_installed_are_left_out() -> None:

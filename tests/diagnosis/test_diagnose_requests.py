@@ -141,3 +141,8 @@ def test_a_layer_records_the_resamples_that_its_intervals_rest_on(
         [finding] = diagnose(files, layer).findings
         assert finding.result is not None
         assert set(drawn) == {finding.result.bootstrap["resamples"]}, layer
+
+
+def test_a_seed_of_0_is_a_seed() -> None:
+    assert DiagnosisOptions(layer_options={"seed": 0}).seed == 0
+    assert DiagnosisOptions().seed == 42

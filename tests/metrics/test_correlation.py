@@ -79,6 +79,27 @@ def test_rounding_noise_on_a_constant_column_is_not_a_correlation() -> None:
     assert math.isnan(pearson(noisy, np.arange(5.0)))
 
 
+@pytest.mark.parametrize("values", [1, 2, 5])
+def test_large_tie_groups_lose_no_digits(values: int) -> None:
+    x = np.random.default_rng(values).integers(0, values + 1, 3000).astype(float)
+    assert spearman(x, x) == 1.0
+
+
+@pytest.mark.parametrize("rows", [3999, 4001])
+def test_a_resample_in_which_a_column_is_constant_has_no_correlation(rows: int) -> None:
+    x = np.arange(rows) % 2.0  # two values
+    y = np.where(np.arange(rows) < rows - 2, 0.0, np.arange(rows))  # three, and the resample draws the first of them
+    counts = np.ones((rows, 1))
+    counts[-2:], counts[0] = 0.0, 3.0
+    assert math.isnan(spearman_statistic(x, y)(counts)[0])
+
+
+@pytest.mark.parametrize("statistic", [pearson_statistic, spearman_statistic, kendall_statistic])
+def test_a_missing_value_is_refused_with_its_row(statistic: Any) -> None:
+    with pytest.raises(ValueError, match=r"y is NaN in rows \[2\]"):
+        statistic(np.arange(3.0), np.array([1.0, 2.0, np.nan]))
+
+
 def test_any_rising_scale_of_gold_gives_the_same_spearman() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 200))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from safetensors.numpy import save_file
 
 import calipers
 from calipers.core import CalipersError, DataError, InvalidOutput, RequestError
-from calipers.metrics import assessment, search
+from calipers.metrics import assessment, geometry, search
 from calipers.metrics import trust as metrics
-from calipers.reliability import METHODS, Trust
+from calipers.reliability import METHODS, Trust, fitting
 
 RNG = np.random.default_rng(11)
 D = 12
@@ -107,6 +108,31 @@ def test_without_queries_documents_ask_for_others_than_themselves() -> None:
     rows = search.nearest(CORPUS, CORPUS, 10, exclude=own)[1]
     expected = np.quantile(metrics.parts_in(CORPUS, CORPUS, rows, trust.codec).reliability, 0.25)
     assert trust.thresholds.answer == pytest.approx(expected)
+
+
+def test_documents_that_stand_in_for_queries_are_not_those_that_the_codec_was_fitted_on() -> None:
+    documents, seed = 25_000, 42
+    fitted_on = geometry.sample(documents, 20_000, seed=seed)  # as codecs.fit draws them
+    assert not np.isin(fitting._stand_ins(documents, seed), fitted_on).any()
+    assert len(fitting._stand_ins(600, seed)) == 600
+
+
+def test_a_query_without_any_relation_is_never_answered() -> None:
+    """Most neighbourhoods of a random space of few documents have a coherence below 0, so that R_q is 0."""
+    corpus = np.random.default_rng(0).normal(size=(60, 200)).astype(np.float32)
+    corpus[50:] = corpus[50] + 0.1 * corpus[50:]  # ten that belong together
+    queries = np.random.default_rng(1).normal(size=(200, 200)).astype(np.float32)
+    trust = Trust.fit(corpus, k=3)
+    rows = search.nearest(queries, corpus, 3)[1]
+    scores = trust.score_in(queries, corpus, rows)
+    unrelated = scores.parts.reliability == 0
+    assert unrelated.sum() > 20
+    assert set(scores.decision[unrelated]) == {"fall back"}
+    old = replace(trust, thresholds=replace(trust.thresholds, answer=0.0, fall_back=0.0))  # from an older file
+    assert set(old.score_in(queries, corpus, rows).decision[unrelated]) == {"fall back"}
+    own = metrics.parts_in(corpus, corpus, search.nearest(corpus, corpus, 3, exclude=np.arange(60))[1], trust.codec)
+    answered = (own.reliability >= trust.thresholds.answer).mean()
+    assert f"{answered:.0%} of 60 documents" in trust.thresholds.why
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

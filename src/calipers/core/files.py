@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+
+_WRITES = count()  # several threads may write to one path at the same time
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A place beside `path` to write to. It is flushed to the disk and moved to `path`, or deleted after an error."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_WRITES)}.part")
     try:
         yield part
         with part.open("rb") as file:

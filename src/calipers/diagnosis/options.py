@@ -40,4 +40,5 @@ class DiagnosisOptions(Options):
 
     @property
     def seed(self) -> int:
-        return int(self.layer_options.get("seed") or 42)
+        seed = self.layer_options.get("seed")
+        return 42 if seed is None else int(seed)

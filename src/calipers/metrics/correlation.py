@@ -32,7 +32,7 @@ def pearson(x: Floats, y: Floats) -> float:
 
 
 def spearman(x: Floats, y: Floats) -> float:
-    """Correlation of ranks, ties sharing their mean rank; higher is better.
+    """Correlation of ranks, ties sharing their mean rank; higher is better. A NaN is refused as in `kendall`.
 
     >>> spearman([1, 2, 3, 4], [1, 4, 9, 16])
     1.0
@@ -59,7 +59,7 @@ def kendall(x: Floats, y: Floats) -> float:
 
 def pearson_statistic(x: Floats, y: Floats) -> Statistic:
     """Every sum of a resample is one weighted sum over the examples."""
-    x, y = _standard(x), _standard(y)
+    x, y = _standard(_without_nan(x, "x")), _standard(_without_nan(y, "y"))
     # einsum and not matmul: the resamples already run on every core, and BLAS threads would only get in the way.
     terms = np.stack([x, y, x * x, y * y, x * y])
 
@@ -78,7 +78,7 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
     In the order of the column with more distinct values ranks are running sums; the other column only needs sums over
     its groups of equal values. All are whole numbers and halves: up to 4,096 examples float32 holds them exactly.
     """
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    x, y = _without_nan(x, "x"), _without_nan(y, "y")
     few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
     order = np.argsort(many, kind="stable")
     share_ties = _tie_sharing(many[order])
@@ -159,9 +159,14 @@ def _without(xy: Floats, xg: Floats, yg: Floats) -> Floats:
 
 def _dense_ranks(values: Floats, name: str) -> Ints:
     """0 for the smallest value, 1 for the next one, …; equal values share a rank."""
+    return np.unique(_without_nan(values, name), return_inverse=True)[1].astype(np.int64)
+
+
+def _without_nan(values: Floats, name: str) -> Floats:
+    """The column in float64; a NaN in it is a ValueError with its rows."""
     values = np.asarray(values, dtype=np.float64)
     refuse_rows(np.isnan(values), f"{name} is NaN")
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return values
 
 
 def _tie_squares(codes: Ints) -> Callable[[Floats], Floats]:
@@ -231,8 +236,10 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Fl
         up_to -= halves
         up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
         halves *= weights
-        cubes = 2.0 * np.einsum("ij,ij->j", halves, weights).astype(np.float64)
-        cubes += ((ends - before) ** 3).sum(axis=0) - (weights[members] ** 3).sum(axis=0)
+        # A cube is beyond what float32 holds exactly from 257 on: it is taken in float64.
+        cubes = 2.0 * np.einsum("ij,ij->j", halves, weights, dtype=np.float64)
+        tied, alone = (part.astype(np.float64) for part in (ends - before, weights[members]))
+        cubes += (tied**3).sum(axis=0) - (alone**3).sum(axis=0)
         return up_to, _spread(n, cubes)
 
     return share

@@ -148,7 +148,7 @@ class RiskCoverage:
     def at(self, error: float) -> float | None:
         """The lowest threshold whose risk is at most `error`, None where there is none. It must answer 1/error examples
         or more: fewer without a failure do not show such a rate."""
-        fit = np.flatnonzero((self.risk <= error) & (self.coverage * self.count >= self.least(error)))
+        fit = np.flatnonzero((self.risk <= error) & (np.rint(self.coverage * self.count) >= self.least(error)))
         return float(self.threshold[fit[-1]]) if len(fit) else None
 
     def least(self, error: float) -> int:

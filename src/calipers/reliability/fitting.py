@@ -49,10 +49,16 @@ class Neighbourhood:
 
 def look_around(corpus: Array, queries: Array | None, codec: Codec, *, k: int, seed: int) -> Neighbourhood:
     """Find the neighbours. Without queries, a sample of the documents stands in, each without itself."""
-    own = None if queries is not None else np.sort(geometry.sample(len(corpus), _BACKGROUND, seed=seed))
+    own = None if queries is not None else _stand_ins(len(corpus), seed)
     asking = corpus[own] if queries is None else queries
     rows = search.nearest(asking, corpus, k, exclude=own)[1]
     return Neighbourhood(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
+
+
+def _stand_ins(documents: int, seed: int) -> Ints:
+    """Rows of documents that take the place of queries: the end of the permutation whose beginning the codec was fitted
+    on, because a query is nothing that the codec has seen."""
+    return np.sort(geometry.sample(documents, documents, seed=seed)[-_BACKGROUND:])
 
 
 def check(
@@ -175,11 +181,17 @@ def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
         few = f"only {count}: fewer than {LEAST_QUERIES} set no thresholds"
         alone = look_around(near.corpus, None, near.codec, k=near.k, seed=near.seed)
         return _usual(alone, f"{reason}; {few}" if reason else few)
-    low, high = np.quantile(usable, [_FALL_BACK, _ANSWER])
+    related = usable[usable > 0]
     who = f"{len(usable)} documents used as queries" if near.queries is None else f"{len(usable)} queries"
-    shares = f"{1 - _ANSWER:.0%} of {who} are answered and {_FALL_BACK:.1%} fall back"
-    why = f"not calibrated: R_q is no probability; {shares}{f' ({reason})' if reason else ''}"
-    return DecisionThresholds("reliability", float(high), float(low), why)
+    why = "not calibrated: R_q is no probability; "
+    if not len(related):
+        return DecisionThresholds("reliability", None, 1.0, f"{why}it is 0 for all {who}")
+    # An R_q of 0 says "no relation", however usual it is on this corpus: it is below either threshold.
+    low, high = np.maximum(np.quantile(usable, [_FALL_BACK, _ANSWER]), related.min())
+    shares = f"{(usable >= high).mean():.0%} of {who} are answered and {(usable < low).mean():.1%} fall back"
+    return DecisionThresholds(
+        "reliability", float(high), float(low), f"{why}{shares}{f' ({reason})' if reason else ''}"
+    )
 
 
 def detect(near: Neighbourhood, odd: Mapping[str, Array], folds: int) -> list[Detection]:

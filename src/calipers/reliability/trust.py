@@ -125,7 +125,7 @@ class Trust:
 
     def _decide(self, parts: TrustParts, probability: Floats, odd: Mapping[str, Bools]) -> NDArray[np.str_]:
         score = probability if self.thresholds.on == "probability" else parts.reliability
-        level = (score >= self.thresholds.fall_back).astype(np.intp)
+        level = ((score >= self.thresholds.fall_back) & (score > 0)).astype(np.intp)
         if self.thresholds.answer is not None:
             level += (score >= self.thresholds.answer) & (level > 0)
         for kind, called in odd.items():
