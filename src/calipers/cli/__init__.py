@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from calipers import __version__
+from calipers.cli import streams
 
 _MODULES = ("compare", "build", "attribute", "diagnose", "trust", "runs", "report")  # a command of that name
 _HOMES = {name: f"{name}:{name}" for name in _MODULES}
@@ -60,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point of the `calipers` command."""
     line = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in line or bool(os.environ.get("CALIPERS_DEBUG"))
-    sys.exit(run([word for word in line if word != "--debug"], debug=debug))
+    outlets = streams.open_outlets()
+    code = run([word for word in line if word != "--debug"], debug=debug)
+    sys.exit(streams.close_outlets(outlets, code))
 
 
 def run(line: Sequence[str], *, debug: bool = False) -> int:
@@ -77,10 +80,6 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
         return _fail(error.format_message() + where, 2, debug)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, debug=False)
-    except BrokenPipeError:
-        # The reader of our output went away (`calipers … | head`): that is its right.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return 0
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if isinstance(code, int):

@@ -91,7 +91,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
     with options.progress_bar() as progress:
         built = api.build(model, flags["output"], recipe=recipe, options=build_options, progress=progress)
     if flags["as_json"]:
-        click.echo(manifest.to_json(built))
+        options.echo_json(manifest.to_json(built))
     else:
         show_build(options.consoles()[0], built)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 
 import click
 
+from calipers.cli.streams import printable_json
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -372,9 +374,14 @@ def emit(document: Mapping[str, Any], values: Mapping[str, Any], show: Callable[
     if values.get("output"):
         write_output(values["output"], content)
     if values["as_json"]:
-        click.echo(content)
+        echo_json(content)
     else:
         show(consoles()[0])
+
+
+def echo_json(content: str) -> None:
+    """Print a JSON document, escaped where standard output cannot hold its characters."""
+    click.echo(printable_json(content))
 
 
 def progress_bar() -> AbstractContextManager[Progress]:

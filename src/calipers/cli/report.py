@@ -49,6 +49,8 @@ def report(**flags: Any) -> None:
     content = reporting.report(results, format=form, mteb_task=mteb_task).rstrip("\n")
     if output:
         options.write_output(output, content)
+    elif form in ("json", "mteb"):
+        options.echo_json(content)
     else:
         click.echo(content)
 

@@ -30,7 +30,7 @@ def list_(store: Path | None, as_json: bool, limit: int) -> None:
     place = Store(store)
     lines = place.list()
     if as_json:
-        click.echo(document.to_json([vars(line) for line in lines[:limit]]))
+        options.echo_json(document.to_json([vars(line) for line in lines[:limit]]))
         return
     if not lines:
         err.print(f"no runs yet in {place.folder}: calipers eval makes one", markup=False)
@@ -56,7 +56,7 @@ def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
         content = result.to_dict()
         if examples:
             content["examples"] = document.examples(result, examples)
-        click.echo(document.to_json(content))
+        options.echo_json(document.to_json(content))
         return
     out, _ = options.consoles()
     text.show_result(out, result, catalogue.find(result.task))
@@ -107,7 +107,7 @@ def import_(
     for result in results:
         place.save(result)
     if as_json:
-        click.echo(document.to_json([result.to_dict() for result in results]))
+        options.echo_json(document.to_json([result.to_dict() for result in results]))
         return
     out, err = options.consoles()
     imported = {result.run_id for result in results}

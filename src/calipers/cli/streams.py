@@ -1,0 +1,117 @@
+"""Standard output and standard error that never change the outcome of a command.
+
+A reader that goes away (`calipers … | head`) is its own business: what follows is dropped, the work and the exit code
+stay. A character that the encoding of the terminal lacks is replaced with a plain one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import os
+import re
+import sys
+import unicodedata
+from typing import Any
+
+PLAIN = "calipers.plain"  # the name of the error handler
+_PLAIN = {
+    "–": "-", "—": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "≈": "~", "±": "+/-",
+    "×": "x", "·": "-", "•": "*", "°": "deg", "“": '"', "”": '"', "‘": "'", "’": "'", "│": "|", "┃": "|", "─": "-",
+    "━": "-", "█": "#", "▇": "#", "░": ".", "σ": "sigma", "μ": "u", "µ": "u", "∞": "inf", "√": "sqrt",
+}  # fmt: skip
+
+
+def plain(character: str) -> str:
+    """The character in ASCII: a usual spelling, the letter without its accent, or a question mark.
+
+    >>> "".join(map(plain, "é – 5 ≥ 4 …")), plain("湯")
+    ('e - 5 >= 4 ...', '?')
+    """
+    if character in _PLAIN:
+        return _PLAIN[character]
+    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode() or "?"
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(map(plain, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error(PLAIN, _replace)
+
+
+class Outlet(io.RawIOBase):
+    """Writes to the raw file of a stream as long as it takes it. `failure` is why it does not, unless its reader went
+    away."""
+
+    def __init__(self, stream: Any, raw: Any) -> None:
+        super().__init__()
+        self.failure: OSError | None = None
+        self._stream = stream  # kept: the file is closed with it
+        self._raw = raw
+        self._open = True
+
+    def write(self, content: Any) -> int:
+        if self._open:
+            try:
+                return int(self._raw.write(content))
+            except OSError as error:
+                self._open = False
+                self.failure = None if isinstance(error, BrokenPipeError) else error
+        return len(content)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
+
+    def isatty(self) -> bool:
+        return bool(self._raw.isatty())
+
+
+def open_outlets() -> list[Outlet]:
+    """Put outlets in the place of standard output and standard error. A closed stream leads nowhere."""
+    outlets = []
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:  # closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            continue
+        buffer = getattr(stream, "buffer", None)
+        raw = getattr(buffer, "raw", buffer)  # without a buffer of Python's own (PYTHONUNBUFFERED) it is the file
+        if not isinstance(raw, io.RawIOBase):
+            continue  # what a caller in this process put there
+        stream.flush()
+        outlets.append(Outlet(stream, raw))
+        by_line = stream.line_buffering or raw is buffer
+        outlet = io.BufferedWriter(outlets[-1])
+        text = io.TextIOWrapper(outlet, encoding=stream.encoding, errors=PLAIN, line_buffering=by_line)
+        setattr(sys, name, text)
+    return outlets
+
+
+def close_outlets(outlets: list[Outlet], code: int) -> int:
+    """The exit code after all is written: success that nobody could be shown is none."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    failures = [outlet.failure for outlet in outlets if outlet.failure]
+    if failures and not code:
+        print(f"calipers: the output cannot be written: {failures[0].strerror}", file=sys.stderr, flush=True)
+        return 2
+    return code
+
+
+def printable_json(content: str, encoding: str | None = None) -> str:
+    """The document as the encoding can hold it: where it cannot, all beyond ASCII is escaped, and means the same.
+
+    >>> printable_json('{"id": "é"}', "ascii"), printable_json('{"id": "é"}', "utf-8")
+    ('{"id": "\\\\u00e9"}', '{"id": "é"}')
+    """
+    try:
+        content.encode(encoding or sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], content)
+    return content
