@@ -1,4 +1,4 @@
-"""What becomes of an exit code and of characters when standard output is a pipe, closed, full or of another encoding."""
+"""Exit codes and characters where standard output is a closed pipe, closed, full or of another encoding."""
 
 from __future__ import annotations
 

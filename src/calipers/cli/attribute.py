@@ -62,8 +62,9 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
 
     options.check_outputs(flags, "output", "recipe_out")
     attribution = _attribute(model, flags)
-    options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution))
-    context.exit(attribution.exit_code)
+    code = attribution.exit_code
+    options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution), code=code)
+    context.exit(code)
 
 
 def _attribute(model: str, flags: dict[str, Any]) -> Attribution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +89,13 @@ def compare(context: click.Context, /, **flags: Any) -> None:
       calipers compare ./a ./b ./c --dataset pairs.csv --junit verdict.xml --fail-on at-risk
     """
     options.check_outputs(flags, "output", "junit")
+    options.check_outputs({**flags, "force": True}, "markdown")  # it is added to, not overwritten
     settings = _settings(context, flags)
     gate = settings.pop("gate")
     verdicts = _judge(flags, settings)
-    _show(verdicts, flags, gate.failing)
-    context.exit(gate.exit_code([verdict.label for verdict in verdicts]))
+    code = gate.exit_code([verdict.label for verdict in verdicts])
+    _show(verdicts, flags, gate.failing, code)
+    context.exit(code)
 
 
 def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
@@ -134,20 +137,36 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
         )
 
 
-def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str]) -> None:
+def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str], code: int) -> None:
     from calipers.comparison import json as verdict_json
     from calipers.comparison import text as verdict_text
+    from calipers.comparison.junit import to_junit
 
-    if flags["junit"]:
-        from calipers.comparison import junit
+    def write_junit() -> None:
+        if flags["junit"]:
+            options.write_output(flags["junit"], to_junit(verdicts, failing=failing))
 
-        options.write_output(flags["junit"], junit.to_junit(verdicts, failing=failing))
-    if summary := flags["markdown"] or os.environ.get("GITHUB_STEP_SUMMARY"):
-        from calipers.comparison.markdown import verdicts_markdown
-        from calipers.rendering import markdown
+    document = verdict_json.document(verdicts)
+    show = partial(verdict_text.show_verdicts, verdicts=verdicts)
+    options.emit(document, flags, show, write_junit, lambda: _summarise(verdicts, flags["markdown"]), code=code)
 
-        markdown.append(Path(summary), verdicts_markdown(verdicts))
-    options.emit(verdict_json.document(verdicts), flags, lambda out: verdict_text.show_verdicts(out, verdicts))
+
+def _summarise(verdicts: Sequence[Verdict], path: Path | None) -> None:
+    """Append to the requested file, else to the summary of a CI job. The latter was not requested: if it cannot be
+    written, that is a message and no failure."""
+    from calipers.comparison.markdown import verdicts_markdown
+    from calipers.core import RequestError
+    from calipers.rendering import markdown
+
+    job = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not (path or job):
+        return
+    try:
+        markdown.append(path or Path(str(job)), verdicts_markdown(verdicts))
+    except RequestError as error:
+        if path:
+            raise
+        click.echo(f"calipers: the summary of the job is skipped: {error}", err=True)
 
 
 # --- thresholds, from flags and from a YAML file ------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,10 +101,11 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     from calipers.diagnosis.text import show_diagnosis
 
     diagnosis = _with_flags(_diagnose(model, flags), context)
-    if flags["html"]:
-        options.write_output(flags["html"], diagnosis_html.page(diagnosis))
-    options.emit(diagnosis.to_dict(), flags, lambda out: show_diagnosis(out, diagnosis, examples=flags["examples"]))
-    context.exit(_exit_code(diagnosis, flags["fail_on"]))
+    code = _exit_code(diagnosis, flags["fail_on"])
+    show = partial(show_diagnosis, diagnosis=diagnosis, examples=flags["examples"])
+    page = [lambda: options.write_output(flags["html"], diagnosis_html.page(diagnosis))] if flags["html"] else []
+    options.emit(diagnosis.to_dict(), flags, show, *page, code=code)
+    context.exit(code)
 
 
 def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:

@@ -51,7 +51,7 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     """
     if (model is None) == (model_flag is None):
         raise click.UsageError("name one model: calipers eval MODEL, or calipers eval -m MODEL")
-    options.check_outputs(flags, "output")
+    options.check_outputs(flags, "output", "run_out")
     from calipers import tasks
     from calipers.rendering import text
     from calipers.runs import api

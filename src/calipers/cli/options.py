@@ -5,6 +5,7 @@ Nothing heavy is imported up here: `calipers --help` must stay quick.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -106,9 +107,19 @@ def option(group: str, *names: str, choices: str | None = None, **settings: Any)
     return _add(source)
 
 
+class HomePath(click.Path):
+    """A path in which a leading ~ is the user's home folder: a shell does not expand it in `--store=~/runs`."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return Path(os.fsdecode(super().convert(value, param, ctx))).expanduser()
+
+
 def file_option(group: str, *names: str, metavar: str = "FILE", **settings: Any) -> Decorator:
     """A flag that names a file or a folder."""
-    return option(group, *names, metavar=metavar, type=click.Path(path_type=Path), **settings)
+    return option(group, *names, metavar=metavar, type=HomePath(), **settings)
 
 
 def flags(
@@ -146,9 +157,7 @@ def _flag(record: Any, name: str, group: str | None, help: str | None = None) ->
     elif described.choices:
         settings["type"] = click.Choice(described.choices)
     else:
-        settings["type"] = next(
-            (k for k in (int, float) if k in kinds), click.Path(path_type=Path) if Path in kinds else str
-        )
+        settings["type"] = next((k for k in (int, float) if k in kinds), HomePath() if Path in kinds else str)
     if get_origin(kind) is tuple:
         settings |= {"multiple": True, "default": ()}
     settings["show_default"] = default is not None and bool not in kinds and "Default:" not in settings["help"]
@@ -349,11 +358,11 @@ def check_outputs(values: Mapping[str, Any], *names: str) -> None:
 
 
 def check_output(path: Path, force: bool) -> None:
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise click.UsageError(
-            f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'there is no such folder'}"
-        )
-    if path.exists() and not force:
+    from calipers.core.files import check_place
+
+    if why := check_place(path):
+        raise click.UsageError(f"{path} cannot be written: {why}")
+    if path.is_file() and not force:
         raise click.UsageError(f"{path} exists already: pass --force to overwrite it")
 
 
@@ -366,17 +375,37 @@ def write_output(path: Path, content: str) -> None:
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def emit(document: Mapping[str, Any], values: Mapping[str, Any], show: Callable[[Console], None]) -> None:
-    """The JSON document into the file of `--output`; on standard output as JSON, or what `show` prints."""
+def emit(
+    document: Mapping[str, Any],
+    values: Mapping[str, Any],
+    show: Callable[[Console], None],
+    *others: Callable[[], None],
+    code: int = 0,
+) -> None:
+    """The JSON document on standard output, or what `show` prints; then into the file of `--output`; then the others.
+
+    A file that cannot be written costs nothing else: all others are, and it is an error at the end. Next to an exit
+    code of the work itself it is a message.
+    """
+    from calipers.core import RequestError
     from calipers.rendering.document import to_json
 
     content = to_json(document)
-    if values.get("output"):
-        write_output(values["output"], content)
     if values["as_json"]:
         echo_json(content)
     else:
         show(consoles()[0])
+    output = values.get("output")
+    failures = []
+    for write in (*([lambda: write_output(output, content)] if output else []), *others):
+        try:
+            write()
+        except (click.UsageError, RequestError) as error:
+            failures.append(str(error))
+    for failure in failures if code else failures[1:]:
+        click.echo(f"calipers: {failure}", err=True)
+    if failures and not code:
+        raise click.UsageError(failures[0])
 
 
 def echo_json(content: str) -> None:

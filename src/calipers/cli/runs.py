@@ -8,7 +8,7 @@ import click
 
 from calipers.cli import options
 
-_STORE = click.option("--store", metavar="DIR", type=click.Path(path_type=Path), help="Where runs are kept.")
+_STORE = click.option("--store", metavar="DIR", type=options.HomePath(), help="Where runs are kept.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
@@ -78,7 +78,7 @@ def rm(run: tuple[str, ...], store: Path | None) -> None:
 
 
 @runs.command("import")
-@click.argument("path", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("path", nargs=-1, required=True, type=options.HomePath())
 @click.option("--task", "names", multiple=True, metavar="NAME", help="Only this mteb task; may be repeated.")
 @click.option("--common", is_flag=True, help="Only the scores that all the models have, so that they can be compared.")
 @click.option("--model-id", metavar="NAME", help="The model, where the files do not name it.")

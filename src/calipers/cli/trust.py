@@ -64,6 +64,7 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
             vectors=options.vector_cache(options.open_store(flags["store"], False), flags),
             progress=progress,
         )
-    if flags["save"]:
-        answer.trust.save(flags["save"])
-    options.emit(answer.to_dict(), flags, lambda out: text.show_answer(out, answer, fitted=flags["load"] is None))
+    save = [lambda: answer.trust.save(flags["save"])] if flags["save"] else []
+    options.emit(
+        answer.to_dict(), flags, lambda out: text.show_answer(out, answer, fitted=flags["load"] is None), *save
+    )

@@ -13,8 +13,12 @@ _WRITES = count()  # several threads may write to one path at the same time
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write to. It is flushed to the disk and moved to `path`, or deleted after an error."""
-    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_WRITES)}.part")
+    """A place beside `path` to write to. It is flushed to the disk and moved to `path`, or deleted after an error. A
+    device or a pipe is written to as it is."""
+    if _is_stream(path):
+        yield path
+        return
+    part = _part(path)
     try:
         yield part
         with part.open("rb") as file:
@@ -25,10 +29,38 @@ def whole_file(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)  # also after a move: renaming to another link of the same file does nothing
 
 
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}-{next(_WRITES)}.part")
+
+
 def write_whole(path: Path, content: str) -> None:
     """A text file, complete or not there."""
     with whole_file(path) as part:
         part.write_text(content, encoding="utf-8")
+
+
+def check_place(path: Path) -> str | None:
+    """Why a file cannot be written to this place; None where it can. Nothing is left behind."""
+    if path.is_dir():
+        return "it is a folder"
+    if not path.absolute().parent.is_dir():
+        return "there is no such folder"
+    if _is_stream(path):
+        return None if os.access(path, os.W_OK) else "it may only be read"
+    part = _part(path)
+    try:
+        with part.open("xb"):
+            pass
+        part.unlink()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    if path.exists() and not os.access(path, os.W_OK):
+        return "it may only be read"
+    return None
 
 
 def package_versions(*packages: str) -> dict[str, str]:

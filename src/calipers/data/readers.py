@@ -142,7 +142,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
-        batches = pyarrow.parquet.ParquetFile(path).iter_batches()
+        batches = pyarrow.parquet.ParquetFile(path.absolute()).iter_batches()  # arrow would expand a ~
         for number, values in enumerate((values for batch in batches for values in batch.to_pylist()), start=1):
             yield Row(f"{path.name}, row {number}", values)
     except (pyarrow.ArrowException, OSError) as error:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from calipers.core import DataError, Dataset, RequestError, fingerprint, name_some
+from calipers.core.files import check_place, whole_file
 from calipers.data import columns, readers
 
 Judgements = dict[str, dict[str, float]]  # query id → document id → grade
@@ -99,15 +100,24 @@ def read_run(path: Path) -> Run:
 
 
 def write_run(path: Path, results: Iterable[tuple[str, str, float]], *, tag: str = "calipers") -> None:
-    """(query, document, score), the results of a query together and best first. Scores keep all their digits."""
-    _word(tag)
+    """(query, document, score), the results of a query together and best first. Scores keep all their digits. White
+    space in the tag becomes underscores."""
+    tag = "_".join(tag.split()) or "calipers"
     try:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
+        with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
             for query, ranked in groupby(results, key=itemgetter(0)):
                 for rank, (_, document, score) in enumerate(ranked, start=1):
                     file.write(f"{_word(query)} Q0 {_word(document)} {rank} {float(score)!r} {tag}\n")
     except OSError as error:
         raise RequestError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_run_file(path: Path, dataset: Dataset) -> None:
+    """Before a search: whether a run of these queries and documents can be written there."""
+    if why := check_place(path):
+        raise RequestError(f"{path} cannot be written: {why}")
+    for id in (*dataset.ids, *dataset.tables["corpus"].ids):
+        _word(id)
 
 
 def _word(id: str) -> str:

@@ -60,6 +60,8 @@ def evaluate(
     if store:
         store.check_writable()
     rows = settled.read_rows()
+    if run_out:
+        trec.check_run_file(run_out, rows)
     clock.lap("data_seconds")
     key = settled.key(rows) if store else None
     stored = store.find(key) if store and key and reuse else None
@@ -71,10 +73,10 @@ def evaluate(
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
     if stored:
         result = replace(result, timing={**stored.timing, **result.timing})
-    if run_out:
-        trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id.replace(" ", "_"))
     if store:
         store.save(result, key)
+    if run_out:  # after the run is kept: a full disk must not cost it
+        trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id)
     return result
 
 

@@ -29,7 +29,7 @@ _LINE = ", ".join(field.name for field in fields(RunLine))  # columns of the tab
 def default_folder() -> Path:
     """CALIPERS_STORE, or the place where this system keeps a user's data."""
     if chosen := os.environ.get("CALIPERS_STORE"):
-        return Path(chosen)
+        return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "calipers"
 
 
@@ -41,7 +41,7 @@ class Store:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or default_folder()
+        self.folder = (folder or default_folder()).expanduser()
 
     def check_writable(self) -> None:
         """Fail now, not after an hour of inference."""
@@ -224,7 +224,7 @@ def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
     import pyarrow.parquet
 
     with whole_file(path) as part:
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part, compression="zstd")
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part.absolute(), compression="zstd")
 
 
 def _read_outcomes(path: Path) -> Outcomes:
@@ -257,7 +257,8 @@ def _read_table(path: Path) -> dict[str, Any]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:  # read_table() would import pandas too
+        # Absolute, because arrow reads a leading ~ as a home folder. read_table() would import pandas too.
+        with pyarrow.parquet.ParquetFile(path.absolute()) as file:
             table = file.read()
     except (OSError, pyarrow.ArrowException) as error:
         raise RequestError(f"the outcomes in {path} cannot be read: {error}") from error
