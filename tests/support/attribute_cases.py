@@ -3,11 +3,11 @@
     python -m tests.support.attribute_cases        prints precision and recall, and every case that fails
     python -m tests.support.attribute_cases fresh  the same for one file
 
-The cases were written before the extractor, those of `fresh` before the code for Japanese compounds. `t` is the text, `cols` the columns of a product; `c`, `b`, `q` are the
-colours, brands and quantities that it states, `xc`, `xb`, `xq` those that it excludes, `fb`, `fq` those that it is made
-for. A key that is missing means none. Quantities are written "kind value unit", and turned into the base unit of the
-kind by the table below, which is not the extractor's. `known` are the values of a brand column of the corpus; letter sizes
-are numbered XS 1, S 2, M 3, L 4, XL 5 and so on.
+The cases were written before the extractor, those of `fresh` before the code for Japanese compounds. `t` is the text,
+`cols` the columns of a product; `c`, `b`, `q` are the colours, brands and quantities that it states, `xc`, `xb`, `xq`
+those that it excludes, `fb`, `fq` those that it is made for. A key that is missing means none. Quantities are written
+"kind value unit", and turned into the base unit of the kind by the table below, which is not the extractor's. `known`
+are the values of a brand column of the corpus; letter sizes are numbered XS 1, S 2, M 3, L 4, XL 5 and so on.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layer import kinds_of
 from calipers.diagnosis.layers import Space
-from calipers.diagnosis.layers.words import MissingExtra, mine, plain_words
+from calipers.diagnosis.layers.words import Unsplittable, mine, plain_words
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Scorecard
 from calipers.diagnosis.scorecard import Frequency
@@ -94,10 +94,7 @@ def probe_space(
     options: ModelOptions,
 ) -> Space:
     """The space with the entities of the knowledge probe, which are the same for both models, and with a head."""
-    try:
-        entities = tuple(entities) or mine(space.corpus.texts, encoder)
-    except MissingExtra:
-        entities = ()  # the layer reports which package is missing
+    entities = tuple(entities) or mine(space.corpus.texts, encoder)
     return replace(space, entities=entities, head=find_head(model, mlm_head, options))
 
 
@@ -240,7 +237,7 @@ def word_frequency(queries: Sequence[str], texts: Sequence[str]) -> list[float]:
 def _words(text: str) -> list[str]:
     try:
         return plain_words(text)
-    except MissingExtra:  # without budoux a Japanese text is as many words as it has spaces
+    except Unsplittable:  # as many words as it has spaces
         return plain_words(text, "space")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from tokenizers import decoders, pre_tokenizers, trainers
 from calipers import models
 from calipers.core import SILENT, Encoder, read_figures
 from calipers.diagnosis.layers import Space, Texts, geometry, words
+from calipers.diagnosis.layers.edits import shuffles
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.models.tokenizer import Tokenizer
+from calipers.shop.sample import make
 
 Loader = Callable[[str], Path]
 
@@ -32,14 +34,45 @@ def space_of(model: Encoder, texts: Sequence[str], terms: Sequence[str] = ()) ->
 
 
 def test_japanese_and_chinese_fall_into_phrases() -> None:
-    assert words.split("レンガの建物の前を女性が歩いています。") == (
-        ["レンガの", "建物の", "前を", "女性が", "歩いています。"],
-        "",
-    )
-    chinese, joint = words.split("今天是晴天。")
-    assert len(chinese) > 1
-    assert joint.join(chinese) == "今天是晴天。"
-    assert words.split("ソニー WH-1000XM5 wireless headphones", "space")[1] == " "
+    japanese = words.split("レンガの建物の前を女性が歩いています。")
+    assert japanese == words.Split(("レンガの", "建物の", "前を", "女性が", "歩いています。"), ("",) * 4)
+    chinese = words.split("今天是晴天。")
+    assert len(chinese.words) > 1
+    assert chinese.join(chinese.words) == "今天是晴天。"
+    assert words.split("ソニー WH-1000XM5 wireless headphones", "space").gaps == (" ",) * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ナイキ 赤 シューズ", ["ナイキ", "赤", "シューズ"]),
+        ("ナイキ　赤い シューズを 買う", ["ナイキ", "赤い", "シューズを", "買う"]),
+        ("500ml 水筒 サーモス", ["500ml", "水筒", "サーモス"]),
+        ("Sony ソニー headphones", ["Sony", "ソニー", "headphones"]),
+        ("  \n", []),
+        ("", []),
+    ],
+)
+def test_spaces_come_before_phrases(text: str, expected: list[str]) -> None:
+    split = words.split(text)
+    assert list(split.words) == expected
+    assert split.join(split.words) == text.strip()
+
+
+def test_a_shuffled_text_keeps_its_spaces() -> None:
+    for version in shuffles("ナイキ 赤  シューズ", permutations=10, seed=[1]):
+        assert [len(gap) for gap in re.findall(r"\s+", version)] == [1, 2]
+        assert sorted(version.split()) == sorted(["ナイキ", "赤", "シューズ"])
+    for version in shuffles("赤い靴を買う 白い靴", permutations=5, seed=[1]):
+        assert version.count(" ") == 1
+
+
+def test_the_spaced_queries_of_the_sample_shop_are_shuffled() -> None:
+    """Each of several words has another order; one word has none."""
+    texts = [query.text for query in make().queries if words.writes_no_spaces(query.text)]
+    spaced = [text for text in texts if len(text.split()) > 1]
+    assert len(spaced) >= 50
+    assert all(shuffles(text, permutations=1, seed=[0]) for text in spaced)
 
 
 def test_texts_with_one_order_are_skipped_and_counted(potion: Encoder) -> None:
@@ -47,7 +80,7 @@ def test_texts_with_one_order_are_skipped_and_counted(potion: Encoder) -> None:
         ("a", "b", "c"), ["laptop", "echo echo", "red laptop"], potion.encode(["laptop", "echo", "red laptop"])
     )
     rows, options = np.arange(3), GeometryOptions(permutations=2)
-    versions = geometry.shuffle(texts, rows, options)
+    versions = [several or [] for several in geometry.shuffle(texts, rows, options)]
     moved = geometry.distances_to(potion, texts, rows, versions, SILENT)
     assert [len(several) for several in versions] == [0, 0, 2]
     assert np.isnan(moved[:2]).all()
@@ -66,7 +99,7 @@ def test_a_transformer_sees_the_order_of_words(minilm: Path) -> None:
     model = models.load(models.find(str(minilm)), models.ModelOptions(), "encode")
     asked = ["the dog bites the man", "a flight from Paris to Rome", "is coffee better than tea"]
     texts = Texts(("a", "b", "c"), asked, model.encode(asked))  # type: ignore[attr-defined]
-    versions = geometry.shuffle(texts, np.arange(3), GeometryOptions(permutations=2))
+    versions = [several or [] for several in geometry.shuffle(texts, np.arange(3), GeometryOptions(permutations=2))]
     moved = geometry.distances_to(model, texts, np.arange(3), versions, SILENT)  # type: ignore[arg-type]
     assert (moved > 0.005).all()
     shuffled = model.encode([versions[0][0]])[0]  # type: ignore[attr-defined]
@@ -74,18 +107,30 @@ def test_a_transformer_sees_the_order_of_words(minilm: Path) -> None:
     assert model.pieces(["laptop"]) == [["laptop"]]  # type: ignore[attr-defined]
 
 
-def test_a_missing_extra_is_one_sentence_in_place_of_the_figure(
-    potion: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "budoux", None)
-    words._parser.cache_clear()
-    with pytest.raises(words.MissingExtra, match=r"pip install 'calipers\[ja\]'"):
+def test_a_text_that_cannot_be_split_costs_this_text(potion: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = words._parser("ja")
+
+    def refuse(language: str) -> Callable[[str], Sequence[str]]:
+        def parse_or_fail(run: str) -> Sequence[str]:
+            if "天気" in run:
+                raise ValueError("no phrases")
+            return parse(run)
+
+        return parse_or_fail
+
+    monkeypatch.setattr(words, "_parser", refuse)
+    with pytest.raises(words.Unsplittable, match="今日は天気です"):
         words.split("今日は天気です。")
     space = space_of(potion, ["今日は天気です。", "red laptop", "blue mouse"])
-    figures = {f.name: f for f in read_figures(geometry.run(potion, space, GeometryOptions(), SILENT))}
-    for name in ("word_order_sensitivity", "fragmentation"):
-        assert "pip install" in str(figures[name].reason)
-    words._parser.cache_clear()
+    outcomes = geometry.run(potion, space, GeometryOptions(), SILENT)
+    figures = {f.name: f for f in read_figures(outcomes)}
+    assert figures["fragmentation"].value == 1.0
+    assert figures["word_order_sensitivity"].value == pytest.approx(0.0, abs=1e-12)
+    assert (outcomes.counts["unsplit"], outcomes.counts["unsplit_texts"]) == (1, 1)
+
+
+def test_an_unknown_piece_is_shown_as_such() -> None:
+    assert words.Term("龘x", (None, "##x"), 2).shown == "[UNK] ##x"
 
 
 def byte_level() -> tokenizers.Tokenizer:

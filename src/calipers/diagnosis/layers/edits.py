@@ -84,12 +84,15 @@ def edit(texts: Sequence[str], kind: str, *, seed: int) -> list[str | None]:
 
 
 def shuffles(text: str, *, permutations: int, seed: Sequence[int], how: str = "auto") -> list[str]:
-    """The text with its words in other orders, each different from the original; none where there is only one order.
+    """The text with its words in other orders, each different from the original, and with the spaces where they were.
+
+    None where there is only one order.
 
     >>> shuffles("b a", permutations=2, seed=[0]), shuffles("a a a", permutations=2, seed=[0])
     (['a b', 'a b'], [])
     """
-    words, joint = split(text, how)
+    whole = split(text, how)
+    words = list(whole.words)
     if len(set(words)) < 2:
         return []
     rng = np.random.default_rng(seed)
@@ -97,5 +100,5 @@ def shuffles(text: str, *, permutations: int, seed: Sequence[int], how: str = "a
     while len(versions) < permutations:
         order = [words[i] for i in rng.permutation(len(words))]
         if order != words:  # at least half of all permutations are another sequence, so this ends
-            versions.append(joint.join(order))
+            versions.append(whole.join(order))
     return versions

@@ -384,10 +384,8 @@ def word_order(model: Encoder | None, space: Space, options: GeometryOptions, pr
         return GeometryPart(unknown={name: why})
     texts, unit = (space.queries, "query") if space.queries else (space.corpus, "document")
     rows = draw(texts.kept, len(texts), options.texts, seed=options.seed)
-    try:
-        versions = shuffle(texts, rows, options)
-    except words.MissingExtra as error:
-        return GeometryPart(unknown={name: str(error)})
+    shuffled = shuffle(texts, rows, options)
+    versions = [several or [] for several in shuffled]
     moved = distances_to(model, texts, rows, versions, progress)
     each = geometry.mean_estimate(moved)
     least = [int(i) for i in np.argsort(moved, kind="stable")[: min(5, each.count)]]
@@ -399,16 +397,25 @@ def word_order(model: Encoder | None, space: Space, options: GeometryOptions, pr
             Named(name, texts.ids[rows[i]], texts.texts[rows[i]], float(moved[i]), f"shuffled: {versions[i][0]}")
             for i in least
         ),
-        counts={"word_order_texts": each.count, "one_word_texts": sum(not several for several in versions)},
+        counts={
+            "word_order_texts": each.count,
+            "one_word_texts": shuffled.count([]),
+            "unsplit_texts": shuffled.count(None),
+        },
     )
 
 
-def shuffle(texts: Texts, rows: Ints, options: GeometryOptions) -> list[list[str]]:
-    """The shuffled versions of each text; none where its words have one order only."""
-    return [
-        shuffles(texts.texts[int(i)], permutations=options.permutations, seed=[options.seed, int(i)], how=options.words)
-        for i in rows
-    ]
+def shuffle(texts: Texts, rows: Ints, options: GeometryOptions) -> list[list[str] | None]:
+    """The shuffled versions of each text; none where its words have one order only, None where it cannot be split."""
+
+    def versions(row: int) -> list[str] | None:
+        seed = [options.seed, row]
+        try:
+            return shuffles(texts.texts[row], permutations=options.permutations, seed=seed, how=options.words)
+        except words.Unsplittable:
+            return None
+
+    return [versions(int(row)) for row in rows]
 
 
 def distances_to(
@@ -456,10 +463,7 @@ def _fragments(model: Encoder | None, texts: Sequence[str], before: str, options
     if not isinstance(model, words.ShowsPieces):
         backend = model.info.backend if model else "vectors"
         return GeometryPart(unknown=dict.fromkeys(names, f"the backend {backend} does not show its tokenizer"))
-    try:
-        result = words.fragment(model, texts, how=options.words, most=_NAMED)
-    except words.MissingExtra as error:
-        return GeometryPart(unknown=dict.fromkeys(names, str(error)))
+    result = words.fragment(model, texts, how=options.words, most=_NAMED)
     counted = (result.pieces, result.split, result.unknown)
     return _part(
         {name: geometry.ratio_estimate(part, result.words) for name, part in zip(names, counted, strict=True)},
@@ -468,7 +472,7 @@ def _fragments(model: Encoder | None, texts: Sequence[str], before: str, options
             Named(names[0], term.word, term.word, float(len(term.pieces)), f"{term.shown}; in {term.texts} texts")
             for term in result.worst
         ),
-        counts={f"{before}words": float(result.words.sum())},
+        counts={f"{before}words": float(result.words.sum()), f"{before}unsplit": result.unsplit},
     )
 
 

@@ -1,6 +1,6 @@
 """The words of texts: how a text is split, what a tokenizer makes of its words, and which words are rare.
 
-Words are separated by whitespace, or are phrases where a language writes no spaces (budoux, extra `ja`).
+Words are separated by whitespace; what a script without spaces writes together falls into phrases (budoux).
 
 A model shows its tokenizer by an optional method, `pieces(words) -> list[list[str | None]]`: the sub-words of each
 word as it stands inside a text, without special tokens, None for one that the vocabulary does not have.
@@ -14,14 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from calipers.core import Encoder, RequestError
+from calipers.core import Encoder, RequestError, printable
 from calipers.metrics.arrays import Floats
 
 _KANA = re.compile(r"[\u3041-\u30ff\uff66-\uff9f]")
+_SPACES = re.compile(r"(\s+)")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]")
 _MOSTLY = 0.3  # share of characters that makes a text Japanese or Chinese: product names mix in much Latin
 ENTITIES = 50  # that are mined
@@ -30,8 +32,8 @@ _LETTERS, _CASELESS_LETTERS = 6, 2
 _COMMON = 0.05  # share of the texts: a word in more of them is not rare
 
 
-class MissingExtra(RequestError):
-    """A package that is not installed; the message has the pip command."""
+class Unsplittable(RequestError):
+    """A text that has no spaces and does not fall into phrases. It costs this text, not the figure."""
 
 
 def writes_no_spaces(text: str) -> bool:
@@ -44,15 +46,38 @@ def writes_no_spaces(text: str) -> bool:
     return characters > 0 and characters >= _MOSTLY * len("".join(text.split()))
 
 
-def split(text: str, how: str = "auto") -> tuple[list[str], str]:
-    """The words of a text in their order, and what joins them again.
+@dataclass(frozen=True)
+class Split:
+    """The words of a text in their order, and what stands between them: nothing between the phrases of a run."""
+
+    words: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+    def join(self, words: Sequence[str]) -> str:
+        """These words with the gaps of the text.
+
+        >>> split("ナイキ 赤").join(["赤", "ナイキ"])
+        '赤 ナイキ'
+        """
+        return "".join(word + gap for word, gap in zip_longest(words, self.gaps, fillvalue=""))
+
+
+def split(text: str, how: str = "auto") -> Split:
+    """Split at spaces, and inside of what a script without spaces writes together into phrases.
 
     >>> split("two  words"), split("one")
-    ((['two', 'words'], ' '), (['one'], ' '))
+    (Split(words=('two', 'words'), gaps=('  ',)), Split(words=('one',), gaps=()))
     """
-    if how == "phrases" or (how == "auto" and writes_no_spaces(text)):
-        return _phrases(text), ""
-    return text.split(), " "
+    parts = _SPACES.split(text.strip())
+    language = "ja" if _KANA.search(text) else "zh"
+    words: list[str] = []
+    gaps: list[str] = []
+    for run, gap in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        phrases = how == "phrases" or (how == "auto" and writes_no_spaces(run))
+        inside = _phrases(run, language) if phrases else [run]
+        words += inside
+        gaps += [*[""] * (len(inside) - 1), gap]
+    return Split(tuple(words), tuple(gaps[:-1])) if words != [""] else Split((), ())
 
 
 def plain_words(text: str, how: str = "auto") -> list[str]:
@@ -61,7 +86,7 @@ def plain_words(text: str, how: str = "auto") -> list[str]:
     >>> plain_words("A (black) 17.3-inch one — new!")
     ['A', 'black', '17.3-inch', 'one', 'new']
     """
-    bare = (_bare(word) for word in split(text, how)[0])
+    bare = (_bare(word) for word in split(text, how).words)
     return [word for word in bare if word]
 
 
@@ -78,20 +103,17 @@ def _counts(character: str) -> bool:
     return character.isalnum() or unicodedata.category(character).startswith("M")
 
 
-def _phrases(text: str) -> list[str]:
-    parse = _parser("ja" if _KANA.search(text) else "zh")
-    return [phrase for phrase in parse("".join(text.split())) if phrase]
+def _phrases(run: str, language: str) -> list[str]:
+    try:
+        return [phrase for phrase in _parser(language)(run) if phrase]
+    except Exception as error:  # budoux names no errors of its own
+        raise Unsplittable(f"budoux cannot split {printable(run)[:40]!r} into phrases: {error}") from error
 
 
 @cache
 def _parser(language: str) -> Callable[[str], Sequence[str]]:
-    try:
-        import budoux
-    except ImportError as error:
-        raise MissingExtra(
-            "Japanese and Chinese texts are split into phrases by budoux, which is not installed: "
-            "pip install 'calipers[ja]'"
-        ) from error
+    import budoux
+
     load = budoux.load_default_japanese_parser if language == "ja" else budoux.load_default_simplified_chinese_parser
     parse: Callable[[str], Sequence[str]] = load().parse
     return parse
@@ -115,25 +137,30 @@ class Term:
 
     @property
     def shown(self) -> str:
-        """The sub-words as a reader sees them; � is one that the vocabulary does not have."""
-        return " ".join("�" if piece is None else piece for piece in self.pieces)
+        """The sub-words as a reader sees them; [UNK] is one that the vocabulary does not have."""
+        return " ".join("[UNK]" if piece is None else piece for piece in self.pieces)
 
 
 @dataclass(frozen=True, eq=False)
 class Fragmentation:
-    """Per text, float64[n]: words, sub-words, words of more than one sub-word, words with an unknown one."""
+    """Per text, float64[n]: words, sub-words, words of more than one sub-word, words with an unknown one.
+
+    `unsplit` counts the texts that do not fall into words; they have none here.
+    """
 
     words: Floats
     pieces: Floats
     split: Floats
     unknown: Floats
     worst: tuple[Term, ...]
+    unsplit: int = 0
 
 
 def fragment(model: ShowsPieces, texts: Iterable[str], *, how: str = "auto", most: int = 10) -> Fragmentation:
     """Every distinct word is tokenised once. The worst are those with unknown sub-words, then with the most of them,
     then in the most texts; a word of a single text comes last, since it is more often a serial number than a term."""
-    words = [plain_words(text, how) for text in texts]
+    tried = [_words_or_none(text, how) for text in texts]
+    words = [several or [] for several in tried]
     within = Counter(word for several in words for word in set(several))
     distinct = list(within)
     pieces = [tuple(sub_words) for sub_words in model.pieces(distinct)]
@@ -154,7 +181,15 @@ def fragment(model: ShowsPieces, texts: Iterable[str], *, how: str = "auto", mos
         split=total((size > 1).astype(np.float64)),
         unknown=total(unknown),
         worst=tuple(broken[:most]),
+        unsplit=tried.count(None),
     )
+
+
+def _words_or_none(text: str, how: str) -> list[str] | None:
+    try:
+        return plain_words(text, how)
+    except Unsplittable:
+        return None
 
 
 # --- rare words ------------------------------------------------------------------------------------------------------
@@ -185,7 +220,7 @@ def count_pieces(model: Encoder | None, entities: Sequence[str]) -> list[tuple[i
     """Words and sub-words of each entity; None where the model does not show its tokenizer."""
     if not isinstance(model, ShowsPieces):
         return None
-    words = [plain_words(entity) or [entity] for entity in entities]
+    words = [_words_or_none(entity, "auto") or [entity] for entity in entities]
     sizes = iter(model.pieces([word for several in words for word in several]))
     return [(len(several), sum(len(next(sizes)) for _ in several)) for several in words]
 
@@ -195,7 +230,7 @@ def _texts_with(texts: Sequence[str], how: str) -> Counter[str]:
     within: Counter[str] = Counter()
     written: dict[str, str] = {}
     for text in texts:
-        folds = {word.casefold(): word for word in plain_words(text, how)}
+        folds = {word.casefold(): word for word in _words_or_none(text, how) or ()}
         for folded, word in folds.items():
             written.setdefault(folded, word)
         within.update(folds.keys())
