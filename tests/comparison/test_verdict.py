@@ -12,6 +12,7 @@ from calipers.comparison import verdict
 from calipers.core import Metric, ModelInfo, RequestError, Thresholds
 from calipers.metrics import paired
 from calipers.metrics.correlation import spearman_statistic
+from calipers.metrics.exchange import ranks
 from calipers.metrics.means import mean_statistic
 from tests.support.verdicts import label_of
 from tests.support.verdicts import scored as result
@@ -207,3 +208,18 @@ def test_correcting_needs_all_candidates() -> None:
     pair = verdict.correct([one, one])
     assert alone.comparisons[0].adjusted_p == alone.comparisons[0].p_value
     assert pair[0].comparisons[0].adjusted_p == min(1.0, 2 * (one.comparisons[0].p_value or 0))
+
+
+def test_a_metric_that_is_no_mean_exchanges_the_models() -> None:
+    """Whatever the scale of the candidate's scores: its ranks are what is exchanged."""
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=80)
+    metric = Metric("rho", "", lambda c: spearman_statistic(c["right"], gold_twice(c["right"])), exchange=ranks)
+
+    def gold_twice(values: Any) -> Any:
+        return np.tile(gold, len(values) // len(gold))
+
+    a, b = gold + rng.normal(size=80), gold + 2.0 * rng.normal(size=80)
+    p_values = [judge(a, scores, metric).comparisons[0].p_value for scores in (b, np.exp(b), a)]
+    assert p_values[0] == p_values[1] < 0.05
+    assert p_values[2] == 1.0

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.comparison.records import Comparison, Example, Label, Verdict, worst_label
-from calipers.core import Metric, Outcomes, RequestError, Result, Thresholds, name_some
-from calipers.metrics import bootstrap, paired
+from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
+from calipers.metrics import bootstrap, exchange, paired
 
 Floats = NDArray[np.float64]
 
@@ -208,17 +208,38 @@ def _compare_metric(
         interval=interval,
         estimate=BY_LOSS[estimate],
         confidence=confidence,
-        p_value=_p_value(added, b - a, terms),
+        p_value=_p_value(metric, outcomes, added, b - a, terms),
         settled_by=_settled_by(float(here[0]), losses, thresholds, examples, terms.confidence) if unsettled else None,
         reason=None if interval else why,
     )
 
 
-def _p_value(added: Sequence[Floats | None], delta: float, terms: Terms) -> float | None:
+def _p_value(
+    metric: Metric,
+    outcomes: tuple[Outcomes, Outcomes],
+    added: Sequence[Floats | None],
+    delta: float,
+    terms: Terms,
+) -> float | None:
     a, b = added
     if a is None or b is None or len(a) < 2:
         return None
+    if metric.exchange:
+        both = metric.statistic(_side_by_side(metric.exchange, *(o.columns for o in outcomes)))
+        drawing = {"permutations": PERMUTATIONS, "seed": terms.seed, "threads": terms.threads}
+        return exchange.exchange_p(both, len(a), delta, **drawing)
     return paired.permutation_p(b - a, delta, permutations=PERMUTATIONS, seed=terms.seed)
+
+
+def _side_by_side(exchangeable: exchange.Exchange, a: Columns, b: Columns) -> Columns:
+    """The outcomes of both models as those of one with twice the examples. What both have, such as gold, is no
+    model's."""
+
+    def join(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+        shared = np.array_equal(one, other)
+        return np.concatenate([one, other] if shared else [exchangeable(one), exchangeable(other)])
+
+    return {name: join(values, b[name]) for name, values in a.items() if name in b}
 
 
 def _settled_by(here: float, losses: Floats, thresholds: Thresholds, examples: int, confidence: float) -> int | None:

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.core.datasets import Column, Dataset, DataSource
 from calipers.core.errors import DataError, printable
@@ -50,6 +51,8 @@ class Metric:
     needs: tuple[str, ...] = ()  # outcome columns that depend on the options; without them the metric is skipped
     same: tuple[str, ...] = ()  # outcome columns that must be equal in two models for a comparison to be valid
     minor: bool = False  # shown by eval; compared only on request, because it is close to another metric
+    # For a metric that is no mean: what makes outcomes of two models exchangeable and leaves the metric as it is.
+    exchange: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
     def value(self, columns: Columns) -> float:
         """NaN where the metric is not defined."""

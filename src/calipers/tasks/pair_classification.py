@@ -19,6 +19,7 @@ from calipers.core.outcomes import Outcomes
 from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics import classification as c
 from calipers.metrics.arrays import Array, Ints
+from calipers.metrics.exchange import as_they_are, ranks
 from calipers.tasks import outputs
 from calipers.tasks.columns import PAIR, pair_ids
 
@@ -121,7 +122,14 @@ def _several(scores: Array, labels: Ints, classes: int) -> _Measured:
 
 def _metric(column: str, name: str, about: str, statistic: Callable[[Any, Any], Statistic]) -> Metric:
     """A metric of the models whose outcomes have this column."""
-    return Metric(name, about, lambda columns: statistic(columns[column], columns["label"]), digits=4, needs=(column,))
+    return Metric(
+        name,
+        about,
+        lambda columns: statistic(columns[column], columns["label"]),
+        digits=4,
+        needs=(column,),
+        exchange=ranks if column == "score" else as_they_are,
+    )
 
 
 METRICS = (

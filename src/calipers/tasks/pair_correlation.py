@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from calipers.core import Dataset, DefaultData, Metric, NoOptions, Outcomes, PairScorer, Progress, Task
+from calipers.metrics.arrays import Floats, Statistic
 from calipers.metrics.correlation import kendall_statistic, pearson_statistic, spearman_statistic
+from calipers.metrics.exchange import Exchange, ranks, standard_scores
 from calipers.tasks import columns, outputs, similarity
 
 
@@ -24,10 +28,14 @@ def run(model: PairScorer, dataset: Dataset, options: NoOptions, progress: Progr
     )
 
 
+def _metric(name: str, about: str, statistic: Callable[[Floats, Floats], Statistic], exchange: Exchange) -> Metric:
+    return Metric(name, about, lambda c: statistic(c["score"], c["gold"]), digits=4, exchange=exchange)
+
+
 METRICS = (
-    Metric("spearman", "rank correlation with gold", lambda c: spearman_statistic(c["score"], c["gold"]), digits=4),
-    Metric("pearson", "linear correlation with gold", lambda c: pearson_statistic(c["score"], c["gold"]), digits=4),
-    Metric("kendall", "tau-b with gold", lambda c: kendall_statistic(c["score"], c["gold"]), digits=4),
+    _metric("spearman", "rank correlation with gold", spearman_statistic, ranks),
+    _metric("pearson", "linear correlation with gold", pearson_statistic, standard_scores),
+    _metric("kendall", "tau-b with gold", kendall_statistic, ranks),
 )
 
 TASK = Task(

@@ -13,6 +13,7 @@ from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, NoOptions, Statistic, Task, Thresholds
 from calipers.metrics.arrays import Floats, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
+from calipers.metrics.exchange import ranks, standard_scores
 from calipers.metrics.geometry import unit_like
 from calipers.tasks import columns, outputs
 
@@ -75,7 +76,7 @@ _SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
 }
 _PRIMARY = Thresholds(2.0, 4.0, relative=False)
-_CORRELATIONS = {"spearman": spearman_statistic, "pearson": pearson_statistic}
+_CORRELATIONS = {"spearman": (spearman_statistic, ranks), "pearson": (pearson_statistic, standard_scores)}
 
 METRICS = tuple(
     Metric(
@@ -84,9 +85,10 @@ METRICS = tuple(
         statistic=_points(statistic, similarity),
         thresholds=_PRIMARY if (similarity, correlation) == ("cosine", "spearman") else Thresholds(0.05, 0.10),
         minor=similarity != "cosine",
+        exchange=exchange,
     )
     for similarity in _SIMILARITIES
-    for correlation, statistic in _CORRELATIONS.items()
+    for correlation, (statistic, exchange) in _CORRELATIONS.items()
 )
 
 TASK = Task(

@@ -1,0 +1,77 @@
+"""A permutation test for statistics that are no means: which model gave which outcome is drawn anew for each example.
+
+Signs of what each example contributes (`paired.permutation_p`) are exact for a mean, and too careful for a rank
+correlation or a figure at the best threshold: the contributions of a single example say little about them. Here the
+statistic itself is computed of every permutation. Exchanging asks for outcomes on one scale: those of a model that
+says 0.9 where another says 0.4 would be spoiled by a mixture. So they are first replaced by something that leaves the
+statistic as it is, such as their ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
+
+_CELLS = 1 << 19  # outcomes × permutations in hand at a time; see bootstrap
+
+Exchange = Callable[[Array], Array]  # a model's outcomes to what may be mixed with another model's
+
+
+def ranks(values: Array) -> Floats:
+    """Mean ranks from 1 on; NaN stays NaN.
+
+    >>> ranks(np.array([0.5, 0.1, np.nan, 0.5])).tolist()
+    [2.5, 1.0, nan, 2.5]
+    """
+    places = np.full(len(values), np.nan)
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    starts = tie_starts(values[order])
+    sizes = np.diff(starts, append=len(order))
+    places[order] = np.repeat(starts + (sizes + 1) / 2, sizes)
+    return places
+
+
+def standard_scores(values: Array) -> Floats:
+    """Values of mean 0 and standard deviation 1; zeros where all are equal, and NaN stays NaN.
+
+    >>> standard_scores(np.array([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
+    centred = np.asarray(values, np.float64) - np.nanmean(values)
+    spread = np.nanstd(centred)
+    return np.asarray(centred / spread if spread > 0 else centred)
+
+
+def as_they_are(values: Array) -> Array:
+    """For outcomes that are on one scale by nature, such as classes."""
+    return values
+
+
+def exchange_p(
+    both: Statistic, examples: int, delta: float, *, permutations: int, seed: int, threads: int = 1
+) -> float:
+    """Two-sided p-value of "no difference": how often models that are exchanged at random differ by `delta` or more.
+
+    `both` is the statistic of the 2 × `examples` outcomes of the first model and then of the second. A permutation in
+    which it is undefined counts as one that differs. The drawn models count as one more, so the value is never 0.
+    """
+    bound = abs(delta) * (1 - 1e-9)
+    if bound == 0:
+        return 1.0
+    width = max(1, _CELLS // max(1, 2 * examples))
+    starts = range(0, permutations, width)
+
+    def count(start: int, own_seed: np.random.SeedSequence) -> int:
+        size = (examples, min(width, permutations - start))
+        first = np.random.default_rng(own_seed).integers(0, 2, size=size).astype(np.float64)
+        one, other = (both(np.concatenate([rows, 1.0 - rows])) for rows in (first, 1.0 - first))
+        return int((~(np.abs(one - other) < bound)).sum())
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        seen = sum(pool.map(count, starts, np.random.SeedSequence(seed).spawn(len(starts))))
+    return (seen + 1) / (permutations + 1)

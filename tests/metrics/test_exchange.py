@@ -1,0 +1,91 @@
+"""The permutation test of statistics that are no means."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calipers.metrics import classification, paired
+from calipers.metrics.arrays import once
+from calipers.metrics.correlation import kendall_statistic, pearson_statistic, spearman_statistic
+from calipers.metrics.exchange import exchange_p, ranks, standard_scores
+from calipers.metrics.means import mean_statistic
+
+
+def p_of(statistic: Any, a: Any, b: Any, gold: Any, *, permutations: int = 199, seed: int = 0) -> float:
+    delta = once(statistic(b, gold), len(gold)) - once(statistic(a, gold), len(gold))
+    both = statistic(np.concatenate([a, b]), np.concatenate([gold, gold]))
+    return exchange_p(both, len(gold), delta, permutations=permutations, seed=seed)
+
+
+def test_it_is_the_share_of_all_exchanges() -> None:
+    """2⁸ exchanges by hand, with scipy's correlation, against 20,000 random ones."""
+    rng = np.random.default_rng(3)
+    gold = rng.normal(size=8)
+    a, b = (stats.rankdata(gold + noise) for noise in (0.2 * rng.normal(size=8), 1.5 * rng.normal(size=8)))
+    delta = stats.spearmanr(a, gold).statistic - stats.spearmanr(b, gold).statistic
+    exact = []
+    for swapped in product([False, True], repeat=8):
+        one, other = np.where(swapped, b, a), np.where(swapped, a, b)
+        exact.append(abs(stats.spearmanr(one, gold).statistic - stats.spearmanr(other, gold).statistic))
+    expected = np.mean(np.array(exact) >= abs(delta) - 1e-9)
+    assert p_of(spearman_statistic, a, b, gold, permutations=20_000) == pytest.approx(expected, abs=0.01)
+
+
+def test_of_a_mean_it_is_the_test_of_signs() -> None:
+    a, b = np.random.default_rng(1).normal(size=(2, 30)) + np.array([[0.0], [0.5]])
+    d = b - a
+    signs = paired.permutation_p(d - d.mean(), d.mean(), permutations=9_999, seed=0)
+    assert p_of(lambda values, _: mean_statistic(values), a, b, a, permutations=9_999) == pytest.approx(
+        signs, abs=0.015
+    )
+
+
+def test_equal_models_do_not_differ_and_no_p_value_is_0() -> None:
+    gold = np.arange(30.0)
+    assert p_of(spearman_statistic, gold, gold, gold) == 1.0
+    assert p_of(spearman_statistic, gold, -gold, gold) == 1 / 200
+
+
+def experiment(seed: int, *, binary: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gold and two models that are equally good on 60 examples."""
+    rng = np.random.default_rng([seed, 7])
+    gold = (rng.random(60) < 0.4).astype(float) if binary else rng.normal(size=60)
+    common = rng.normal(size=60)
+    a, b = (gold * (1.2 if binary else 1.0) + 0.8 * (0.84 * common + 0.55 * rng.normal(size=60)) for _ in range(2))
+    return gold, a, b
+
+
+@pytest.mark.parametrize(
+    ("statistic", "binary"),
+    [
+        (spearman_statistic, False),
+        (pearson_statistic, False),
+        (kendall_statistic, False),
+        (classification.best_f1_statistic, True),
+        (classification.average_precision_statistic, True),
+    ],
+)
+def test_equally_good_models_differ_at_the_rate_that_is_stated(statistic: Any, binary: bool) -> None:
+    """Signs of jackknife contributions gave 0.030 for Spearman and 0.012 for the best F1. 500 experiments have a
+    standard error of 0.01. The second model's scores are on a scale of their own."""
+    comparable = standard_scores if statistic is pearson_statistic else ranks
+    p_values = []
+    for seed in range(500):
+        gold, a, b = experiment(seed, binary=binary)
+        moved = 3 * b + 5 if statistic is pearson_statistic else np.exp(b / 2)
+        p_values.append(p_of(statistic, comparable(a), comparable(moved), gold, seed=seed))
+    assert 0.03 <= np.mean(np.array(p_values) <= 0.05) <= 0.075
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_threads_do_not_change_it(threads: int) -> None:
+    gold, a, b = experiment(0, binary=False)
+    both = spearman_statistic(np.concatenate([a, b]), np.concatenate([gold, gold]))
+    assert exchange_p(both, 60, 0.02, permutations=9_999, seed=5, threads=threads) == exchange_p(
+        both, 60, 0.02, permutations=9_999, seed=5
+    )
