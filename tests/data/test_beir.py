@@ -150,3 +150,12 @@ def test_taking_rows_keeps_the_corpus(tmp_path: Path) -> None:
     found = beir.load(str(make_folder(tmp_path)))
     assert found.take([1]).tables == found.tables
     assert found.take([0, 1]).fingerprint == found.fingerprint != found.take([1]).fingerprint
+
+
+def test_judgements_of_another_corpus_are_refused_and_of_a_sample_are_not(tmp_path: Path) -> None:
+    make_folder(tmp_path, "q1\tx1\t1\nq2\tx2\t1\n")
+    with pytest.raises(DataError, match=r"none of the 2 documents that .* judges is in the corpus: it judges x1, x2"):
+        beir.load(str(tmp_path))
+    make_folder(tmp_path, "q1\tx1\t1\nq2\td1\t1\n")
+    for seed in range(4):  # whichever of the two queries is drawn
+        assert len(beir.load(str(tmp_path), DataOptions(samples=1, seed=seed))) == 1

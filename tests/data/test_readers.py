@@ -16,7 +16,7 @@ import pytest
 
 from calipers import data, tasks
 from calipers.core import DataError, Dataset, RequestError
-from calipers.data import DataOptions
+from calipers.data import DataOptions, readers
 from tests.support.samples import PAIRS, write_jsonl
 
 COLUMNS = tasks.find("sentence-similarity").columns
@@ -297,3 +297,21 @@ def test_a_hub_dataset_that_breaks_on_the_way_says_why(streaming: bool, reposito
     text(tmp_path / "broken" / "test.jsonl", json.dumps(PAIRS[0]) + '\n{"id":\n')
     with pytest.raises(DataError, match="JSON parse error"):
         load(f"hub:{tmp_path / 'broken'}", streaming=streaming)
+
+
+def test_a_quote_in_a_tsv_swallows_no_row(tmp_path: Path) -> None:
+    rows = [
+        "id\ttext",
+        '1\t"a quote that opens',
+        '2\tand one 5" long',
+        '3\t"whole ""cell"""',
+        '4\t"a\ttab"',
+        "5\tplain",
+    ]
+    file = tmp_path / "t.tsv"
+    file.write_text("\r\n".join(rows) + "\r\n")
+    texts = [row.values["text"] for row in readers.read(file, None)]
+    assert texts == ['"a quote that opens', 'and one 5" long', 'whole "cell"', "a\ttab", "plain"]
+    file.write_text('id\ttext\tscore\n1\t"opens\t3\n2\tcloses 5"\t4\n3\ta\t"two\nlines"\n')
+    rows_read = [list(row.values.values()) for row in readers.read(file, None)]
+    assert rows_read == [["1", '"opens', "3"], ["2", 'closes 5"', "4"], ["3", "a", "two\nlines"]]

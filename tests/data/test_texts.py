@@ -27,7 +27,7 @@ def test_texts_are_read_with_care(tmp_path: Path) -> None:
 
 def test_rows_without_an_id_are_numbered_or_refused(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("red mug\n\nblue mug\n", encoding="utf-8")
-    assert load_texts(str(tmp_path / "lines.txt"), "queries").ids == ("1", "3")
+    assert load_texts(str(tmp_path / "lines.txt"), "queries").ids == ("0", "2")
     assert file_rows(tmp_path / "lines.txt", first_number=0).load().ids == ("0", "2")
     with pytest.raises(DataError, match=r"lines\.txt, line 1: there is no column '_id'; found text"):
         file_rows(tmp_path / "lines.txt").load()

@@ -146,3 +146,42 @@ def test_a_layer_records_the_resamples_that_its_intervals_rest_on(
 def test_a_seed_of_0_is_a_seed() -> None:
     assert DiagnosisOptions(layer_options={"seed": 0}).seed == 0
     assert DiagnosisOptions().seed == 42
+
+
+def test_relevant_from_decides_every_figure(tmp_path: Path) -> None:
+    """Grades 1 and 2: from 2 on, only even documents are relevant, and all figures agree with the retrieval task."""
+    from calipers import evaluate
+
+    files = write(tmp_path, tuple(f"q{i} 0 d{j} {1 + (j % 2 == 0)}" for i in range(8) for j in (i, (i + 1) % 8)))
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text((tmp_path / "qrels.txt").read_text())
+    options = DiagnosisOptions(layers=("retrieval",), layer_options={"relevant_from": 2.0}, resamples=200)
+    found = api.diagnose(Letters(), CorpusInputs(**files), options=options).findings[0].result
+    task = evaluate(Letters(), task="retrieval", dataset=str(tmp_path), task_options={"relevant_from": 2.0})
+    assert found
+    for name in ("ndcg@10", "mrr@10", "map@10", "recall@10"):
+        if name in task.metrics and name in found.metrics:
+            assert found.metrics[name] == pytest.approx(task.metrics[name]), name
+    default = evaluate(Letters(), task="retrieval", dataset=str(tmp_path))
+    assert found.metrics["mrr@10"] == pytest.approx(task.metrics["mrr@10"]) != default.metrics["mrr@10"]
+
+
+def test_negative_grades_are_as_bad_as_0(tmp_path: Path) -> None:
+    judged = [f"q{i} 0 d{j} {{}}" if j != i else f"q{i} 0 d{i} 1" for i in range(8) for j in (i, (i + 1) % 8)]
+    metrics = []
+    for grade in (0, -1):
+        files = write(tmp_path, tuple(line.format(grade) for line in judged))
+        finding = diagnose(files, "semantic_gap").findings[0]
+        assert finding.result
+        metrics.append(finding.result.metrics)
+    assert metrics[0] == metrics[1]
+
+
+def test_trust_and_diagnose_number_rows_alike(tmp_path: Path) -> None:
+    from calipers.data import corpora
+    from calipers.data.texts import load_texts
+
+    (tmp_path / "queries.txt").write_text("one\ntwo\nthree\n")
+    (tmp_path / "corpus.txt").write_text("a\nb\nc\n")
+    place = {name: str(tmp_path / f"{name}.txt") for name in ("corpus", "queries")}
+    assert corpora.load(**place).ids == load_texts(place["queries"], "queries").ids == ("0", "1", "2")  # type: ignore[arg-type]

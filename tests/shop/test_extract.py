@@ -283,3 +283,35 @@ def test_substitutes_of_esci_contradict_more_than_exact_products(data: Callable[
     }
     assert shares["Exact"] < 0.2
     assert shares["Substitute"] > 0.6
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("works from -20 to 40 °C", [("temperature", -20, 40)]),
+        ("-20°C to -5°C", [("temperature", -20, -5)]),
+        ("(-20~40°C)", [("temperature", -20, 40)]),
+        ("-18 °C", [("temperature", -18, -18)]),
+        ("10-15 °C", [("temperature", 10, 15)]),
+        ("1 lb 4 oz", [("mass", 566.99, 566.99)]),
+        ("2 h 30 min", [("time", 9000, 9000)]),
+        ("tape 3 m 19 mm", [("length", 3, 3), ("length", 0.019, 0.019)]),
+        ("1 TB 512 GB", [("storage", 1000, 1000), ("storage", 512, 512)]),
+        ("10 000 mAh", [("charge", 10, 10)]),
+        ("1 000 000 mAh", [("charge", 1000, 1000)]),
+        ("phone 12 128 mAh", [("charge", 0.128, 0.128)]),
+    ],
+)
+def test_signs_compounds_and_spaced_thousands(
+    extractor: Extractor, text: str, expected: list[tuple[str, float, float]]
+) -> None:
+    quantities = [(q.kind, q.low, q.high) for q in extractor.read(text).quantities]
+    assert quantities == [
+        (kind, pytest.approx(low, rel=1e-4), pytest.approx(high, rel=1e-4)) for kind, low, high in expected
+    ]
+
+
+def test_one_quantity_in_two_spellings_agrees(extractor: Extractor) -> None:
+    for query, product in (("567 g coffee", "coffee 1 lb 4 oz"), ("10000mAh bank", "bank 10 000 mAh")):
+        wanted, stated = extractor.read(query), extractor.read(product)
+        assert agree(extractor, wanted, stated)["dimension"] == Agreement.MATCH

@@ -9,17 +9,18 @@ One row per judged query, with its judgements; the corpus is a table of the data
 - A repeated id, or two grades for the same pair, is an error with file and line.
 - A query without a judgement, and a judged query that the queries lack, are counted and not measured.
 - A judged document that the corpus lacks (or that is blank) is counted and stays: no search can find it, so it counts
-  against every model alike. Queries without a relevant document stay: the task decides what is relevant.
+  against every model alike. Judgements of which the corpus has no document at all are an error.
+- Queries without a relevant document stay: the task decides what is relevant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from calipers.core import DataError, Dataset, DataSource, RequestError
+from calipers.core import DataError, Dataset, DataSource, RequestError, name_some
 from calipers.data import hub, readers, trec
 from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record
@@ -61,6 +62,7 @@ def gather(files: BeirFiles, source: DataSource, notice: Notice | None = None) -
             f"{source.path} has no query to measure: no query of {files.queries.name} is in {files.qrels_name}"
         )
     corpus = files.corpus.load(notice)
+    refuse_absent([record.values["qrels"] for record in judged], corpus.ids, files.qrels_name)
     judged_documents = {id for record in chosen.kept for id in record.values["qrels"]}
     return make_dataset(
         chosen.kept,
@@ -74,6 +76,16 @@ def gather(files: BeirFiles, source: DataSource, notice: Notice | None = None) -
             "judged_queries_missing": len(qrels) - len(judged),
         },
     )
+
+
+def refuse_absent(qrels: Sequence[Mapping[str, float]], ids: Sequence[str], where: str) -> None:
+    """Judgements of which the corpus has no document do not belong to it: every figure would be 0, without a reason."""
+    judged, present = dict.fromkeys(document for grades in qrels for document in grades), set(ids)
+    if judged and present.isdisjoint(judged):
+        raise DataError(
+            f"none of the {len(judged):,} documents that {where} judges is in the corpus: it judges "
+            f"{name_some(list(judged), 3)}, and the corpus has {name_some(ids, 3)}"
+        )
 
 
 def _judged_queries(queries: TextRows, qrels: trec.Judgements) -> tuple[list[Record], int]:

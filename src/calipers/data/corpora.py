@@ -17,7 +17,7 @@ from typing import Any
 from calipers.core import DataError, Dataset, DataSource, RequestError, fingerprint, name_some
 from calipers.data import beir, columns, readers, trec
 from calipers.data.beir import BeirFiles
-from calipers.data.texts import Notice, TextRows, file_rows
+from calipers.data.texts import Notice, TextRows, open_texts
 
 ESCI = {"E": 3.0, "S": 2.0, "C": 1.0, "I": 0.0}  # exact, substitute, complement, irrelevant
 _ESCI_COLUMNS = ("query_id", "query", "product_id", "product_title", "esci_label")
@@ -75,10 +75,10 @@ def load(
         raise RequestError("there is no corpus: give `dataset` (a folder), or `corpus` (a file) with `queries`")
     if qrels and not queries:
         raise RequestError("`qrels` judges queries: give `queries` as well")
-    documents = file_rows(readers.to_path(corpus), first_number=0, name=corpus)
+    documents = open_texts(corpus, "corpus")
     if queries is None:
         return _without_queries(documents.load(notice), corpus)
-    texts = file_rows(readers.to_path(queries), first_number=0, name=queries)
+    texts = open_texts(queries, "queries")
     files = BeirFiles(documents, texts, partial(_grades, qrels, texts), qrels or "the judgements")
     return beir.gather(files, _at(choice, corpus), notice)
 
@@ -240,21 +240,16 @@ def _group(row: readers.Row, number: int, *, tabs: bool) -> tuple[str, list[str]
 # --- what is missing, and how frequent queries are -----------------------------------------------------------------
 
 
-def note_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str], where: str) -> list[str]:
-    """A sentence on judged documents that the corpus lacks. If it lacks all of them, the two do not belong together.
+def note_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str]) -> list[str]:
+    """A sentence on judged documents that the corpus lacks.
 
-    >>> note_absent([{"a": 1.0, "b": 0.0}], ["b", "c"], "qrels.tsv")[0][:52]
+    >>> note_absent([{"a": 1.0, "b": 0.0}], ["b", "c"])[0][:52]
     '1 of 2 judged documents are not in the corpus, or ha'
     """
     judged, present = dict.fromkeys(document for grades in qrels for document in grades), set(ids)
     absent = [document for document in judged if document not in present]
     if not absent:
         return []
-    if len(absent) == len(judged):
-        raise DataError(
-            f"none of the {len(judged):,} documents that {where} judges is in the corpus: it judges "
-            f"{name_some(absent, 3)}, and the corpus has {name_some(ids, 3)}"
-        )
     return [
         f"{len(absent):,} of {len(judged):,} judged documents are not in the corpus, or have no text: no search can "
         f"find them, and they count against every model alike ({name_some(absent)})"
@@ -284,7 +279,7 @@ def load_query_counts(
 
 def _query_rows(dataset: str | None, queries: str | None, source: DataSource) -> Iterable[tuple[str, readers.Row]]:
     if queries:
-        return file_rows(readers.to_path(queries), first_number=0).identified()
+        return open_texts(queries, "queries").identified()
     if dataset is None or readers.to_path(dataset).is_file():  # a table of pairs has no row per query
         return ()
     return beir.find(replace(source, path=dataset)).queries.identified()

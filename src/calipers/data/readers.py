@@ -117,12 +117,11 @@ def _csv(path: Path) -> Iterator[Row]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     lines = _lines(path)
     first = next(lines, "")
-    delimiter = "\t" if _ending(path).startswith(".tsv") else max(",;\t|", key=first.count)
+    delimiter = max(",;\t|", key=first.count)
     rows = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     try:
         header = next(rows, [])
-        if twice := [name for name in header if header.count(name) > 1]:
-            raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
+        _refuse_repeated_names(header, path)
         for cells in filter(None, rows):
             where = f"{path.name}, line {rows.line_num}"
             if len(cells) != len(header):
@@ -130,6 +129,78 @@ def _csv(path: Path) -> Iterator[Row]:
             yield Row(where, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
         raise DataError(f"{path.name}, line {rows.line_num}: not valid CSV: {error}") from error
+
+
+def _tsv(path: Path) -> Iterator[Row]:
+    """Cells between tabs, in quotes where these are whole, as spreadsheets write them. Any other quote is a character:
+    it never swallows a line that is a row by itself."""
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    lines = _Lookahead(numbered_lines(path))
+    header: list[str] = []
+    for where, line in lines:
+        if not header:
+            header = _quoted(line) or _literal(line)
+            _refuse_repeated_names(header, path)
+        elif line.strip("\r\n"):
+            cells = _tsv_cells(line, lines, len(header))
+            if len(cells) != len(header):
+                raise DataError(f"{where}: expected {len(header)} fields as in the header, found {len(cells)}")
+            yield Row(where, dict(zip(header, cells, strict=True)))
+
+
+class _Lookahead:
+    """Lines that can be put back."""
+
+    def __init__(self, lines: Iterator[tuple[str, str]]) -> None:
+        self._lines = lines
+        self._back: list[tuple[str, str]] = []
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        while (line := self._back.pop() if self._back else next(self._lines, None)) is not None:
+            yield line
+
+    def put_back(self, lines: Sequence[tuple[str, str]]) -> None:
+        self._back.extend(reversed(lines))
+
+
+def _tsv_cells(line: str, lines: _Lookahead, width: int) -> list[str]:
+    literal, quoted = _literal(line), _quoted(line)
+    if quoted is not None:
+        return literal if len(literal) == width != len(quoted) else quoted
+    taken: list[tuple[str, str]] = []
+    text = line
+    for where, further in lines:
+        taken.append((where, further))
+        if len(_literal(further)) == width > 1:
+            break  # a row by itself
+        text += further
+        quoted = _quoted(text)
+        if quoted is not None and len(quoted) == width:
+            return quoted
+    lines.put_back(taken)
+    return literal
+
+
+def _literal(line: str) -> list[str]:
+    return line.rstrip("\r\n").split("\t")
+
+
+def _quoted(text: str) -> list[str] | None:
+    """The cells by the rules of CSV; None where a quote is not closed or stands within a cell.
+
+    >>> _quoted('"a ""b""\\tc"\\td'), _quoted('5" pipe\\t"open')
+    (['a "b"\\tc', 'd'], None)
+    """
+    try:
+        (cells,) = csv.reader(text.splitlines(keepends=True), delimiter="\t", strict=True)
+    except (csv.Error, ValueError):
+        return None
+    return cells
+
+
+def _refuse_repeated_names(header: Sequence[str], path: Path) -> None:
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
 
 
 def _text(path: Path) -> Iterator[Row]:
@@ -154,13 +225,13 @@ _READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".ndjson": _jsonl,
     ".json": _json,
     ".csv": _csv,
-    ".tsv": _csv,
+    ".tsv": _tsv,
     ".parquet": _parquet,
     ".txt": _text,
     ".raw": _text,
     ".jsonl.gz": _jsonl,
     ".csv.gz": _csv,
-    ".tsv.gz": _csv,
+    ".tsv.gz": _tsv,
 }
 
 

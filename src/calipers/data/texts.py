@@ -90,10 +90,14 @@ def find_file(folder: Path, name: str) -> Path | None:
     return next((f for f in (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz") if f.is_file()), None)
 
 
-def load_texts(reference: str, name: str) -> Dataset:
-    """The texts of a file, or of `name`.jsonl in a folder. Rows without an id are numbered from 1."""
+def open_texts(reference: str, name: str) -> TextRows:
+    """The texts of a file, or of `name`.jsonl in a folder. Rows without an id are numbered from 0, as all rows are."""
     place = readers.to_path(reference)
     file = find_file(place, name) if place.is_dir() else place
     if file is None:
         raise DataError(f"the folder {place} has no {name}.jsonl")
-    return file_rows(file, first_number=1).load()
+    return file_rows(file, first_number=0, name=reference)
+
+
+def load_texts(reference: str, name: str) -> Dataset:
+    return open_texts(reference, name).load()

@@ -190,8 +190,10 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
 def _search_options(setting: _Setting) -> SearchOptions:
     options = setting.options
     shared = {name: getattr(options, name) for name in ("query_prompt", "passage_prompt", "rerank", "rerank_k")}
-    depth = max(retrieval.DEPTH, int(options.layer_options.get("k") or 0))
-    return SearchOptions(model_options=setting.model_options, depth=depth, **shared)
+    ranking = _layer_options(retrieval.LAYER, options)
+    return SearchOptions(
+        model_options=setting.model_options, depth=ranking.deep, relevant_from=ranking.relevant_from, **shared
+    )
 
 
 # --- layers ------------------------------------------------------------------------------------------------------

@@ -73,13 +73,14 @@ def rows_by_id(corpus: Texts, ids: Iterable[str]) -> dict[str, int]:
 
 
 def judged_pairs(space: Space) -> tuple[Ints, Ints, Floats]:
-    """Rows of queries, rows of the documents judged for them that the corpus has, and the grades, [n] each."""
+    """Rows of queries, rows of the documents judged for them that the corpus has, and the grades, [n] each; TREC's
+    negative grades are 0."""
     rows = rows_by_id(space.corpus, (id for grades in space.qrels for id in grades))
     judged = [
         (q, rows[id], grade) for q, grades in enumerate(space.qrels) for id, grade in grades.items() if id in rows
     ]
     pairs = np.array([(q, document) for q, document, _ in judged], np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1], np.array([grade for *_, grade in judged], np.float64)
+    return pairs[:, 0], pairs[:, 1], np.array([max(grade, 0.0) for *_, grade in judged], np.float64)
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

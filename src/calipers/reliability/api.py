@@ -14,7 +14,7 @@ import numpy as np
 from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some
 from calipers.core.choices import CODECS, TRUST_MAPS
 from calipers.core.options import Options, option, parameter
-from calipers.data import corpora, odd_queries, trec
+from calipers.data import beir, corpora, odd_queries, trec
 from calipers.data.texts import load_texts
 from calipers.metrics import geometry, search
 from calipers.metrics.arrays import Floats, Ints, Vectors
@@ -202,7 +202,8 @@ def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> _M
             f"and the queries {name_some(queries.ids, 3)} (`queries` says where they are)"
         )
     taken = queries.take(judged)
-    absent = corpora.note_absent([judgements[id] for id in taken.ids], documents.ids, options.calibrate)
+    beir.refuse_absent([judgements[id] for id in taken.ids], documents.ids, options.calibrate)
+    absent = corpora.note_absent([judgements[id] for id in taken.ids], documents.ids)
     return _Material(taken, judgements, foreign, tuple(absent))
 
 

@@ -73,6 +73,7 @@ class SearchOptions:
     rerank: str | None = None
     rerank_k: int = 100
     depth: int = 100
+    relevant_from: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
             notice=noticing.notice if noticing else None,
         )
     judgements = inputs.qrels or inputs.dataset
-    notes += corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids, str(judgements))
+    notes += corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids)
     if absent := int(dataset.counts.get("judged_queries_missing", 0)):
         notes.append(f"{absent:,} of the queries that {judgements} judges are not among the queries: they are left out")
     again = dataset.tables["corpus"].read_again
@@ -246,5 +247,7 @@ def search(space: Space, info: ModelInfo, material: Material, options: SearchOpt
         threads = options.model_options.threads
         scorer: Any = models.load(models.find(options.rerank), ModelOptions(threads=threads), "score")
         stage = retrieval.TwoStage(stage, scorer)
-    depths = retrieval.RetrievalOptions(top_k=options.depth, rerank_k=options.rerank_k)
-    return replace(space, searched=retrieval.run(stage, material.dataset, depths, progress))
+    chosen = retrieval.RetrievalOptions(
+        top_k=options.depth, rerank_k=options.rerank_k, relevant_from=options.relevant_from
+    )
+    return replace(space, searched=retrieval.run(stage, material.dataset, chosen, progress))

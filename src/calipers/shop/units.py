@@ -15,7 +15,9 @@ from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, scri
 
 _RANGE = re.compile(r" ?(?:-|~|to|から) ?")
 _TIMES = re.compile(r" ?(?:x|×|\*|by) ?(?:[wdhlφ]|幅|丈|高さ|長さ|奥行き?|縦|横)?")
-_DIGITS = re.compile(r"[0-9][0-9.,]*")  # one class, no backtracking
+# A group after a space belongs to the number only if it begins with 0, as no number does by itself: 10 000 is one
+# number, and 12 128 may be two. Else one class, no backtracking.
+_DIGITS = re.compile(r"[1-9][0-9]{0,2}(?: 0[0-9]{2}(?![0-9]))+|[0-9][0-9.,]*")
 _LONGEST = 24
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _EUROPEAN = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
@@ -25,6 +27,8 @@ _KANJI_DIGITS = {c: n for n, c in enumerate("〇一二三四五六七八九")}
 _KANJI_POWERS = {"十": 10, "百": 100, "千": 1000}
 _MULTIPLIERS = {"万": 10_000, "千": 1_000}
 _DENOMINATORS = {2, 3, 4, 5, 6, 8, 16, 32, 64}
+_STEPS = (3, 12, 14, 16, 24, 60)  # ft in a yard, in, lb, oz, hours, minutes; not 10: a tape may be 3 m 19 mm
+_BEFORE_SIGN = " (~:/"
 _DIMENSION_LETTERS = "wdhlφ"  # W60×D40×H180
 
 
@@ -126,8 +130,8 @@ class Units:
     def find(self, line: Line) -> list[Mention[Quantity]]:
         """The quantities of a text, from left to right."""
         written = numbers(line, words=self._number_words, not_after=self._words["number_not_after"])
-        measured = [self._measure(line, number) for number in written]
-        measured = self._packs(line, _feet_and_inches(line, self._shared_units(line, measured)))
+        measured = [_with_sign(line, self._measure(line, number)) for number in written]
+        measured = self._packs(line, _compounds(line, self._shared_units(line, measured)))
         mentions = [self._mention(line, part) for part in self._joined(line, measured)]
         return [mention for mention in mentions if mention is not None]
 
@@ -183,7 +187,7 @@ class Units:
         rest = list(reversed(parts))
         while rest:
             one, other = rest.pop(), rest[-1] if rest else None
-            low = replace(one, unit=other.unit) if other and one.unit is _NONE else one
+            low = _with_sign(line, replace(one, unit=other.unit)) if other and one.unit is _NONE else one
             if other and _is_range(line, low, other):
                 yield low, rest.pop()
             elif one.unit is not _NONE:
@@ -195,8 +199,6 @@ class Units:
         start, end = one.start, other.end
         if one is other:
             low, high = self._limits(line.folded, start, end, low, high)
-        if one.unit.kind == "temperature" and line.folded[max(0, start - 2) : start] in ("-", " -"):
-            low = high = -high
         if not (math.isfinite(low) or math.isfinite(high)):
             return None
         text = line.base[start:end]
@@ -243,8 +245,19 @@ def _is_range(line: Line, one: _Measured, other: _Measured) -> bool:
     return line.folded[one.end : other.start] == " and " and _preceded(line.folded, one.start, ("between",))
 
 
-def _feet_and_inches(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
-    """5'6" and 5 ft 6 in are one length: the larger unit first, less than one of it behind, nothing between."""
+def _with_sign(line: Line, part: _Measured) -> _Measured:
+    """A temperature below zero: its minus stands before the number and behind nothing that it could connect."""
+    start = part.start - 1
+    if part.unit.kind != "temperature" or part.number.value < 0 or line.folded[max(0, start) : part.start] != "-":
+        return part
+    if start > 0 and line.folded[start - 1] not in _BEFORE_SIGN:
+        return part
+    return replace(part, number=replace(part.number, start=start, value=-part.number.value))
+
+
+def _compounds(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
+    """5'6", 5 ft 6 in and 1 lb 4 oz are one quantity: the larger unit first, less than one of it behind, nothing
+    between."""
     merged: list[_Measured] = []
     for part in parts:
         last = merged[-1] if merged else None
@@ -260,7 +273,9 @@ def _feet_and_inches(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
 def _is_compound(line: Line, one: _Measured, other: _Measured) -> bool:
     if line.folded[one.end : other.start] not in ("", " ") or one.unit.kind != other.unit.kind:
         return False
-    return abs(one.unit.factor / other.unit.factor - 12) < 1e-9 and other.number.value < 12
+    ratio = one.unit.factor / other.unit.factor
+    whole = min(_STEPS, key=lambda step: abs(step - ratio))
+    return abs(ratio - whole) < 1e-3 * whole and 0 < other.number.value < whole and one.number.value.is_integer()
 
 
 def _preceded(text: str, end: int, words: Sequence[str]) -> bool:
@@ -302,9 +317,10 @@ def numbers(line: Line, *, words: Mapping[str, float], not_after: Sequence[str])
 
 def value(text: str) -> float | None:
     """
-    >>> [value(t) for t in ("1,000", "1,5", "0,500", "1.234,5", "1,234.5", "1.2.3", "12,34,5")]
-    [1000.0, 1.5, 0.5, 1234.5, 1234.5, None, None]
+    >>> [value(t) for t in ("1,000", "1,5", "0,500", "1.234,5", "1,234.5", "1.2.3", "12,34,5", "10 000")]
+    [1000.0, 1.5, 0.5, 1234.5, 1234.5, None, None, 10000.0]
     """
+    text = text.replace(" ", "")
     if len(text) > _LONGEST:
         return None
     if _THOUSANDS.fullmatch(text) and not text.startswith("0"):

@@ -36,7 +36,7 @@ _NAMED = 5
 class CertaintyOptions(LayerOptions):
     k: int = setting(metrics.K, "How many results a user sees.", metavar="K", at_least=2)
     codec: str = setting("int8", "How vectors are stored.", choices=CODECS)
-    relevant_from: float = setting(1.0, "Grades from here on are relevant.", metavar="GRADE")
+    relevant_from: float = setting(1.0, "Grades from here on are relevant.", metavar="GRADE", above=0)
     folds: int = setting(5, "Of the cross-validation of probabilities.")
     odd: int = setting(200, "How many odd queries of each kind, at most; 0 for none.")
     resamples: int = setting(assessment.RESAMPLES, "For intervals.")
