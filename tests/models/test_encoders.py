@@ -14,7 +14,7 @@ import pytest
 from calipers import models
 from calipers.core import Encoder, ModelError, RequestError
 from calipers.models import ModelOptions
-from calipers.models.tokenizer import open_tokenizer
+from calipers.models.layout import open_tokenizer, read_layout
 
 TEXTS = [
     "The bakery opens at seven.",
@@ -293,7 +293,7 @@ def test_tokens_are_those_of_transformers(minilm: Path) -> None:
     from transformers import AutoTokenizer
 
     wanted = AutoTokenizer.from_pretrained(minilm)(TEXTS)["input_ids"]
-    found = open_tokenizer(minilm, max_length=256, lower_case=False).encode(TEXTS)
+    found = open_tokenizer(read_layout(minilm), max_length=256).encode(TEXTS)
     assert [row.ids.tolist() for row in found] == wanted
 
 

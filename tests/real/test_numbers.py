@@ -103,10 +103,10 @@ def test_every_shape_of_the_export_gives_the_torch_figure(
     minilm: Path, minilm_onnx: Path, data: Named, tmp_path: Path, shape: tuple[int | None, int | None]
 ) -> None:
     """On the rows of which nothing is truncated at 64 tokens."""
-    from calipers.models.tokenizer import open_tokenizer
+    from calipers.models.layout import open_tokenizer, read_layout
     from tests.support.samples import write_jsonl
 
-    rows = short_rows(data("stsb/test.jsonl"), open_tokenizer(minilm, max_length=512, lower_case=False))
+    rows = short_rows(data("stsb/test.jsonl"), open_tokenizer(read_layout(minilm), max_length=512))
     assert len(rows) > 1300
     file = write_jsonl(tmp_path / "short.jsonl", rows)
     fixed = fix_shape(minilm_onnx, tmp_path / "fixed", rows=shape[0], length=shape[1])

@@ -16,7 +16,7 @@ from calipers.artifacts.records import BuildOptions, Manifest
 from calipers.artifacts.stages import BuildPlan
 from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
-from calipers.models import hub, layout, onnx_files, tokenizer, torch_weights
+from calipers.models import hub, layout, onnx_files, torch_weights
 from calipers.models.onnx_session import choose_provider
 
 SAMPLES = 64  # rows of a dataset to calibrate on
@@ -73,10 +73,13 @@ def _from_torch(place: models.Source, options: BuildOptions) -> tuple[ExportSour
     folder = torch_weights.fetch_folder(place, on_cpu)
     info = torch_weights.model_info(place, folder, on_cpu)
     source = _source(folder, options, info.fingerprint, info.model_id)
-    transformer = layout.read_layout(folder).transformer
+    files = layout.read_layout(folder)
+    transformer, arguments = files.transformer, files.config_arguments
     kind = HEADS[source.ability][0]
     size = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in transformer.glob(pattern))
-    return replace(source, load=lambda: torch_weights.load_weights(kind, transformer, on_cpu), size=size), None
+    return replace(
+        source, load=lambda: torch_weights.load_weights(kind, transformer, on_cpu, arguments), size=size
+    ), None
 
 
 def _from_graph(place: models.Source, options: BuildOptions) -> tuple[ExportSource, Path]:
@@ -91,7 +94,7 @@ def _from_graph(place: models.Source, options: BuildOptions) -> tuple[ExportSour
 def _source(folder: Path, options: BuildOptions, fingerprint: str, model_id: str) -> ExportSource:
     files = layout.read_layout(folder)
     settings = layout.settle(files, options.model_options)
-    config = tokenizer.read_json(files.transformer / "config.json")
+    config = files.config
     ability = _ability(options, files, config)
     if ability == "encode" and files.further:
         raise ModelError(
@@ -174,9 +177,8 @@ def _tokens(dataset: Dataset, source: ExportSource, options: BuildOptions) -> Ro
     files = layout.read_layout(source.folder)
     settings = layout.settle(files, options.model_options)
     pairs = source.ability == "score"
-    reader = tokenizer.open_tokenizer(
-        files.transformer, max_length=settings.max_length, lower_case=settings.lower_case, pairs=pairs
-    )
+    trust = options.model_options.trust_remote_code
+    reader = layout.open_tokenizer(files, max_length=settings.max_length, pairs=pairs, trust_remote_code=trust)
     named = list(_pairs(dataset) if pairs else _texts(dataset))
     if not named:
         raise DataError(f"{dataset.source.path} holds no {'pairs of texts' if pairs else 'texts'} to calibrate on")
@@ -190,7 +192,7 @@ def _tokens(dataset: Dataset, source: ExportSource, options: BuildOptions) -> Ro
         ids=tuple(ids[i] for i in kept),
         tokens=tuple(tokens[i] for i in kept),
         pad_id=reader.pad_id,
-        longest=tokenizer.longest_input(files.transformer) or reader.max_length,
+        longest=files.longest or reader.max_length,
         first_position=reader.first_position,
         path=dataset.source.path,
         fingerprint=dataset.fingerprint,

@@ -19,7 +19,8 @@ from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.heads import pool
-from calipers.models.tokenizer import Tokens, first_line
+from calipers.models.tokenizer import Tokens
+from calipers.models.tokenizer_files import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor

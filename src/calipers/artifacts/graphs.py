@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from calipers.core import ModelError
 from calipers.models.onnx_session import open_session
-from calipers.models.tokenizer import first_line
+from calipers.models.tokenizer_files import first_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -11,7 +11,7 @@ from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.graphs import FloatGraph, copy_proto, quiet, save_proto
 from calipers.artifacts.recipe import Recipe, arguments
 from calipers.core import ModelError, RequestError, name_some
-from calipers.models.tokenizer import first_line
+from calipers.models.tokenizer_files import first_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -28,7 +28,7 @@ from calipers.diagnosis.scorecard import Frequency
 from calipers.interop.mteb_results import drops
 from calipers.metrics import geometry
 from calipers.models import ModelOptions
-from calipers.models.tokenizer import read_json
+from calipers.models.tokenizer_files import read_json
 from calipers.runs import api
 from calipers.runs.embedding import CorpusInputs
 from calipers.runs.record import MetricValues, make_result

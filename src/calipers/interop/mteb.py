@@ -28,7 +28,7 @@ from calipers.core.results import Result
 from calipers.interop.mteb_results import Drop, MtebScores, TaskScore, drops, import_results, read_scores, to_result
 from calipers.metrics.arrays import Vectors
 from calipers.models import ModelOptions
-from calipers.models.tokenizer import first_line, read_json
+from calipers.models.tokenizer_files import first_line, read_json
 from calipers.runs.record import Resampling
 from calipers.tasks import outputs
 from calipers.tasks.retrieval import PASSAGE_PROMPTS

@@ -21,7 +21,7 @@ from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, BatchedModel
 from calipers.models.layout import EncoderSettings, Layout
-from calipers.models.tokenizer import Config, read_json
+from calipers.models.tokenizer_files import Config, read_json
 
 Pair = tuple[str, str]
 Scores = Vectors

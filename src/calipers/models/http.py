@@ -28,7 +28,7 @@ from calipers.models.batching import Answer, once_each
 from calipers.models.heads import Pair, Scores
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import first_line
+from calipers.models.tokenizer_files import first_line
 
 _ROWS = 32  # texts per request
 _REQUESTS = 4  # at once

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from calipers.core import ModelError
-from calipers.models.tokenizer import first_line
+from calipers.models.tokenizer_files import first_line
 
 # Everything but weights: settings, tokenizers and vocabularies.
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*/config.json")

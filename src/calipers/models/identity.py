@@ -15,7 +15,7 @@ from calipers.models import bm25, hub, onnx, onnx_files, onnx_session, static, t
 from calipers.models.layout import Layout, prompt_settings, read_layout, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import longest_input, read_json
+from calipers.models.tokenizer_files import read_json
 
 Facts = dict[str, object]
 
@@ -109,7 +109,7 @@ _READERS: dict[str, Callable[[Source, ModelOptions, str], Facts | None]] = {
 def _settled(layout: Layout, options: ModelOptions, ability: str) -> Facts:
     """What the model's files and the options come to, by the functions that the backends call."""
     if ability == "fill-mask":
-        return {"max_length": options.max_length or longest_input(layout.transformer)}
+        return {"max_length": options.max_length or layout.longest}
     settings = settle(layout, options)
     facts = asdict(settings)
     del facts["pooling_assumed"]  # the same pooling, whoever said so

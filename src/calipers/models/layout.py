@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
-from calipers.models.tokenizer import longest_input, read_json
+from calipers.models.tokenizer import Tokenizer, first_position, longest_input, pad_id
+from calipers.models.tokenizer_files import Config, prepare, read_json
 
 # Names of pooling modes: in the older file format, in the newer one, and ours.
 _OLD_POOLING = {
@@ -23,19 +25,54 @@ _OLD_POOLING = {
 _OURS = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 
 
+# The names of the file in which sentence-transformers keeps the settings of a Transformer: the first one counts.
+_SENTENCE = [
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+_PLAIN = ("Transformer", "Pooling", "Normalize")
+_PLAIN_OUTPUTS = (None, "last_hidden_state", "logits")
+_OWN = ("sentence_transformers.", "torch.nn.")  # modules that are not a model's own code
+_PLAIN_TASKS = ("feature-extraction", "sequence-classification")
+# Arguments of from_pretrained that change no number here, or that options of ours replace.
+_HARMLESS = {
+    *("attn_implementation", "dtype", "torch_dtype", "add_pooling_layer", "use_safetensors", "device_map", "use_cache"),
+    *("low_cpu_mem_usage", "file_name", "provider", "providers", "export", "trust_remote_code"),
+}
+# How a tokenizer is called: what is honoured here, and what changes no number.
+_HONOURED = {"max_length", "add_special_tokens"}
+_NEUTRAL = {"padding", "return_tensors", "return_attention_mask", "pad_to_multiple_of", "return_token_type_ids"}
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How a folder says its vectors are made. `further` are modules that only sentence-transformers runs."""
+    """How a folder says its vectors are made. `further` is what only sentence-transformers runs."""
 
     transformer: Path
+    config: Config = field(default_factory=dict)  # config.json with `config_arguments`
     pooling: str | None = None
     normalize: bool = False
     max_length: int | None = None
+    longest: int | None = None  # the most tokens that the model takes
     lower_case: bool = False
+    special_tokens: bool = True
+    tokenizer_arguments: Mapping[str, Any] = field(default_factory=dict)
+    config_arguments: Mapping[str, Any] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     include_prompt: bool = True  # False: the prompt's tokens are left out of the pooling
+    task: str | None = None  # the transformer_task of sentence-transformers
+    modalities: bool = False  # whether its files say which kinds of input are taken
     further: tuple[str, ...] = ()
+
+    @property
+    def first_position(self) -> int:
+        return first_position(self.config)
+
+    @property
+    def own_code(self) -> list[str]:
+        """The modules that are the model's own code: only their names have dots."""
+        return [name for name in self.further if "." in name]
 
 
 @dataclass(frozen=True)
@@ -52,27 +89,78 @@ class EncoderSettings:
 
 
 def read_layout(folder: Path) -> Layout:
-    modules = _modules(folder)
-    transformer = folder / next((m["path"] for m in modules if m["kind"] == "Transformer"), "")
-    bert = read_json(transformer / "sentence_bert_config.json")
+    modules = read_modules(folder)
+    transformer = folder / next((m.path for m in modules if m.kind == "Transformer"), "")
+    sentence = _read_sentence(transformer)
     general = read_json(folder / "config_sentence_transformers.json")
     pooling, include_prompt, odd = _pooling(folder, modules)
-    plain = ("Transformer", "Pooling", "Normalize")
+    call = _call(sentence)
+    config_arguments, tokenizer_arguments = _arguments(sentence, "config"), _arguments(sentence, "tokenizer")
+    config = read_json(transformer / "config.json") | config_arguments
+    declared = tokenizer_arguments.get("model_max_length") or sentence.get("max_seq_length")
+    own = read_json(transformer / "tokenizer_config.json").get("model_max_length")
+    longest = longest_input(config, own if declared is None else declared)
+    lengths = [n for n in (call.get("max_length"), longest) if isinstance(n, int) and not isinstance(n, bool)]
     return Layout(
         transformer=transformer,
+        config=config,
         pooling=pooling,
-        normalize=any(m["kind"] == "Normalize" for m in modules),
-        max_length=bert.get("max_seq_length") or longest_input(transformer),
-        lower_case=bool(bert.get("do_lower_case")),
+        normalize=any(m.kind == "Normalize" for m in modules),
+        max_length=min(lengths, default=None),
+        longest=longest_input(config, own) if declared is None else longest_input(config),
+        lower_case=bool(sentence.get("do_lower_case")),
+        special_tokens=call.get("add_special_tokens", True) is not False,
+        tokenizer_arguments=tokenizer_arguments,
+        config_arguments=config_arguments,
         prompts={k: v for k, v in (general.get("prompts") or {}).items() if isinstance(v, str)},
         default_prompt_name=general.get("default_prompt_name"),
         include_prompt=include_prompt,
-        further=(*(m["kind"] for m in modules if m["kind"] not in plain), *odd),
+        task=sentence.get("transformer_task"),
+        modalities=bool(sentence.get("modality_config")),
+        further=(*(m.kind for m in modules if m.kind not in _PLAIN), *odd, *_beyond(sentence, call)),
     )
 
 
+def _read_sentence(transformer: Path) -> Config:
+    """What sentence-transformers says about a Transformer: of the first of its files that says anything."""
+    return next((content for name in _SENTENCE if (content := read_json(transformer / name))), {})
+
+
+def _arguments(sentence: Config, kind: str) -> Config:
+    """The arguments that sentence-transformers passes on: their older and newer names."""
+    names = {"model": "model_kwargs", "tokenizer": "processor_kwargs", "config": "config_kwargs"}
+    entries = sentence.get(f"{kind}_args", sentence.get(names[kind]))
+    return {k: v for k, v in entries.items() if k not in _HARMLESS} if isinstance(entries, dict) else {}
+
+
+def _call(sentence: Config) -> Config:
+    """How the tokenizer is called for texts: what is common to all modalities wins."""
+    processing = sentence.get("processing_kwargs")
+    parts = [processing.get(name) for name in ("text", "common")] if isinstance(processing, dict) else []
+    return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+
+
+def _beyond(sentence: Config, call: Config) -> list[str]:
+    """Settings of a Transformer that only sentence-transformers honours."""
+    modalities = sentence.get("modality_config") or {}
+    text = modalities.get("text") or {}
+    plain = text.get("method", "forward") == "forward" and text.get("method_output_name") in _PLAIN_OUTPUTS
+    task = sentence.get("transformer_task") or _PLAIN_TASKS[0]
+    plain_call = call.get("truncation", True) in (True, "longest_first")
+    names = sorted(set(call) - _HONOURED - _NEUTRAL - ({"truncation"} if plain_call else set()))
+    reasons = {
+        f"Transformer({', '.join(names)})": bool(names),
+        f"Transformer({', '.join(sorted(_arguments(sentence, 'model')))})": bool(_arguments(sentence, "model")),
+        f"Transformer({task})": task not in _PLAIN_TASKS,
+        "Transformer(chat template)": "message" in modalities,
+        "Transformer(its own method)": bool(modalities) and not plain,
+        "Transformer(another tokenizer)": bool(sentence.get("tokenizer_name_or_path")),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
 def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
-    longest = longest_input(layout.transformer)
+    longest = layout.longest
     if options.max_length and longest and options.max_length > longest:
         raise RequestError(f"`max_length` must be at most {longest} for this model, found {options.max_length}")
     return EncoderSettings(
@@ -104,20 +192,30 @@ def _prompt(layout: Layout, options: ModelOptions) -> str:
     return layout.prompts[name]
 
 
-def _modules(folder: Path) -> list[dict[str, str]]:
+@dataclass(frozen=True)
+class Module:
+    """A step of a sentence-transformers model: the folder of its files, and its class."""
+
+    path: str
+    kind: str  # the bare name of a class of sentence-transformers; of any other its full name
+
+
+def read_modules(folder: Path) -> list[Module]:
     path = folder / "modules.json"
     if not path.exists():
         return []
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return [{"path": str(row["path"]), "kind": str(row["type"]).rsplit(".", 1)[-1]} for row in rows]
+        modules = [(str(row["path"]), str(row["type"])) for row in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} is not the module list of a sentence-transformers model: {error!r}") from error
+    # A class of the model's own is what its code says, whatever it is called.
+    return [Module(place, kind.rsplit(".", 1)[-1] if kind.startswith(_OWN) else kind) for place, kind in modules]
 
 
-def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, bool, tuple[str, ...]]:
+def _pooling(folder: Path, modules: list[Module]) -> tuple[str | None, bool, tuple[str, ...]]:
     """Our name of the pooling, whether it includes the prompt, and what only sentence-transformers can run."""
-    path = next((m["path"] for m in modules if m["kind"] == "Pooling"), None)
+    path = next((m.path for m in modules if m.kind == "Pooling"), None)
     if path is None:
         return None, True, ()
     config = read_json(folder / path / "config.json")
@@ -129,3 +227,19 @@ def _pooling(folder: Path, modules: list[dict[str, str]]) -> tuple[str | None, b
     if len(modes) != 1 or modes[0] not in _OURS:
         return None, True, (f"Pooling({'+'.join(modes) or 'none'})",)
     return _OURS[modes[0]], config.get("include_prompt", True) is not False, ()
+
+
+def open_tokenizer(
+    layout: Layout, *, max_length: int | None, pairs: bool = False, trust_remote_code: bool = False
+) -> Tokenizer:
+    """The tokenizer of a layout's transformer, cut at `max_length`."""
+    prepared = prepare(layout.transformer, arguments=layout.tokenizer_arguments, trust_remote_code=trust_remote_code)
+    return Tokenizer(
+        prepared,
+        max_length=max_length,
+        pad_id=pad_id(layout.transformer, prepared.backend),
+        first_position=layout.first_position,
+        lower_case=layout.lower_case,
+        special_tokens=layout.special_tokens,
+        pairs=pairs,
+    )

@@ -18,7 +18,9 @@ from calipers.core import SILENT, MaskedTokens, ModelError, ModelInfo, Progress,
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
 from calipers.models.heads import log_softmax
-from calipers.models.tokenizer import Tokens, first_position, named_token, pad_id, read_json, unknown_id
+from calipers.models.layout import Layout
+from calipers.models.tokenizer import Tokens, named_token, pad_id, unknown_id
+from calipers.models.tokenizer_files import prepare
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -32,24 +34,27 @@ _CELLS = 1 << 24  # logits in hand at a time and thread: 64 MB
 
 
 class MaskTokenizer:
-    """A tokenizer of the `tokenizers` library with a mask token. It tells a text's tokens from special ones."""
+    """A layout's tokenizer with a mask token. It tells a text's tokens from special ones."""
 
-    def __init__(self, backend: Backend, folder: Path, *, max_length: int) -> None:
+    def __init__(self, layout: Layout, *, max_length: int, trust_remote_code: bool = False) -> None:
+        folder = layout.transformer
+        prepared = prepare(folder, arguments=layout.tokenizer_arguments, trust_remote_code=trust_remote_code)
+        self._backend = backend = prepared.backend
         backend.no_padding()
-        self._backend = backend
+        self._side = prepared.truncation_side
+        self._unknown = unknown_id(backend)
         self.pad_id = pad_id(folder, backend)
-        self.first_position = first_position(read_json(folder / "config.json"))
+        self.first_position = layout.first_position
         self.mask_id = _find_mask(folder, backend)
         self.max_length = max_length
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
         if truncate:
-            self._backend.enable_truncation(self.max_length)
+            self._backend.enable_truncation(self.max_length, direction=self._side)
         else:
             self._backend.no_truncation()
-        unknown = unknown_id(self._backend)
-        return [_tokenized(encoding, unknown) for encoding in self._backend.encode_batch(list(texts))]
+        return [_tokenized(encoding, self._unknown) for encoding in self._backend.encode_batch(list(texts))]
 
     def masks(self, length: int, *, rows: int = 1) -> Batch:
         """A batch of masks only, to look at the shape of an output."""

@@ -17,21 +17,14 @@ from calipers.metrics.arrays import Ints, Vectors
 from calipers.models import hub, masking
 from calipers.models.batching import Batch, Batching, Work
 from calipers.models.heads import HeadScorer, PooledEncoder, Scores, head_settings, read_head
-from calipers.models.layout import EncoderSettings, Layout, prompt_settings, read_layout, settle
+from calipers.models.layout import EncoderSettings, Layout, open_tokenizer, prompt_settings, read_layout, settle
 from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder, weight_files
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import (
-    USUAL_LIMIT,
-    Config,
-    Tokenizer,
-    fast_backend,
-    longest_input,
-    open_tokenizer,
-    read_json,
-)
+from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
+from calipers.models.tokenizer_files import Config
 
 _BATCH_TOKENS = 512  # fastest of 256 … 2048 for a 6 × 384 BERT on two cores (bench/similarity.py)
 _USED = ("model_id", "revision", "max_length", "device", "provider", "output", "batch_tokens", "batch_size")
@@ -55,8 +48,7 @@ class OnnxModel:
     def settle(self, options: ModelOptions, *, pairs: bool = False) -> tuple[EncoderSettings, Tokenizer]:
         settings = settle(self.layout, options)
         settings = replace(settings, max_length=self.shortest(settings.max_length))
-        length, lower_case = settings.max_length, settings.lower_case
-        return settings, open_tokenizer(self.layout.transformer, max_length=length, lower_case=lower_case, pairs=pairs)
+        return settings, open_tokenizer(self.layout, max_length=settings.max_length, pairs=pairs)
 
     def try_outputs(self, batch: Batch, options: ModelOptions) -> Arrays:
         """What one batch gives, by the name of the output: the requested one, or all."""
@@ -120,6 +112,11 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     model = _open(source, options)
     settings, tokenizer = model.settle(options)
     output, pooled = _choose_output(model, tokenizer, options)
+    if (code := model.layout.own_code) and not pooled and options.pooling is None:
+        raise ModelError(
+            f"{model.folder} names {', '.join(code)}, code of its own that is not in the graph: "
+            "set `pooling` to take the graph's token embeddings without it"
+        )
     reported = {
         "output": output,
         "pooling": "in the graph" if pooled else settings.pooling,
@@ -195,7 +192,7 @@ def load_scorer(source: Source, options: ModelOptions) -> OnnxScorer:
     model = _open(source, options)
     settings, tokenizer = model.settle(options, pairs=True)
     output, labels = _find_scores(model, tokenizer, options)
-    _refuse_embeddings(model.file, read_json(model.layout.transformer / "config.json"), labels)
+    _refuse_embeddings(model.file, model.layout.config, labels)
     head = read_head(model.folder, model.layout, labels=labels)
     settings = replace(settings, max_length=tokenizer.max_length)
     info = model.info(source, options, {"through": "onnxruntime", "output": output, **head_settings(head, settings)})
@@ -258,9 +255,8 @@ _POSITIONS = "calipers_positions"  # the input of a rewritten graph
 def load_masked(source: Source, options: ModelOptions) -> MaskedModel:
     options.refuse_others("a masked language model in ONNX", *_USED)
     model = _open(source, options)
-    folder = model.layout.transformer
-    longest = model.shortest(options.max_length, longest_input(folder)) or USUAL_LIMIT
-    tokenizer = MaskTokenizer(fast_backend(folder), folder, max_length=longest)
+    longest = model.shortest(options.max_length, model.layout.longest) or USUAL_LIMIT
+    tokenizer = MaskTokenizer(model.layout, max_length=longest)
     output, vocabulary = _find_logits(model, tokenizer, options)
     short, short_cut = _find_short_cut(model, output, tokenizer, vocabulary)
     kept = 1 if short else tokenizer.max_length

@@ -12,7 +12,7 @@ from calipers.core import InferenceError, ModelError, RequestError
 from calipers.metrics.arrays import Array
 from calipers.models.batching import Batch, Forward
 from calipers.models.options import ModelOptions
-from calipers.models.tokenizer import first_line
+from calipers.models.tokenizer_files import first_line
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, NodeArg

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from calipers.core import ModelError, RequestError
+from calipers.models.layout import read_modules
+from calipers.models.tokenizer_files import read_json
 
 BACKENDS = {
     "torch": "a hub id or a folder with PyTorch weights",
@@ -72,13 +73,7 @@ def _holds(folder: Path, *patterns: str) -> bool:
 
 
 def _is_static(folder: Path) -> bool:
-    for name in ("config.json", "modules.json"):
-        try:
-            content = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict) and content.get("model_type") == "model2vec":
-            return True
-        if isinstance(content, list) and any("StaticEmbedding" in str(row) for row in content):
-            return True
-    return False
+    """Whether a text is the mean of its tokens' vectors, and nothing follows but a normalisation."""
+    if kinds := {module.kind for module in read_modules(folder)}:
+        return "StaticEmbedding" in kinds and kinds <= {"StaticEmbedding", "Normalize"}
+    return read_json(folder / "config.json").get("model_type") == "model2vec"

@@ -1,21 +1,31 @@
-"""Static embeddings (model2vec): a text is the mean of its tokens' vectors. No network is run."""
+"""Static embeddings: a text is the mean of its tokens' vectors. No network is run.
+
+A folder of model2vec and one of sentence-transformers' StaticEmbedding have different rules: model2vec cuts texts, at
+512 tokens unless its config.json says otherwise, and leaves unknown tokens out; StaticEmbedding does neither.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models import hub
-from calipers.models.layout import prompt_settings, read_layout, settle
+from calipers.models.layout import prompt_settings, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import Tokenizer, first_line, load_backend, read_json, unknown_id
+from calipers.models.tokenizer import NO_LIMIT, Tokenizer, unknown_id
+from calipers.models.tokenizer_files import Prepared, first_line, load_backend, read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
 
 _WINDOW = 8192  # texts whose token ids are held at a time
 _MAX_LENGTH = 512  # where model2vec cuts by default
@@ -23,23 +33,65 @@ _MAX_LENGTH = 512  # where model2vec cuts by default
 
 def load(source: Source, options: ModelOptions) -> StaticEncoder:
     folder = find_folder(source, options)
-    file = folder / "model.safetensors"
-    if not file.exists() or not (folder / "tokenizer.json").exists():
-        raise ModelError(f"{folder} is not a model2vec model: expected model.safetensors and tokenizer.json")
+    place = _embedding_folder(folder)
+    file = place / "model.safetensors"
+    if not file.exists() or not (place / "tokenizer.json").exists():
+        raise ModelError(f"{folder} is not a static model: expected model.safetensors and tokenizer.json in {place}")
     options.refuse_others("a static model", "model_id", "revision", "normalize", "prompt", "prompt_name", "max_length")
     layout = read_layout(folder)
     settings = settle(layout, options)
     own = settings.normalize or bool(read_json(folder / "config.json").get("normalize"))
     normalize = own if options.normalize is None else options.normalize
-    length = options.max_length or _MAX_LENGTH
-    backend = load_backend(folder)
-    tokenizer = Tokenizer(backend, max_length=length, pad_id=0)
+    rules = _read_rules(folder, load_backend(place), options)
     prompts = prompt_settings(layout, settings, options)
-    reported = {"pooling": "mean", "normalize": normalize, **prompts, "max_length": length}
+    length = rules.tokenizer.max_length
+    limit = length if length < NO_LIMIT else None
+    reported = {"pooling": "mean", "normalize": normalize, **prompts, "max_length": limit}
     model_id = options.model_id or (folder.resolve().name if source.path else source.reference)
-    fingerprint = hub.fingerprint([file, folder / "tokenizer.json"])
+    fingerprint = hub.fingerprint([file, place / "tokenizer.json"])
     info = ModelInfo("static", model_id, str(folder), "cpu", fingerprint, reported)
-    return StaticEncoder(_token_vectors(file), tokenizer, unknown_id(backend), normalize, settings.prompt, info)
+    return StaticEncoder(_token_vectors(file), rules, normalize, settings.prompt, info)
+
+
+def _embedding_folder(folder: Path) -> Path:
+    """Where the table is: model2vec's is in the folder itself, a module's in its own."""
+    modules = read_modules(folder)
+    if others := [m.kind for m in modules if m.kind not in ("StaticEmbedding", "Normalize")]:
+        raise ModelError(
+            f"{folder} is more than static embeddings ({', '.join(others)}): sentence-transformers runs it as torch:"
+        )
+    return folder / next((m.path for m in modules if m.kind == "StaticEmbedding"), "")
+
+
+@dataclass(frozen=True, eq=False)
+class _Rules:
+    """How a text becomes the ids of its tokens."""
+
+    tokenizer: Tokenizer
+    unknown: int | None = None  # left out of the mean
+    characters: int | None = None  # where a text is cut before it is tokenized
+
+    def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        tokens = self.tokenizer.encode([text[: self.characters] for text in texts])
+        return [row.ids if self.unknown is None else row.ids[row.ids != self.unknown] for row in tokens]
+
+
+def _read_rules(folder: Path, backend: Backend, options: ModelOptions) -> _Rules:
+    config, cut = read_json(folder / "config.json"), backend.truncation or {}
+    if config.get("model_type") != "model2vec":
+        length = options.max_length or cut.get("max_length", NO_LIMIT)
+        return _Rules(_tokenizer(backend, length, str(cut.get("direction", "right"))))
+    length = options.max_length or config.get("max_length", _MAX_LENGTH)
+    median = int(np.median([len(token) for token in backend.get_vocab(with_added_tokens=True)]))
+    characters = None if length is None else length * median
+    return _Rules(_tokenizer(backend, length or NO_LIMIT, "right"), unknown_id(backend), characters)
+
+
+def _tokenizer(backend: Backend, length: object, side: str) -> Tokenizer:
+    if not isinstance(length, int) or length < 1:
+        raise ModelError(f"the model's config.json has max_length {length!r}: expected a whole number from 1 on")
+    prepared = Prepared(backend, truncation_side=side, type_ids=False)
+    return Tokenizer(prepared, max_length=length, pad_id=0, special_tokens=False)
 
 
 def find_folder(source: Source, options: ModelOptions) -> Path:
@@ -50,8 +102,7 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
 @dataclass(frozen=True, eq=False)
 class StaticEncoder:
     vectors: Vectors
-    tokenizer: Tokenizer
-    unknown: int | None  # the id of the token that stands for unknown ones
+    rules: _Rules
     normalize: bool
     prompt: str
     info: ModelInfo
@@ -63,8 +114,7 @@ class StaticEncoder:
         vectors = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
-            for i, tokens in enumerate(self.tokenizer.encode(window, special_tokens=False), start):
-                ids = tokens.ids if self.unknown is None else tokens.ids[tokens.ids != self.unknown]
+            for i, ids in enumerate(self.rules.ids(window), start):
                 if len(ids):
                     vectors[i] = self.vectors[ids].mean(axis=0)
             progress.advance(len(window))
@@ -72,7 +122,7 @@ class StaticEncoder:
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""
-        return self.tokenizer.pieces(words)
+        return self.rules.tokenizer.pieces(words)
 
 
 def _token_vectors(file: Path) -> Vectors:

@@ -18,12 +18,12 @@ from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
 from calipers.models.layout import prompt_settings
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import read_json, transformers_backend
+from calipers.models.tokenizer_files import Prepared, prepare, read_json
 from calipers.models.torch_weights import TorchFolder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
 
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
@@ -32,10 +32,9 @@ def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder
     if opened.layout.further:
         return _with_modules(opened)
     folder, settings, plan = opened.layout.transformer, opened.settings, weights.work(options)
-    model = weights.load_weights("AutoModel", folder, options)
-    _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
+    model = weights.load_weights("AutoModel", folder, options, opened.layout.config_arguments)
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
-    return TorchEncoder(opened.tokenizer(backend), plan, info, settings, model)
+    return TorchEncoder(opened.tokenizer(), plan, info, settings, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +68,13 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
         raise RequestError(
             f"`pooling` and `normalize` do not apply to {opened.folder}: it brings its own modules {list(further)}"
         )
+    _refuse_named_code(opened.folder, options)
+    has_transformer = bool(opened.layout.config)
+    if options.max_length and not has_transformer:
+        raise RequestError(f"`max_length` does not apply to {opened.folder}: it has no transformer whose texts are cut")
     model = weights.load_modules("SentenceTransformer", opened.folder, options)
-    model.max_seq_length = opened.settings.max_length
+    if has_transformer:
+        model.max_seq_length = opened.settings.max_length
     rows = options.batch_size or weights.MODULE_ROWS
     info = _info(opened, "sentence-transformers", "+".join(further), f"{rows} rows a batch")
     return ModulesEncoder(model, opened.settings.prompt, rows, info)
@@ -101,17 +105,17 @@ def load_scorer(source: Source, options: ModelOptions) -> TorchScorer | ModulesS
     opened = weights.open_folder(source, options)
     _refuse_embeddings(opened)
     folder, prompt = opened.layout.transformer, opened.settings.prompt
-    tokenizer, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
-    if why := _why_not_ours(opened, tokenizer):
+    trust, arguments = options.trust_remote_code, opened.layout.tokenizer_arguments
+    if why := _why_not_ours(opened, prepare(folder, arguments=arguments, trust_remote_code=trust)):
         return _scorer_with_modules(opened, why)
     plan = weights.work(options)
-    model = weights.load_weights("AutoModelForSequenceClassification", folder, options)
+    kind, arguments = "AutoModelForSequenceClassification", opened.layout.config_arguments
+    model = weights.load_weights(kind, folder, options, arguments)
     _refuse_random(model, folder, only="pooler")
     head = heads.read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
     info = _scorer_info(opened, head, "transformers", str(plan.batching))
-    taken = inspect.signature(model.forward).parameters
-    type_ids = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in taken
-    return TorchScorer(opened.tokenizer(backend, pairs=True), plan, info, head, prompt, model, type_ids)
+    type_ids = "token_type_ids" in inspect.signature(model.forward).parameters
+    return TorchScorer(opened.tokenizer(pairs=True), plan, info, head, prompt, model, type_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,21 +175,16 @@ def _scorer_info(opened: TorchFolder, head: Head, through: str, batching: str) -
     return weights.with_settings(opened.info, settings)
 
 
-def _why_not_ours(opened: TorchFolder, tokenizer: PreTrainedTokenizerBase) -> str:
+def _why_not_ours(opened: TorchFolder, tokenizer: Prepared) -> str:
     """What about a model only sentence-transformers can run; "" where that is nothing."""
     layout = opened.layout
-    bert = read_json(layout.transformer / "sentence_bert_config.json")
-    task = bert.get("transformer_task", "sequence-classification")
-    modalities = bert.get("modality_config")
-    chat = "message" in modalities if modalities else getattr(tokenizer, "chat_template", None)
-    sides = {getattr(tokenizer, "padding_side", "right"), getattr(tokenizer, "truncation_side", "right")}
+    task = layout.task or "sequence-classification"
     reasons = {
         "its modules: " + ", ".join(layout.further): bool(layout.further),
         f"its task: {task}": task != "sequence-classification",
         "a causal language model": opened.architecture.endswith("ForCausalLM"),
-        "a chat template": bool(chat),
-        "its own processing": bool(bert.get("processing_kwargs")),
-        "padding or truncation on the left": sides != {"right"},
+        "a chat template": tokenizer.chat and not layout.modalities,
+        "padding on the left": tokenizer.padding_side != "right",
         "modules kept in float32": bool(opened.general.get("keep_in_fp32_modules")),
     }
     return "; ".join(reason for reason, holds in reasons.items() if holds)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +20,12 @@ from calipers.metrics.arrays import Array, Ints, Vectors
 from calipers.models import masking
 from calipers.models.batching import Batch, Work, answers, pad
 from calipers.models.heads import log_softmax
-from calipers.models.layout import read_layout
+from calipers.models.layout import Layout, read_layout
 from calipers.models.masking import Forward, Logits, MaskedModel, MaskTokenizer
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, fast_backend, longest_input, transformers_backend
+from calipers.models.tokenizer import USUAL_LIMIT
+from calipers.models.tokenizer_files import prepare
 from calipers.models.torch_weights import (
     USED,
     compute_batch,
@@ -48,14 +48,15 @@ def load(source: Source, options: ModelOptions) -> TorchMaskedLM:
     options.refuse_others("a masked language model in PyTorch", *USED)
     folder = fetch_folder(source, options)
     model = load_weights("AutoModelForMaskedLM", folder, options)
-    return _masked_lm(model, folder, options, model_info(source, folder, options))
+    return _masked_lm(model, read_layout(folder), options, model_info(source, folder, options))
 
 
 def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
     """An encoder under the head of another model of its width and vocabulary, such as the one it was trained from."""
     used = ModelOptions(dtype=options.dtype, device=options.device, threads=options.threads)
     folder, other = fetch_folder(source, options), fetch_folder(head, used)
-    transformer = read_layout(folder).transformer
+    layout = read_layout(folder)
+    transformer = layout.transformer
     model, trunk = load_weights("AutoModelForMaskedLM", other, used), load_weights("AutoModel", transformer, options)
     widths = [m.config.hidden_size for m in (trunk, model)]
     if widths[0] != widths[1]:
@@ -63,24 +64,24 @@ def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
             f"the head of {head.reference} does not fit {source.reference}: it reads {widths[1]} numbers a token, "
             f"and the model gives {widths[0]}"
         )
-    ours, theirs = (fast_backend(place).get_vocab(with_added_tokens=True) for place in (transformer, other))
+    ours, theirs = (prepare(place).backend.get_vocab(with_added_tokens=True) for place in (transformer, other))
     if ours != theirs:
         raise ModelError(f"the head of {head.reference} does not fit {source.reference}: their vocabularies differ")
     setattr(model, model.base_model_prefix, trunk)
     info = with_settings(model_info(source, folder, options), {"mlm_head": head.reference})
-    return _masked_lm(model, transformer, options, info)
+    return _masked_lm(model, layout, options, info)
 
 
-def _masked_lm(model: PreTrainedModel, folder: Path, options: ModelOptions, info: ModelInfo) -> TorchMaskedLM:
+def _masked_lm(model: PreTrainedModel, layout: Layout, options: ModelOptions, info: ModelInfo) -> TorchMaskedLM:
     plan = work(options)
     network = _Network(model, plan.device)
-    _, backend = transformers_backend(folder, trust_remote_code=options.trust_remote_code)
-    longest = longest_input(folder) or USUAL_LIMIT
-    tokenizer = MaskTokenizer(backend, folder, max_length=min(options.max_length or longest, longest))
+    longest = layout.longest or USUAL_LIMIT
+    length = min(options.max_length or longest, longest)
+    tokenizer = MaskTokenizer(layout, max_length=length, trust_remote_code=options.trust_remote_code)
     vocabulary = network.run(tokenizer.masks(2)).shape[-1]
     if tokenizer.vocab_size > vocabulary:
         raise ModelError(
-            f"the tokenizer of {folder} does not fit the model: it has {tokenizer.vocab_size} tokens "
+            f"the tokenizer of {layout.transformer} does not fit the model: it has {tokenizer.vocab_size} tokens "
             f"and the model gives {vocabulary} logits"
         )
     short, short_cut = network.find_short_cut(tokenizer, vocabulary, plan)

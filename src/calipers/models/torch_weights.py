@@ -15,13 +15,13 @@ from calipers.core import InferenceError, ModelError, ModelInfo, Progress, Reque
 from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.batching import Batch, Batching, Work
-from calipers.models.layout import EncoderSettings, Layout, read_layout, settle
+from calipers.models.layout import EncoderSettings, Layout, open_tokenizer, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT, Config, Tokenizer, first_line, open_tokenizer, read_json
+from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
+from calipers.models.tokenizer_files import Config, first_line, read_json
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Backend
     from torch.nn import Module
     from transformers import PreTrainedModel
 
@@ -64,8 +64,9 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
     )
     if not folder.is_dir():
         raise ModelError(f"a PyTorch model is a folder or a hub id, found the file {folder}")
-    transformer = read_layout(folder).transformer
-    for part in {transformer, *(p.parent for p in folder.glob("*/*.bin"))}:
+    transformer, modules = read_layout(folder).transformer, read_modules(folder)
+    own = [transformer] if not modules or any(module.kind == "Transformer" for module in modules) else []
+    for part in {*own, *(p.parent for pattern in ("*.bin", "*/*.bin") for p in folder.glob(pattern))}:
         _refuse_pickle(part, options)
     _refuse_remote_code(source, transformer, options)
     return folder
@@ -89,9 +90,9 @@ class TorchFolder:
     def architecture(self) -> str:
         return str((read_json(self.layout.transformer / "config.json").get("architectures") or [""])[0])
 
-    def tokenizer(self, backend: Backend, *, pairs: bool = False) -> Tokenizer:
-        folder, length, lower_case = self.layout.transformer, self.settings.max_length, self.settings.lower_case
-        return open_tokenizer(folder, max_length=length, lower_case=lower_case, pairs=pairs, backend=backend)
+    def tokenizer(self, *, pairs: bool = False) -> Tokenizer:
+        trust, length = self.options.trust_remote_code, self.settings.max_length
+        return open_tokenizer(self.layout, max_length=length, pairs=pairs, trust_remote_code=trust)
 
 
 def open_folder(source: Source, options: ModelOptions) -> TorchFolder:
@@ -102,8 +103,10 @@ def open_folder(source: Source, options: ModelOptions) -> TorchFolder:
     return TorchFolder(folder, layout, settings, options, model_info(source, folder, options))
 
 
-def load_weights(kind: str, folder: Path, options: ModelOptions) -> PreTrainedModel:
-    """A model of the transformers class `kind`, in the dtype of the options."""
+def load_weights(
+    kind: str, folder: Path, options: ModelOptions, config_arguments: Mapping[str, object] | None = None
+) -> PreTrainedModel:
+    """A model of the transformers class `kind`, in the dtype of the options, its config changed by the arguments."""
     import torch
     import transformers
 
@@ -116,6 +119,7 @@ def load_weights(kind: str, folder: Path, options: ModelOptions) -> PreTrainedMo
                 use_safetensors=None if options.allow_pickle else True,
                 trust_remote_code=options.trust_remote_code,
                 output_loading_info=True,
+                **_changed_config(folder, config_arguments or {}, options),
             )
     except Exception as error:
         raise ModelError(f"PyTorch cannot load {folder}: {first_line(error)}") from error
@@ -127,6 +131,14 @@ def load_weights(kind: str, folder: Path, options: ModelOptions) -> PreTrainedMo
             f"{missing[0]!r} among them"
         )
     return model.to(options.device).eval()
+
+
+def _changed_config(folder: Path, arguments: Mapping[str, object], options: ModelOptions) -> dict[str, object]:
+    """The argument `config` of from_pretrained, where the model's files change it."""
+    from transformers import AutoConfig
+
+    trust = options.trust_remote_code
+    return {"config": AutoConfig.from_pretrained(folder, trust_remote_code=trust, **arguments)} if arguments else {}
 
 
 def compute_batch(model: Module, batch: Batch, device: str, output: str, *, type_ids: bool = False) -> Vectors:

@@ -20,7 +20,7 @@ from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import first_line
+from calipers.models.tokenizer_files import first_line
 
 
 def load(source: Source, options: ModelOptions) -> VectorsEncoder:

@@ -17,6 +17,7 @@ from calipers.diagnosis.layers import Space, Texts, geometry, words
 from calipers.diagnosis.layers.edits import shuffles
 from calipers.diagnosis.layers.geometry import GeometryOptions
 from calipers.models.tokenizer import Tokenizer
+from calipers.models.tokenizer_files import Prepared
 from calipers.shop.sample import make
 
 Loader = Callable[[str], Path]
@@ -155,14 +156,14 @@ def metaspace() -> tokenizers.Tokenizer:
 
 def test_pieces_are_those_of_a_word_inside_a_text() -> None:
     """At the head of a text a byte-level tokenizer knows no 'Ġred', and would split what it has as one."""
-    tokenizer = Tokenizer(byte_level(), max_length=8, pad_id=0)
+    tokenizer = Tokenizer(Prepared(byte_level()), max_length=8, pad_id=0)
     assert tokenizer.pieces(["red"]) == [["Ġred"]]
     assert len(tokenizer.pieces(["zebra" * 20])[0]) > 8
     assert len(tokenizer.encode(["zebra" * 20])[0].ids) == 8
 
 
 def test_pieces_that_the_vocabulary_lacks_are_none() -> None:
-    tokenizer = Tokenizer(metaspace(), max_length=64, pad_id=0)
+    tokenizer = Tokenizer(Prepared(metaspace()), max_length=64, pad_id=0)
     assert tokenizer.pieces(["red", "laptop"]) == [["▁red"], ["▁", "lap", "top"]]
     assert None in tokenizer.pieces(["zebra"])[0]
 

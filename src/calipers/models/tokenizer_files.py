@@ -1,0 +1,198 @@
+"""A model folder's tokenizer, prepared in one way for every backend: as transformers would make it of the files.
+
+tokenizer_config.json may change what tokenizer.json says: case, accents, added tokens, the side that is cut. Where it
+certainly changes nothing, tokenizer.json alone is read, which needs no transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calipers.core import ModelError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+Config = dict[str, Any]  # the content of a JSON file
+
+# Values of model_type for which transformers builds the class that tokenizer_config.json names.
+_FAMILIES = (
+    "",
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+    "electra",
+    "albert",
+    "mpnet",
+    "camembert",
+    "deberta-v2",
+)
+_GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")  # tokenizer.json as it is, with added tokens
+_BERT = ("BertTokenizer", "DistilBertTokenizer")
+_SPECIAL = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}  # of BertTokenizer
+_FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")  # of an added token
+_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The fast tokenizer of a folder and the settings that the library keeps outside it."""
+
+    backend: Backend
+    truncation_side: str = "right"
+    padding_side: str = "right"
+    type_ids: bool = True  # whether the model is given the type ids of a pair's texts
+    chat: bool = False  # whether it has a chat template
+
+
+def prepare(folder: Path, *, arguments: Mapping[str, Any] | None = None, trust_remote_code: bool = False) -> Prepared:
+    """The tokenizer of a folder. `arguments` are what sentence-transformers' files pass on to it."""
+    settings = {**read_json(folder / "tokenizer_config.json"), **(arguments or {})}
+    has_file = (folder / "tokenizer.json").exists()
+    reader = _File(folder, settings) if has_file else None
+    missing = reader.missing() if reader else []
+    if reader and not missing and not arguments and reader.is_complete:
+        return reader.prepared()
+    if "auto_map" in settings and not trust_remote_code and reader and not missing:
+        return reader.prepared()  # its own code is not run
+    try:
+        return _by_transformers(folder, arguments or {}, trust_remote_code)
+    except ImportError as error:
+        if reader and not missing and not arguments:
+            return reader.prepared()
+        why = f" for {', '.join(missing)}" if missing else ""
+        raise ModelError(f"the tokenizer in {folder} needs transformers{why}: pip install 'calipers[torch]'") from error
+
+
+def _by_transformers(folder: Path, arguments: Mapping[str, Any], trust_remote_code: bool) -> Prepared:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust_remote_code, **arguments)
+    except Exception as error:
+        raise ModelError(f"{folder} holds no tokenizer that transformers can load: {first_line(error)}") from error
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(
+            f"the tokenizer of {folder} ({type(tokenizer).__name__}) has no fast version: "
+            "save one with tokenizer.json beside the model"
+        )
+    return Prepared(
+        backend,
+        truncation_side=str(getattr(tokenizer, "truncation_side", "right")),
+        padding_side=str(getattr(tokenizer, "padding_side", "right")),
+        type_ids="token_type_ids" in tokenizer.model_input_names,
+        chat=bool(getattr(tokenizer, "chat_template", None)),
+    )
+
+
+class _File:
+    """A folder's tokenizer.json beside the settings that transformers would apply to it."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self._folder, self._settings = folder, settings
+        self.backend = load_backend(folder)
+        self._kind = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
+        self._family = str(read_json(folder / "config.json").get("model_type") or "")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is certain that transformers makes the same of it, once nothing is `missing`."""
+        if self._kind in (*_BERT, *_GENERIC):
+            return self._family in _FAMILIES
+        return not self._kind and not self._family  # there is no other file
+
+    def missing(self) -> list[str]:
+        """Settings that tokenizer.json lacks or contradicts."""
+        settings = self._settings
+        names = [name for name in ("add_bos_token", "add_eos_token", "split_special_tokens") if settings.get(name)]
+        there = {token.content: token for token in self.backend.get_added_tokens_decoder().values()}
+        for token in self._added():
+            record = token if isinstance(token, dict) else {"content": token}
+            own = there.get(str(record.get("content")))
+            if own is None or any(record.get(flag, getattr(own, flag)) != getattr(own, flag) for flag in _FLAGS):
+                names.append("added tokens")
+                break
+        return names + (self._contradictions() if self._kind in _BERT else [])
+
+    def _added(self) -> list[Any]:
+        """The tokens that transformers adds where they are not there, as texts or as records with flags."""
+        settings = {**read_json(self._folder / "special_tokens_map.json"), **self._settings}
+        tokens = [
+            *(settings.get("added_tokens_decoder") or {}).values(),
+            *read_json(self._folder / "added_tokens.json"),
+        ]
+        for name in _EXTRA:
+            entries = settings.get(name) or ()
+            tokens += entries.values() if isinstance(entries, dict) else entries
+        named = {f"{name}_token": token for name, token in _SPECIAL.items()} if self._kind in _BERT else {}
+        named |= {name: token for name, token in settings.items() if name.endswith("_token")}
+        return tokens + [token for token in named.values() if isinstance(token, str | dict)]
+
+    def _contradictions(self) -> list[str]:
+        """What BertTokenizer would build otherwise."""
+        from tokenizers import normalizers, pre_tokenizers
+
+        settings = self._settings
+        cased = settings.get("do_lower_case") is False
+        normalizer = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            strip_accents=settings.get("strip_accents"),
+            lowercase=not cased,
+        )
+        parts = {
+            "do_lower_case, strip_accents or tokenize_chinese_chars": (normalizer, self.backend.normalizer),
+            "pre_tokenizer": (pre_tokenizers.BertPreTokenizer(), self.backend.pre_tokenizer),
+        }
+        return [name for name, (expected, there) in parts.items() if _state(expected) != _state(there)]
+
+    def prepared(self) -> Prepared:
+        settings, truncation = self._settings, self.backend.truncation or {}
+        inputs = settings.get("model_input_names")
+        if inputs is None:  # transformers' own default, by class; without any settings the file itself says it
+            inputs = ["token_type_ids"] if self._kind in ("BertTokenizer", "") else []
+        templates = ("chat_template.jinja", "chat_template.json")
+        return Prepared(
+            self.backend,
+            truncation_side=str(settings.get("truncation_side") or truncation.get("direction") or "right"),
+            padding_side=str(settings.get("padding_side") or "right"),
+            type_ids="token_type_ids" in inputs,
+            chat=bool(settings.get("chat_template")) or any((self._folder / name).exists() for name in templates),
+        )
+
+
+def _state(part: Any) -> Any:
+    """What a part of a tokenizer says of itself, as JSON."""
+    return None if part is None else json.loads(part.__getstate__())
+
+
+def load_backend(folder: Path) -> Backend:
+    """The fast tokenizer of a folder that holds a tokenizer.json, as the file says."""
+    import tokenizers
+
+    path = folder / "tokenizer.json"
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises a bare Exception for any fault in the file
+        raise ModelError(f"{path} is not a tokenizer: {error}") from error
+
+
+def read_json(path: Path) -> Config:
+    """A JSON object, or an empty one where there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
