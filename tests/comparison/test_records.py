@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from calipers.comparison.records import VerdictOptions, worst_label
-from calipers.core import RequestError
+from calipers.core import RequestError, Thresholds
 from calipers.rendering.document import to_json
 from tests.support import verdicts as made
 
@@ -40,3 +42,20 @@ def test_the_worst_label_stands_for_all() -> None:
 def test_options_out_of_their_limits_are_refused() -> None:
     with pytest.raises(RequestError, match="`worst` must be at least 0, found -1"):
         VerdictOptions(worst=-1)
+
+
+@pytest.mark.parametrize(
+    ("relative", "delta", "expected"),
+    [
+        (-0.0496, -4.96, "-4.96%"),
+        (-0.0504, -5.04, "-5.04%"),
+        (-0.05, -5.0, "-5.0%"),
+        (-0.0999996, -9.99996, "-9.99996%"),
+    ],
+)
+def test_digits_are_shown_until_a_value_and_its_threshold_differ(relative: float, delta: float, expected: str) -> None:
+    comparison = replace(made.comparison(), delta=delta, relative=relative, thresholds=Thresholds(0.05, 0.1))
+    assert comparison.cells()[4] == comparison.relative_text == expected
+    points = replace(comparison, thresholds=Thresholds(-delta + 0.0001, 20.0, relative=False))
+    assert float(points.delta_text) == pytest.approx(delta, abs=5e-5)
+    assert float(points.delta_text) > -points.thresholds.passes

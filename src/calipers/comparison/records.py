@@ -117,14 +117,27 @@ class Comparison:
             self.metric,
             number(self.baseline, self.digits),
             number(self.candidate, self.digits),
-            signed(self.delta, self.digits),
-            percent(self.relative),
+            self.delta_text,
+            self.relative_text,
             signed_interval(self.interval, self.digits),
             self.label,
             certainty(self.confidence),
             p_value(self.p_value if self.adjusted_p is None else self.adjusted_p),
             f"{self.examples:,}",
         )
+
+    @property
+    def delta_text(self) -> str:
+        """The difference, with the digits that show on which side of the thresholds it is."""
+        return signed(self.delta, self.digits, () if self.thresholds.relative else self._limits)
+
+    @property
+    def relative_text(self) -> str:
+        return percent(self.relative, self._limits if self.thresholds.relative else ())
+
+    @property
+    def _limits(self) -> tuple[float, ...]:
+        return tuple(sign * limit for limit in (self.thresholds.passes, self.thresholds.at_risk) for sign in (-1, 1))
 
     def to_dict(self) -> dict[str, Any]:
         """Every field but `digits`, as JSON can hold it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison, Verdict
 from calipers.core import Result, printable
+from calipers.core.rounding import percentage
 from calipers.rendering import numbers
 from calipers.rendering.tables import Cell, fits, make_table, say, show_facts, show_table
 from calipers.rendering.text import data_line
@@ -78,7 +79,7 @@ def _bootstrap(verdict: Verdict) -> str:
     record, share = verdict.bootstrap, wording.required_confidence(verdict)
     parts = [f"{record['resamples']:,} paired resamples"] if "resamples" in record else []
     parts += [f"seed {record['seed']}"] if "seed" in record else []
-    parts += [f"a label needs {100 * share:g}% of them"] if share is not None else []
+    parts += [f"a label needs {percentage(share)} of them"] if share is not None else []
     return ", ".join(parts)
 
 

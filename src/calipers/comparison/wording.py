@@ -7,8 +7,9 @@ from typing import Any
 
 from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Verdict, worst_label
 from calipers.core import Thresholds, printable
+from calipers.core.rounding import percentage
 from calipers.rendering import numbers
-from calipers.rendering.numbers import NONE, certainty, number, percent, shorten, signed
+from calipers.rendering.numbers import NONE, certainty, number, shorten
 
 MARK = "*"  # behind a metric that the verdict depends on
 RIGHT = (1, 2, 3, 4, 5, 7, 8, 9)  # columns of the table whose cells are numbers
@@ -78,8 +79,8 @@ def change(comparison: Comparison) -> str:
     old, new = number(comparison.baseline, digits), number(comparison.candidate, digits)
     if comparison.delta == 0:
         return f"{name} stays at {new}"
-    relative = f", {percent(comparison.relative)}" if comparison.relative is not None else ""
-    return f"{name} goes from {old} to {new} ({signed(comparison.delta, digits)}{relative})"
+    relative = f", {comparison.relative_text}" if comparison.relative is not None else ""
+    return f"{name} goes from {old} to {new} ({comparison.delta_text}{relative})"
 
 
 def _closing(verdict: Verdict, comparison: Comparison) -> str:
@@ -111,7 +112,7 @@ def limits(thresholds: Thresholds) -> tuple[str, str]:
     """
     first, second = thresholds.passes, thresholds.at_risk
     if thresholds.relative:
-        return f"{100 * first:g}%", f"{100 * second:g}%"
+        return percentage(first), percentage(second)
     return f"{first:g} points", f"{second:g} points"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import Metric, Statistic, Thresholds
+from calipers.core.rounding import digits_apart
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class FigureKind:
         """The warning for this value, None where it is within the level."""
         if (self.above is None or value <= self.above) and (self.below is None or value >= self.below):
             return None
-        return f"{self.name} is {value:.{self.digits}f}, {self.level_text}: {self.advice}"
+        limits = [limit for limit in (self.above, self.below) if limit is not None]
+        return f"{self.name} is {value:.{digits_apart(value, limits, self.digits)}f}, {self.level_text}: {self.advice}"
 
     def metric(self, statistic: Callable[[Columns], Statistic]) -> Metric:
         """The metric that compares two models by the outcome column of the figure's name. A figure without a good

@@ -14,6 +14,7 @@ from calipers.core.datasets import Column, Dataset, DataSource
 from calipers.core.errors import DataError, printable
 from calipers.core.models import ModelInfo, Progress
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
+from calipers.core.rounding import percentage
 
 SCHEMA = "calipers/eval/1"
 
@@ -30,7 +31,7 @@ class Thresholds:
 
     def __str__(self) -> str:
         if self.relative:
-            return f"{self.passes:.0%} / {self.at_risk:.0%}"
+            return f"{percentage(self.passes)} / {percentage(self.at_risk)}"
         return f"{self.passes:g} / {self.at_risk:g} points"
 
 

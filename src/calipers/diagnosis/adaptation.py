@@ -17,6 +17,7 @@ from calipers.core import SILENT, Dataset, DataSource, Encoder, Metric, Model, P
 from calipers.core.choices import ADAPTATIONS
 from calipers.core.datasets import fingerprint
 from calipers.core.figures import Figure, Named, figure_tables
+from calipers.core.rounding import percentage
 from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layer import kinds_of
@@ -272,7 +273,7 @@ def with_forgetting(before: Result, after: Result, verdict: Verdict) -> Result:
 
 def _forgetting(primary: Comparison, scores: int, warns: bool) -> Figure:
     lost = None if primary.delta is None else -primary.delta
-    level = f"a loss of {primary.thresholds.at_risk:.0%} of the baseline"
+    level = f"a loss of {percentage(primary.thresholds.at_risk)} of the baseline"
     warning = (
         f"forgetting is {lost:.2f}: the model has lost general language (catastrophic forgetting)" if warns else ""
     )

@@ -11,6 +11,7 @@ from calipers.comparison import json as verdict_json
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Figure, ModelInfo, Named, read_figures, read_named
+from calipers.core.rounding import digits_apart
 from calipers.diagnosis.layer import read_file
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.rendering import numbers
@@ -137,10 +138,10 @@ def plain_fact(figure: Figure) -> str | None:
 
 def _share(value: float) -> str:
     """
-    >>> _share(0.3867), _share(0.004), _share(0.0), _share(1.0)
-    ('39 %', '0.4 %', '0 %', '100 %')
+    >>> _share(0.3867), _share(0.004), _share(0.0), _share(1.0), _share(0.9968), _share(0.99996)
+    ('39 %', '0.4 %', '0 %', '100 %', '99.7 %', '99.996 %')
     """
-    return f"{100 * value:.0f} %" if value in (0.0, 1.0) or 0.01 <= value <= 0.99 else f"{100 * value:.2g} %"
+    return f"{100 * value:.{digits_apart(100 * value, (0.0, 100.0), 0)}f} %"
 
 
 def direction(figure: Figure) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from calipers.core import DataError, RequestError, name_some
+from calipers.core.rounding import percentage
 from calipers.metrics import assessment, calibration, codecs, geometry, search
 from calipers.metrics import trust as metrics
 from calipers.metrics.arrays import Array, Floats, Ints
@@ -163,12 +164,12 @@ def thresholds(near: Neighbourhood, assessed: Assessment | None, method: Method,
     """By the requested error rate where there are judgements; by what is usual on this corpus where there are none."""
     if assessed is None or assessed.reason:
         return _usual(near, assessed.reason if assessed else None)
-    risk = assessed.risks[method]
+    risk, most = assessed.risks[method], percentage(error)
     answer = risk.at(error)
     if answer is None:
-        why = f"no threshold keeps the failures among at least {risk.least(error)} answered queries at {error:.0%}"
+        why = f"no threshold keeps the failures among at least {risk.least(error)} answered queries at {most}"
     else:
-        share = f"{risk.covered(answer):.0%} are answered, with at most {error:.0%} failures"
+        share = f"{risk.covered(answer):.0%} are answered, with at most {most} failures"
         why = f"of {assessed.count} judged queries (out of fold) {share}"
     why = f"{why}; below {_EVEN} a failure is likelier than not"
     return DecisionThresholds("probability", answer, _EVEN if answer is None else min(_EVEN, answer), why)

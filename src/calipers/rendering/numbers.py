@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from calipers.core import DataSource, printable
+from calipers.core.rounding import digits_apart, percentage
 
 NONE = "–"  # a number that there is not
 
@@ -21,11 +22,12 @@ def number(value: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3e}"
 
 
-def signed(value: float | None, digits: int) -> str:
-    """A difference. One that is too small for the digits keeps its first figure, so that it does not look like none.
+def signed(value: float | None, digits: int, limits: Iterable[float] = ()) -> str:
+    """A difference. One that is too small for the digits keeps its first figure, so that it does not look like none;
+    one that is near a limit gets the digits that show on which side it is.
 
-    >>> signed(-0.138, 2), signed(0.0, 2), signed(-0.0004, 2)
-    ('-0.14', '0.00', '-0.0004')
+    >>> signed(-0.138, 2), signed(0.0, 2), signed(-0.0004, 2), signed(-2.004, 2, [-2.0])
+    ('-0.14', '0.00', '-0.0004', '-2.004')
     """
     if value is None or not math.isfinite(value):
         return NONE
@@ -33,18 +35,19 @@ def signed(value: float | None, digits: int) -> str:
         return number(0.0, digits)
     if abs(value) >= 1e6:
         return f"{value:+.3e}"
+    digits = digits_apart(value, limits, digits)
     return f"{value:+.{digits}f}" if abs(value) >= 0.5 * 10.0**-digits else f"{value:+.1g}"
 
 
-def percent(share: float | None) -> str:
-    """A relative difference.
+def percent(share: float | None, limits: Iterable[float] = ()) -> str:
+    """A relative difference, with the digits that show on which side of the limits, shares too, it is.
 
-    >>> percent(0.0711), percent(-0.0004), percent(499.1)
-    ('+7.1%', '-0.04%', '+49910%')
+    >>> percent(0.0711), percent(-0.0004), percent(499.1), percent(-0.0496, [-0.05]), percent(-0.0504, [-0.05])
+    ('+7.1%', '-0.04%', '+49910%', '-4.96%', '-5.04%')
     """
     if share is None or not math.isfinite(share):
         return NONE
-    return f"{share:+.0%}" if abs(share) >= 10 else f"{signed(100 * share, 1)}%"
+    return f"{share:+.0%}" if abs(share) >= 10 else f"{signed(100 * share, 1, [100 * x for x in limits])}%"
 
 
 def certainty(share: float | None) -> str:
@@ -81,7 +84,7 @@ def interval_name(confidence: float | None) -> str:
     >>> interval_name(0.95), interval_name(0.999), interval_name(None)
     ('95% interval', '99.9% interval', 'interval')
     """
-    return "interval" if confidence is None else f"{100 * confidence:g}% interval"
+    return "interval" if confidence is None else f"{percentage(confidence)} interval"
 
 
 def p_value(value: float | None) -> str:
