@@ -80,7 +80,12 @@ def test_a_regression_is_a_failure_with_its_numbers() -> None:
     assert failure.get("type") == "REGRESSION"
     assert failure.get("message") == "REGRESSION: cosine_spearman goes from 82.05 to 70.30 (-11.75, -14.3%)"
     numbers = root.findtext(".//testcase/system-out") or ""
-    for line in ("baseline: 82.05", "95% interval: -13.20 to -10.10", "confidence: 99.9%", "passes below: 2 points"):
+    for line in (
+        "baseline: 82.05",
+        "95% interval: -13.20 to -10.10",
+        "chances of PASS / AT_RISK / REGRESSION: 0 / 0.1 / 99.9 %",
+        "passes below: 2 points",
+    ):
         assert line in numbers.splitlines()
 
 

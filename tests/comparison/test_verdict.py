@@ -87,7 +87,7 @@ def test_the_interval_is_that_of_the_paired_difference() -> None:
 def test_what_few_examples_cannot_settle_is_inconclusive_and_says_how_many_would() -> None:
     rng = np.random.default_rng(1)
     baseline = (rng.random(40) < 0.8).astype(float)
-    candidate = np.where(rng.random(40) < 0.15, 1 - baseline, baseline)
+    candidate = np.where(rng.random(40) < 0.25, 1 - baseline, baseline)
     found = judge(baseline, candidate)
     (comparison,) = found.comparisons
     assert found.label == comparison.label == "INCONCLUSIVE"
@@ -109,7 +109,7 @@ def test_only_metrics_that_decide_make_the_label() -> None:
     found = judge([1.0] * 9, [0.1] * 9, thresholds={}, worst=2)
     assert found.label == "REGRESSION"
     spared = verdict.compare(result([1.0] * 9), result([0.1] * 9), [ACCURACY], terms(deciding=()))
-    assert spared.label == "PASS"
+    assert spared.label == "INCONCLUSIVE"
     assert spared.comparisons[0].label == "REGRESSION"
 
 
@@ -186,12 +186,12 @@ def test_the_permutation_p_value_is_that_of_all_sign_patterns() -> None:
     delta = differences.mean()
     patterns = np.array(np.meshgrid(*[[-1, 1]] * 8)).reshape(8, -1)
     exact = (np.abs(patterns.T @ differences / 8) >= abs(delta) - 1e-9).mean()
-    found = paired.permutation_p(differences - delta, delta, permutations=20_000, seed=0)
+    found = paired.permutation_p(differences, permutations=20_000, seed=0)
     assert found == pytest.approx(exact, abs=0.01)
 
 
 def test_a_p_value_is_never_zero() -> None:
-    assert paired.permutation_p(np.full(200, 0.0), 5.0, permutations=999, seed=0) == 1 / 1000
+    assert paired.permutation_p(np.full(200, 5.0), permutations=999, seed=0) == 1 / 1000
 
 
 def test_holm_is_at_least_each_p_value_at_most_bonferroni_and_keeps_their_order() -> None:

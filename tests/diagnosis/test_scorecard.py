@@ -249,7 +249,7 @@ def test_all_of_mteb_is_to_be_kept() -> None:
     metric = Metric("mean_main_score", "", lambda c: mean_statistic(c["score"]))
     sides = [
         result(
-            n, task="mteb", metrics={"mean_main_score": v}, outcomes=Outcomes(("a", "b"), {"score": np.array([v, v])})
+            n, task="mteb", metrics={"mean_main_score": v}, outcomes=Outcomes(tuple("abcde"), {"score": np.full(5, v)})
         )
         for n, v in (("old", 60.0), ("new", 40.0))
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calipers.comparison import verdict
-from calipers.comparison.records import Comparison, Example, Label, Verdict
+from calipers.comparison.records import Chances, Comparison, Example, Label, Verdict
 from calipers.core import DataSource, ModelInfo, Outcomes, Result, Thresholds
 
 POINTS, SHARES = Thresholds(2.0, 4.0, relative=False), Thresholds(0.05, 0.10)
@@ -94,6 +94,7 @@ def comparison(metric: str = "cosine_spearman", label: Label = "PASS", **changes
         "decides": metric == "cosine_spearman",
         "digits": 2,
         "reason": None,
+        "chances": Chances(0.99962, 0.0003, 0.00008),
     }
     return Comparison(**{**known, **changes})
 
@@ -128,11 +129,13 @@ def passing(name: str = "model_quint8", **changes: Any) -> Verdict:
 
 def regression(name: str = "int4") -> Verdict:
     bad = comparison(label="REGRESSION", candidate=70.3, delta=-11.7512, relative=-0.1432, interval=(-13.2, -10.1))
+    bad = replace(bad, chances=Chances(0.0, 0.0004, 0.9996))
     return passing(name, label="REGRESSION", comparisons=(bad,))
 
 
 def inconclusive(settled_by: int | None = 412) -> Verdict:
     open_ = comparison(label="INCONCLUSIVE", estimate="PASS", confidence=0.7123, settled_by=settled_by, examples=30)
+    open_ = replace(open_, chances=Chances(0.7123, 0.2, 0.0877))
     return passing(label="INCONCLUSIVE", comparisons=(open_,), worst=())
 
 
@@ -140,7 +143,7 @@ REASON = "the model gives NaN or infinite numbers for 7 of 1379 pairs (rows sts-
 
 
 def invalid() -> Verdict:
-    dead = {"candidate": None, "delta": None, "relative": None, "interval": None, "confidence": None}
+    dead = {"candidate": None, "delta": None, "relative": None, "interval": None, "confidence": None, "chances": None}
     dead |= {"p_value": None, "adjusted_p": None, "reason": REASON}
     rows = tuple(comparison(name, "INVALID", **dead) for name in ("cosine_spearman", "cosine_pearson"))
     return passing("broken", label="INVALID", candidate=None, comparisons=rows, worst=(), differences={}, reason=REASON)

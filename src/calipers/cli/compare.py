@@ -74,8 +74,8 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     of --unlabelled: 0.01 and 0.05; all others: 5 % and 10 % of the baseline):
       PASS          worse by less than the first number, or better
       AT_RISK       worse by less than the second
-      REGRESSION    worse by more than that
-      INCONCLUSIVE  the examples do not settle which; about how many would is reported
+      REGRESSION    worse by more than that, with a chance of at least --confidence
+      INCONCLUSIVE  that chance is neither high nor low; how many examples would settle it
       INVALID       the candidate's output is dead: NaN, constant, zero
 
     Exit codes: 0 PASS or AT_RISK, 1 REGRESSION or INVALID (or --fail-on), 5 INCONCLUSIVE; 2, 3, 4 as in `eval`.
@@ -88,10 +88,12 @@ def compare(context: click.Context, /, **flags: Any) -> None:
       calipers compare ./float32 ./quantised --unlabelled --dataset texts.txt
       calipers compare ./a ./b ./c --dataset pairs.csv --junit verdict.xml --fail-on at-risk
     """
+    from calipers.comparison.records import GateOptions
+
     options.check_outputs(flags, "output", "junit")
     options.check_outputs({**flags, "force": True}, "markdown")  # it is added to, not overwritten
     settings = _settings(context, flags)
-    gate = settings.pop("gate")
+    gate = GateOptions(settings["fail_on"])
     verdicts = _judge(flags, settings)
     code = gate.exit_code([verdict.label for verdict in verdicts])
     _show(verdicts, flags, gate.failing, code)
@@ -100,15 +102,12 @@ def compare(context: click.Context, /, **flags: Any) -> None:
 
 def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     """What the verdict depends on: from the flags, else from the config, else by default."""
-    from calipers.comparison.records import GateOptions
-
     config = read_config(flags["config"])
     settings: dict[str, Any] = {}
     for name in ("metrics", "confidence", "fail_on", "worst", "resamples"):
         flag = name if name in flags else "metric"
         chosen = context.get_parameter_source(flag) is ParameterSource.COMMANDLINE
         settings[name] = flags[flag] if chosen else config.get(name, flags[flag])
-    settings["gate"] = GateOptions(settings.pop("fail_on"))
     for name, kind in (("confidence", float), ("worst", int), ("resamples", int)):
         if not isinstance(settings[name], (int, kind)) or isinstance(settings[name], bool):
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")

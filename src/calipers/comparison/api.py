@@ -10,7 +10,7 @@ from typing import Any
 
 from calipers import models, tasks
 from calipers.comparison import verdict
-from calipers.comparison.records import Verdict, VerdictOptions
+from calipers.comparison.records import GateOptions, Question, Verdict, VerdictOptions
 from calipers.core import SILENT, InvalidOutput, Metric, Model, Progress, RequestError, Result, Task, Thresholds
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
@@ -49,6 +49,7 @@ def compare(
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     worst: int = 10,
+    fail_on: str = "regression",
     unlabelled: bool = False,
     store: Store | None = None,
     fresh: bool = False,
@@ -57,7 +58,8 @@ def compare(
     """A verdict on each candidate. Stored runs are taken as they are; models are evaluated on the same rows.
 
     `metrics` are those to compare, all of which then decide; left empty, the primary metric decides, and those that
-    have a threshold in `thresholds`. A stored run of the same model on the same rows is used unless `fresh`.
+    have a threshold in `thresholds`. With `fail_on` "at-risk" the labels answer whether the loss is AT_RISK or worse,
+    else whether it is a REGRESSION. A stored run of the same model on the same rows is used unless `fresh`.
 
     With `unlabelled`, no gold labels are needed: the agreement of each candidate with the baseline is measured, against
     perfect agreement. Both models are in memory at once; nothing is stored, since the outcomes are of two models.
@@ -68,7 +70,7 @@ def compare(
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
-    work = _Work(protocol or Protocol(), options, progress)
+    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress)
     if unlabelled:
         return verdict.correct(_agree(baseline, candidates, work))
     runs = {id(side): _stored(side, store) for side in (baseline, *candidates)}
@@ -97,6 +99,7 @@ class _Work:
 
     protocol: Protocol
     options: VerdictOptions
+    question: Question
     progress: Progress
 
     def evaluate(self, side: Side, store: Store | None, *, reuse: bool) -> Result:
@@ -129,6 +132,7 @@ class _Work:
             seed=self.protocol.data_options.seed,
             threads=self.protocol.model_options.workers,
             worst=self.options.worst,
+            question=self.question,
         )
         return [m for m in compared if m.name in first.metrics], terms
 

@@ -92,10 +92,10 @@ def _add_outcome(case: xml.Element, label: str, message: str, failing: Collectio
 
 def _numbers(verdict: Verdict, comparison: Comparison) -> str:
     passes, at_risk = wording.limits(comparison.thresholds)
-    _, baseline, candidate, delta, relative, ends, label, confidence, *_ = comparison.cells()
+    _, baseline, candidate, delta, relative, ends, label, chances, *_ = comparison.cells()
     lines = {
         "label": label,
-        "confidence": confidence,
+        "chances of PASS / AT_RISK / REGRESSION": chances,
         "baseline": baseline,
         "candidate": candidate,
         "delta": f"{delta} ({relative})",

@@ -31,6 +31,7 @@ def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
         yield _comparisons(verdicts, verdict)
         if len({c.decides for c in verdict.comparisons}) > 1:
             yield "The verdict depends on the metrics in bold."
+        yield "Chances are of PASS / AT_RISK / REGRESSION."
     if notes := wording.notes(verdict):
         yield "\n".join(f"- {code(c.metric)}: {code(words) if c.reason else escape(words)}" for c, words in notes)
     if verdict.differences:
@@ -54,9 +55,9 @@ def _sentence(verdict: Verdict) -> str:
 def _comparisons(verdicts: Sequence[Verdict], verdict: Verdict) -> str:
     rows = []
     for comparison in verdict.comparisons:
-        metric, *values, label, confidence, p, examples = comparison.cells()
+        metric, *values, label, chances, p, examples = comparison.cells()
         strong = "**{}**" if comparison.decides else "{}"
-        rows.append((strong.format(code(metric)), *values, strong.format(label), confidence, p, examples))
+        rows.append((strong.format(code(metric)), *values, strong.format(label), chances, p, examples))
     return "\n".join(table(wording.header(verdicts, verdict), rows, right=wording.RIGHT))
 
 

@@ -10,16 +10,27 @@ from typing import Any, Literal
 from calipers.core.choices import FAIL_ON
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds, html_table
-from calipers.rendering.numbers import certainty, number, p_value, percent, signed, signed_interval
+from calipers.rendering.numbers import NONE, chance, number, p_value, percent, signed, signed_interval
 
 Label = Literal["PASS", "AT_RISK", "REGRESSION", "INCONCLUSIVE", "INVALID"]
 # From good to bad: of several labels, the worst one stands for the whole.
 SEVERITY: tuple[Label, ...] = ("PASS", "AT_RISK", "INCONCLUSIVE", "REGRESSION", "INVALID")
 
 
-def worst_label(labels: Iterable[Label]) -> Label:
-    """INVALID, then REGRESSION, INCONCLUSIVE, AT_RISK, PASS; PASS where there is none."""
-    return max(labels, key=SEVERITY.index, default="PASS")
+Question = Literal["REGRESSION", "AT_RISK"]  # what an exit code is about: this label or a worse one
+
+
+def worst_label(labels: Iterable[Label], question: Question = "REGRESSION") -> Label:
+    """INVALID, then REGRESSION, INCONCLUSIVE, AT_RISK, PASS; INCONCLUSIVE where there is none. Where AT_RISK fails,
+    it is worse than INCONCLUSIVE.
+
+    >>> worst_label(["AT_RISK", "INCONCLUSIVE"]), worst_label(["AT_RISK", "INCONCLUSIVE"], "AT_RISK")
+    ('INCONCLUSIVE', 'AT_RISK')
+    """
+    order = {label: float(place) for place, label in enumerate(SEVERITY)}
+    if question == "AT_RISK":
+        order["AT_RISK"] = order["REGRESSION"] - 0.5
+    return max(labels, key=order.__getitem__, default="INCONCLUSIVE")
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,7 @@ class VerdictOptions(Options):
     )
     confidence: float = option(
         0.95,
-        "A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals.",
+        "Exit 1 from this chance of a REGRESSION on, 0 below its complement, else 5; also of the intervals.",
         group="Verdict",
         metavar="SHARE",
         above=0,
@@ -58,10 +69,14 @@ class GateOptions(Options):
 
     fail_on: str = option(
         "regression",
-        "Besides REGRESSION and INVALID, let AT_RISK or INCONCLUSIVE be exit code 1. Default: neither.",
+        "at-risk: exit 1 is about AT_RISK or worse. inconclusive: INCONCLUSIVE is exit code 1, too. Default: neither.",
         group="Verdict",
         choices=FAIL_ON,
     )
+
+    @property
+    def question(self) -> Question:
+        return "AT_RISK" if self.fail_on == "at-risk" else "REGRESSION"
 
     @property
     def failing(self) -> set[str]:
@@ -80,12 +95,38 @@ class GateOptions(Options):
 
 
 @dataclass(frozen=True)
+class Chances:
+    """How likely each label is, by the examples; together 1."""
+
+    passes: float
+    at_risk: float
+    regression: float
+
+    def __str__(self) -> str:
+        """
+        >>> str(Chances(0.96, 0.0399, 0.0001))
+        '96 / 4 / 0.1 %'
+        """
+        return f"{' / '.join(map(chance, (self.passes, self.at_risk, self.regression)))} %"
+
+    def of(self, label: Label) -> float:
+        return {"PASS": self.passes, "AT_RISK": self.at_risk, "REGRESSION": self.regression}[label]
+
+    def at_least(self, question: Question) -> float:
+        """Of this label or a worse one."""
+        return self.regression if question == "REGRESSION" else self.regression + self.at_risk
+
+    def to_dict(self) -> dict[str, float]:
+        return {"pass": self.passes, "at_risk": self.at_risk, "regression": self.regression}
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One metric of a candidate beside that of the baseline, on the same examples. Numbers are None where unknown.
 
     `delta` is candidate − baseline and `relative` the same as a share of the baseline; a fall of a metric that should
-    rise is negative. `label` is that of the point estimate if `confidence`, the share of resamples that give it too,
-    is high enough, else INCONCLUSIVE; `estimate` keeps the former.
+    rise is negative. `label` follows from `chances` (see `verdict.decide`), `estimate` is the label of the point
+    estimate and `confidence` its chance.
     """
 
     metric: str
@@ -105,14 +146,15 @@ class Comparison:
     thresholds: Thresholds
     decides: bool  # whether the verdict depends on it
     digits: int = 2
-    reason: str | None = None  # why a number is missing
+    reason: str | None = None  # why a number is missing, or what a reader must know of it
+    chances: Chances | None = None
 
     def __repr__(self) -> str:
         values = f"{number(self.baseline, self.digits)} → {number(self.candidate, self.digits)}"
         return f"Comparison({self.metric}: {self.label}, {values} [{signed_interval(self.interval, self.digits)}])"
 
     def cells(self) -> tuple[str, ...]:
-        """A row of a table: metric, baseline, candidate, delta, relative, interval, label, confidence, p, examples."""
+        """A row of a table: metric, baseline, candidate, delta, relative, interval, label, chances, p, examples."""
         return (
             self.metric,
             number(self.baseline, self.digits),
@@ -121,7 +163,7 @@ class Comparison:
             self.relative_text,
             signed_interval(self.interval, self.digits),
             self.label,
-            certainty(self.confidence),
+            str(self.chances) if self.chances else NONE,
             p_value(self.p_value if self.adjusted_p is None else self.adjusted_p),
             f"{self.examples:,}",
         )
@@ -146,6 +188,7 @@ class Comparison:
         return {
             **fields,
             "interval": list(self.interval) if self.interval else None,
+            "chances": self.chances.to_dict() if self.chances else None,
             "thresholds": {"pass": limits.passes, "at_risk": limits.at_risk, "relative": limits.relative},
         }
 
@@ -183,7 +226,7 @@ class Verdict:
         return f"Verdict({self.label}: {self._title()}{f', {metrics}' if metrics else ''})"
 
     def _repr_html_(self) -> str:
-        header = ("metric", "baseline", "candidate", "delta", "interval", "label", "confidence")
+        header = ("metric", "baseline", "candidate", "delta", "interval", "label", "chances")
         rows = [[c.cells()[place] for place in (0, 1, 2, 3, 5, 6, 7)] for c in self.comparisons]
         return html_table(f"{self.label}: {self._title()}", header, rows, [self.reason] if self.reason else [])
 

@@ -79,7 +79,9 @@ def _bootstrap(verdict: Verdict) -> str:
     record, share = verdict.bootstrap, wording.required_confidence(verdict)
     parts = [f"{record['resamples']:,} paired resamples"] if "resamples" in record else []
     parts += [f"seed {record['seed']}"] if "seed" in record else []
-    parts += [f"a label needs {percentage(share)} of them"] if share is not None else []
+    name = "a REGRESSION" if wording.question(verdict) == "REGRESSION" else "AT_RISK or worse"
+    parts += [f"fails where the chance of {name} is at least {percentage(share)}"] if share is not None else []
+    parts += ["chances: PASS / AT_RISK / REGRESSION"]
     return ", ".join(parts)
 
 
@@ -135,8 +137,8 @@ def _fold(row: Sequence[str], header: Sequence[str], layout: Sequence[tuple[int,
 def _show_list(console: Console, verdict: Verdict) -> None:
     """For a terminal that is too narrow for any table."""
     for c in verdict.comparisons:
-        *_, ends, label, confidence, p, examples = c.cells()
-        say(console, f"{_name(c)}: {label} (confidence {confidence})", STYLES[label])
+        *_, ends, label, chances, p, examples = c.cells()
+        say(console, f"{_name(c)}: {label} (chances {chances})", STYLES[label])
         say(console, f"  {wording.change(c)}")
         say(console, f"  {wording.interval_name(verdict)} {ends}; p {p}; {examples} examples")
 

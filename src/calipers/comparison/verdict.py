@@ -1,8 +1,9 @@
 """Verdicts: did the change break the model? A function of two results over the same examples.
 
-The label is that of the point estimate, with thresholds in the metric's own direction; how sure it is, is the share of
-paired bootstrap resamples that give the same label. Nothing here knows a task: a metric is a function of counts, so
-both models see the same resamples, and every statistic works for every metric.
+The exit code follows the chance of a REGRESSION: REGRESSION where it is at least the confidence, PASS or AT_RISK by the
+point estimate where it is at most 1 − confidence, else INCONCLUSIVE. Loosening a threshold lowers that chance, so it
+never makes an exit code worse. Nothing here knows a task: a metric is a function of counts, so both models see the same
+resamples, and every statistic works for every metric.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.comparison.records import Comparison, Example, Label, Verdict, worst_label
+from calipers.comparison import evidence
+from calipers.comparison.evidence import Evidence, Units
+from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, worst_label
 from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
-from calipers.metrics import bootstrap, exchange, paired
+from calipers.metrics import exchange, paired
 
 Floats = NDArray[np.float64]
 
 PERMUTATIONS = 9_999
-MOST_TO_LEAVE_OUT = 20_000  # beyond, leaving out one example at a time takes minutes
-_MOST_USEFUL = 1_000_000  # examples; who needs more is too close to a threshold to be settled in practice
+_ROUNDING = 1e-9  # of a chance
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Terms:
     seed: int = 42
     threads: int = 1
     worst: int = 10
+    question: Question = "REGRESSION"  # what the exit code is about: that label or a worse one
 
 
 # --- the same examples or nothing --------------------------------------------------------------------------------
@@ -50,8 +53,8 @@ def refuse_unlike(baseline: Result, candidate: Result) -> None:
     if changed := _changed(baseline.options, candidate.options):
         values = ", ".join(f"{key} {first!r} and {second!r}" for key, (first, second) in changed.items())
         raise _unlike(f"the task's options differ: {values}")
-    if set(a) != set(b):
-        lost, added = [id for id in a if id not in set(b)], [id for id in b if id not in set(a)]
+    if (first := set(a)) != (second := set(b)):
+        lost, added = [id for id in a if id not in second], [id for id in b if id not in first]
         parts = [f"{name_some(ids, 3)} only in the {who}" for ids, who in ((lost, "first"), (added, "second")) if ids]
         raise _unlike(f"the examples differ ({len(a)} and {len(b)}): {', '.join(parts)}")
     if a != b:
@@ -92,6 +95,16 @@ def loss(baseline: Floats, candidate: Floats, *, higher_is_better: bool, relativ
     return np.where((baseline == 0) & (worse == 0), 0.0, share)
 
 
+def metric_loss(metric: Metric, baseline: float, candidate: float, *, relative: bool) -> Floats:
+    """The loss of one metric, float64[1]; a share of a perplexity where the metric is one or its logarithm."""
+    a, b = np.array([baseline]), np.array([candidate])
+    if not (relative and metric.log_scale):
+        return loss(a, b, higher_is_better=metric.higher_is_better, relative=relative)
+    with np.errstate(over="ignore", divide="ignore"):
+        change = np.expm1(metric.log_scale(b) - metric.log_scale(a))
+    return np.asarray(-change if metric.higher_is_better else change)
+
+
 def labels(losses: Floats, thresholds: Thresholds) -> NDArray[np.int64]:
     """0 for PASS, 1 for AT_RISK, 2 for REGRESSION. What is not worse passes, whatever the thresholds."""
     worse = (losses > 0) & (losses >= thresholds.passes)
@@ -109,27 +122,30 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     refuse_unlike(baseline, candidate)
     a, b = baseline.outcomes, candidate.outcomes
     shared = [metric for metric in metrics if all(c in a.columns and c in b.columns for c in metric.needs)]
+    _refuse_undecided(shared, metrics, terms)
     _refuse_unlike_units(shared, a, b, terms)
-    statistics = [metric.statistic(outcomes.columns) for metric in shared for outcomes in (a, b)]
-    drawn = bootstrap.distribution(
-        statistics, len(a), resamples=terms.resamples, seed=terms.seed, threads=terms.threads
-    )
-    few = len(a) <= MOST_TO_LEAVE_OUT
-    added = [paired.influence(s, len(a), threads=terms.threads) if few else None for s in statistics]
-    comparisons = tuple(
-        _compare_metric(metric, (a, b), drawn[2 * i : 2 * i + 2], added[2 * i : 2 * i + 2], terms)
-        for i, metric in enumerate(shared)
-    )
+    drawn = {"resamples": terms.resamples, "seed": terms.seed, "threads": terms.threads}
+    gathered = evidence.gather(shared, a, b, Units(len(a)), **drawn)
+    comparisons = tuple(_compare_metric(each, (a, b), terms) for each in gathered)
     return Verdict(
         baseline=baseline,
         candidate=candidate,
         candidate_name=candidate.model.model_id,
-        label=worst_label(c.label for c in comparisons if c.decides),
+        label=worst_label((c.label for c in comparisons if c.decides), terms.question),
         comparisons=comparisons,
-        worst=_worst(shared[0], a, b, added[:2], terms.worst) if shared else (),
+        worst=_worst(gathered[0], a, b, terms.worst),
         differences=differences(baseline, candidate),
         bootstrap=_record(baseline, terms),
     )
+
+
+def _refuse_undecided(shared: Sequence[Metric], metrics: Sequence[Metric], terms: Terms) -> None:
+    """Nothing to compare is no verdict, and neither is a comparison without the metrics that decide."""
+    if not shared:
+        raise _unlike("there is no metric that both have")
+    missing = [metric for metric in metrics if metric.name in terms.deciding and metric not in shared]
+    for metric in missing:
+        raise _unlike(f"one of them has no {metric.name}, and the verdict depends on it")
 
 
 def invalid(baseline: Result, name: str, reason: str, metrics: Sequence[Metric], terms: Terms) -> Verdict:
@@ -160,10 +176,13 @@ def correct(verdicts: Sequence[Verdict]) -> list[Verdict]:
 def _record(baseline: Result, terms: Terms) -> dict[str, Any]:
     return {
         "unit": baseline.bootstrap.get("unit", "example"),
+        "method": "studentised",
         "confidence": terms.confidence,
+        "question": terms.question,
         "resamples": terms.resamples,
         "seed": terms.seed,
         "permutations": PERMUTATIONS,
+        "fewest_changed": evidence.FEWEST_CHANGED,
     }
 
 
@@ -180,55 +199,79 @@ def _refuse_unlike_units(metrics: Sequence[Metric], a: Outcomes, b: Outcomes, te
                 )
 
 
-def _compare_metric(
-    metric: Metric, outcomes: tuple[Outcomes, Outcomes], drawn: Floats, added: Sequence[Floats | None], terms: Terms
-) -> Comparison:
-    a, b = (metric.value(o.columns) for o in outcomes)
-    examples = len(outcomes[0])
+def _compare_metric(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> Comparison:
+    metric, (a, b) = each.metric, each.values
     if not (math.isfinite(a) and math.isfinite(b)):
         who = " and ".join(w for w, v in (("baseline", a), ("candidate", b)) if not math.isfinite(v))
-        return _unknown(metric, "INVALID", f"{metric.name} is not defined for the {who}", a, examples, terms)
+        return _unknown(metric, "INVALID", f"{metric.name} is not defined for the {who}", a, each.examples, terms)
     thresholds = terms.thresholds.get(metric.name, metric.thresholds)
-    here = loss(np.array([a]), np.array([b]), higher_is_better=metric.higher_is_better, relative=thresholds.relative)
-    estimate = int(labels(here, thresholds)[0])
-    interval, why = None, "one example cannot be resampled"
-    if examples > 1:  # every resample of one example is that example
-        why = f"{metric.name} is undefined in too many resamples of {examples} examples"
-        interval = bootstrap.percentile_interval(drawn[1] - drawn[0], confidence=terms.confidence)
-    losses = loss(*drawn, higher_is_better=metric.higher_is_better, relative=thresholds.relative)
-    losses = losses[~np.isnan(losses)]
-    confidence = None if interval is None else float((labels(losses, thresholds) == estimate).mean())
-    sure = confidence is not None and confidence >= terms.confidence
-    unsettled = not sure and interval is not None
+    estimate = BY_LOSS[int(labels(metric_loss(metric, a, b, relative=thresholds.relative), thresholds)[0])]
+    scale = evidence.loss_scale(each, thresholds)
+    pivot = each.draws.difference()
+    chances, interval = scale.chances, pivot.interval(terms.confidence) if pivot else None
+    if each.changed == 0:
+        chances, interval = Chances(1.0, 0.0, 0.0), (0.0, 0.0)
+    elif not each.shows_rare_losses:
+        chances = interval = None
+    label = decide(chances, estimate, terms.question, terms.confidence)
+    unsettled = label == "INCONCLUSIVE" and (chances is not None or not each.shows_rare_losses)
     return replace(
-        _unknown(metric, BY_LOSS[estimate] if sure else "INCONCLUSIVE", None, a, examples, terms),
+        _unknown(metric, label, None, a, each.examples, terms),
         candidate=b,
         delta=b - a,
         relative=(b - a) / abs(a) if a else None,
         interval=interval,
-        estimate=BY_LOSS[estimate],
-        confidence=confidence,
-        p_value=_p_value(metric, outcomes, added, b - a, terms),
-        settled_by=_settled_by(float(here[0]), losses, thresholds, examples, terms.confidence) if unsettled else None,
-        reason=None if interval else why,
+        estimate=estimate,
+        confidence=chances.of(estimate) if chances else None,
+        chances=chances,
+        p_value=_p_value(each, outcomes, terms),
+        settled_by=evidence.settled_by(scale, terms.question, each, terms.confidence) if unsettled else None,
+        reason=_reason(each, interval is None),
     )
 
 
-def _p_value(
-    metric: Metric,
-    outcomes: tuple[Outcomes, Outcomes],
-    added: Sequence[Floats | None],
-    delta: float,
-    terms: Terms,
-) -> float | None:
-    a, b = added
-    if a is None or b is None or len(a) < 2:
+def decide(chances: Chances | None, estimate: Label, question: Question, confidence: float) -> Label:
+    """The label, from the chances of all three and that of the point estimate.
+
+    >>> decide(Chances(0.2, 0.77, 0.03), "AT_RISK", "REGRESSION", 0.95)
+    'AT_RISK'
+    >>> decide(Chances(0.2, 0.77, 0.03), "AT_RISK", "AT_RISK", 0.95)
+    'INCONCLUSIVE'
+    """
+    if chances is None:
+        return "INCONCLUSIVE"
+    bad = chances.at_least(question)
+    if bad >= confidence - _ROUNDING:
+        return "AT_RISK" if question == "AT_RISK" and chances.regression < confidence - _ROUNDING else "REGRESSION"
+    if bad > 1 - confidence + _ROUNDING:
+        return "INCONCLUSIVE"
+    return "PASS" if question == "AT_RISK" or estimate == "PASS" else "AT_RISK"
+
+
+def _reason(each: Evidence, no_interval: bool) -> str | None:
+    """Why a number is missing, or what a reader must know of it."""
+    if each.lost:
+        return f"{each.lost} of {each.examples} have no value in the candidate and count as the worst value"
+    if not no_interval:
         return None
-    if metric.exchange:
-        both = metric.statistic(_side_by_side(metric.exchange, *(o.columns for o in outcomes)))
+    if each.draws.units < 2:
+        return "one example cannot be resampled"
+    if not each.shows_rare_losses:
+        return (
+            f"only {each.changed} of {each.draws.units} changed, which cannot show a rare loss: at least "
+            f"{evidence.FEWEST_CHANGED} must"
+        )
+    return f"{each.metric.name} is undefined in too many resamples of {each.draws.units} examples"
+
+
+def _p_value(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> float | None:
+    if each.by_unit is None or len(each.by_unit) < 2:
+        return None
+    if each.metric.exchange and len(each.by_unit) == len(outcomes[0]):
+        both = each.metric.statistic(_side_by_side(each.metric.exchange, *(o.columns for o in outcomes)))
         drawing = {"permutations": PERMUTATIONS, "seed": terms.seed, "threads": terms.threads}
-        return exchange.exchange_p(both, len(a), delta, **drawing)
-    return paired.permutation_p(b - a, delta, permutations=PERMUTATIONS, seed=terms.seed)
+        return exchange.exchange_p(both, len(each.by_unit), each.values[1] - each.values[0], **drawing)
+    return paired.permutation_p(each.by_unit, permutations=PERMUTATIONS, seed=terms.seed)
 
 
 def _side_by_side(exchangeable: exchange.Exchange, a: Columns, b: Columns) -> Columns:
@@ -240,16 +283,6 @@ def _side_by_side(exchangeable: exchange.Exchange, a: Columns, b: Columns) -> Co
         return np.concatenate([one, other] if shared else [exchangeable(one), exchangeable(other)])
 
     return {name: join(values, b[name]) for name, values in a.items() if name in b}
-
-
-def _settled_by(here: float, losses: Floats, thresholds: Thresholds, examples: int, confidence: float) -> int | None:
-    """About how many examples would settle a label, by the nearer threshold; None where none would."""
-    finite = losses[np.isfinite(losses)]
-    if len(finite) < 2 or not math.isfinite(here):
-        return None
-    distance = min(abs(here - bound) for bound in (thresholds.passes, thresholds.at_risk))
-    needed = paired.examples_to_settle(examples, distance, float(finite.std()), confidence=confidence)
-    return max(needed, examples + 1) if 0 < needed <= _MOST_USEFUL else None
 
 
 def _unknown(
@@ -273,13 +306,11 @@ def _unknown(
     )
 
 
-def _worst(metric: Metric, a: Outcomes, b: Outcomes, added: Sequence[Floats | None], most: int) -> tuple[Example, ...]:
+def _worst(each: Evidence, a: Outcomes, b: Outcomes, most: int) -> tuple[Example, ...]:
     """The examples that cost the candidate most of the metric; those that cost nothing are not named."""
-    before, after = added
-    if before is None or after is None or most < 1:
+    if each.each is None or most < 1:
         return ()
-    change = np.nan_to_num(after - before) + metric.value(b.columns) - metric.value(a.columns)
-    share = (change if metric.higher_is_better else -change) / len(a)
+    share = np.nan_to_num(each.each) * (1.0 if each.metric.higher_is_better else -1.0)
     rounding = 1e-9 * np.abs(share).max(initial=0.0)
     order = [int(i) for i in np.argsort(share, kind="stable")[:most] if share[i] < -rounding]
     return tuple(

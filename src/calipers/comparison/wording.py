@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Verdict, worst_label
+from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Question, Verdict, worst_label
 from calipers.core import Thresholds, printable
 from calipers.core.rounding import percentage
 from calipers.rendering import numbers
-from calipers.rendering.numbers import NONE, certainty, number, shorten
+from calipers.rendering.numbers import NONE, chance, number, shorten
 
 MARK = "*"  # behind a metric that the verdict depends on
 RIGHT = (1, 2, 3, 4, 5, 7, 8, 9)  # columns of the table whose cells are numbers
@@ -18,7 +18,7 @@ _OPENINGS = {"PASS": "passes", "AT_RISK": "is at risk", "REGRESSION": "is a regr
 
 def overall(verdicts: Sequence[Verdict]) -> Label:
     """The worst label of all candidates."""
-    return worst_label(verdict.label for verdict in verdicts)
+    return worst_label((verdict.label for verdict in verdicts), question(verdicts[0]))
 
 
 # --- the table of metrics -----------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ def header(verdicts: Sequence[Verdict], verdict: Verdict) -> tuple[str, ...]:
     adjusted = sum(c.adjusted_p is not None for v in verdicts for c in v.comparisons) > 1
     p, units = "p (Holm)" if adjusted else "p", numbers.plural(unit(verdict))
     ends = interval_name(verdict)
-    return ("metric", "baseline", "candidate", "delta", "relative", ends, "label", "confidence", p, units)
+    return ("metric", "baseline", "candidate", "delta", "relative", ends, "label", "chances", p, units)
 
 
 def unit(verdict: Verdict) -> str:
@@ -37,8 +37,13 @@ def unit(verdict: Verdict) -> str:
     return str(verdict.bootstrap.get("unit") or verdict.baseline.bootstrap.get("unit") or "example")
 
 
+def question(verdict: Verdict) -> Question:
+    """What the exit code is about: REGRESSION, or AT_RISK and worse."""
+    return "AT_RISK" if verdict.bootstrap.get("question") == "AT_RISK" else "REGRESSION"
+
+
 def required_confidence(verdict: Verdict) -> float | None:
-    """The share of resamples that a label needs."""
+    """The chance from which on the answer is yes, and below whose complement it is no."""
     share = verdict.bootstrap.get("confidence", verdict.baseline.bootstrap.get("confidence"))
     return float(share) if share is not None else None
 
@@ -86,7 +91,13 @@ def change(comparison: Comparison) -> str:
 def _closing(verdict: Verdict, comparison: Comparison) -> str:
     passes, at_risk = limits(comparison.thresholds)
     if verdict.label == "INCONCLUSIVE":
-        return f"{_agreement(verdict, comparison)}; {settling(comparison, unit(verdict))}"
+        return f"{_doubt(verdict, comparison)}; {settling(comparison, unit(verdict))}"
+    return _ending(verdict, comparison, passes, at_risk) + (
+        f" ({printable(comparison.reason)})" if comparison.reason else ""
+    )
+
+
+def _ending(verdict: Verdict, comparison: Comparison, passes: str, at_risk: str) -> str:
     if verdict.label == "PASS" and (comparison.delta or 0) * (1 if comparison.higher_is_better else -1) > 0:
         return ", which is no loss"
     if verdict.label == "PASS":
@@ -96,12 +107,19 @@ def _closing(verdict: Verdict, comparison: Comparison) -> str:
     return f", past the limit of {at_risk}"
 
 
-def _agreement(verdict: Verdict, comparison: Comparison) -> str:
-    if comparison.confidence is None:
-        return f", which alone would be {comparison.estimate}"
-    share = required_confidence(verdict)
-    required = "" if share is None else f", where {certainty(share)} are required"
-    return f", but only {certainty(comparison.confidence)} of resamples say {comparison.estimate} too{required}"
+def _doubt(verdict: Verdict, comparison: Comparison) -> str:
+    """Why the exit code is in doubt."""
+    if comparison.chances is None:
+        why = f" ({printable(comparison.reason)})" if comparison.reason and comparison.settled_by else ""
+        return f", which alone would be {comparison.estimate}{why}"
+    what = question(verdict)
+    share, name = required_confidence(verdict), "a REGRESSION" if what == "REGRESSION" else "AT_RISK or worse"
+    limits = (
+        ""
+        if share is None
+        else f", where {percentage(1 - share)} at most passes and {percentage(share)} at least fails"
+    )
+    return f", but the chance of {name} is {chance(comparison.chances.at_least(what))}%{limits}"
 
 
 def limits(thresholds: Thresholds) -> tuple[str, str]:

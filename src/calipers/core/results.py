@@ -51,6 +51,8 @@ class Metric:
     digits: int = 2
     needs: tuple[str, ...] = ()  # outcome columns that depend on the options; without them the metric is skipped
     same: tuple[str, ...] = ()  # outcome columns that must be equal in two models for a comparison to be valid
+    # Of a perplexity or its logarithm: value → ln(perplexity). A loss as a share is then one of the perplexity.
+    log_scale: Callable[[Floats], Floats] | None = None
     minor: bool = False  # shown by eval; compared only on request, because it is close to another metric
     # For a metric that is no mean: what makes outcomes of two models exchangeable and leaves the metric as it is.
     exchange: Callable[[NDArray[Any]], NDArray[Any]] | None = None

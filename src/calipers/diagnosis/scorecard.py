@@ -223,8 +223,10 @@ def _unknown(want: _Want, name: str, why: str) -> ScoreLine:
 
 
 def _change(comparison: Comparison) -> Literal["rose", "fell", "no clear change", "unknown"]:
-    if comparison.delta is None or comparison.interval is None:
+    if comparison.delta is None:
         return "unknown"
+    if comparison.interval is None:
+        return "no clear change"
     low, high = comparison.interval
     return "rose" if low > 0 else "fell" if high < 0 else "no clear change"
 

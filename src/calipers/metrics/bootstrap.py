@@ -18,7 +18,8 @@ _MOST_UNDEFINED = 0.01  # share of resamples
 def distribution(
     statistics: Sequence[Statistic], examples: int, *, resamples: int, seed: int, threads: int = 1
 ) -> Floats:
-    """Every statistic on every resample: float64[statistics, resamples]; all statistics see the same resamples.
+    """Every statistic on every resample: float64[statistics, resamples]; all statistics see the same resamples. One
+    that gives several rows has as many rows here.
 
     Each chunk of resamples has its own generator: any number of threads gives the same bits. Memory is a chunk.
     """
@@ -28,7 +29,7 @@ def distribution(
 
     def chunk(start: int, chunk_seed: np.random.SeedSequence) -> Floats:
         counts = draw(examples, min(rows, resamples - start), np.random.default_rng(chunk_seed))
-        return np.stack([statistic(counts) for statistic in statistics])
+        return np.vstack([statistic(counts) for statistic in statistics])
 
     # Almost 32 MB, taken and given back: from then on glibc's malloc keeps what smaller arrays give back instead of
     # asking for fresh pages each time (a third of the time of a comparison).

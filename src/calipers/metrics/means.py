@@ -7,10 +7,11 @@ independent of each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.metrics.arrays import Array, Counts, Floats, Statistic
+from calipers.metrics.arrays import Array, Counts, Floats, Ints, Statistic
 
 
 def ratio_statistic(part: Array, whole: Array) -> Statistic:
@@ -30,14 +31,76 @@ def ratio_statistic(part: Array, whole: Array) -> Statistic:
     return statistic
 
 
-def mean_statistic(values: Array) -> Statistic:
+@dataclass(frozen=True)
+class ValueMean:
+    """A mean of one value per example, or of such means over groups, as a statistic that knows its values.
+
+    NaN or infinite is no value: the example is left out. A resample in which a group has no value is NaN.
+    """
+
+    values: Floats
+    groups: Array | None = None
+
+    def __post_init__(self) -> None:
+        finite = np.isfinite(self.values)
+        kept = np.where(finite, self.values, 0.0)
+        means = [(rows, ratio_statistic(kept[rows], finite[rows])) for rows in self._places()]
+        object.__setattr__(self, "_means", means)
+
+    def __call__(self, counts: Counts) -> Floats:
+        means: list[tuple[Ints | slice, Statistic]] = vars(self)["_means"]
+        if not means:
+            return np.full(counts.shape[1], np.nan)
+        parts = [mean(counts[rows]) for rows, mean in means]
+        return parts[0] if len(parts) == 1 else np.asarray(np.mean(parts, axis=0), np.float64)
+
+    @property
+    def shares(self) -> Floats:
+        """What one unit of each example's value adds to the mean; NaN where there is no value."""
+        shares = np.full(len(self.values), np.nan)
+        finite, places = np.isfinite(self.values), self._places()
+        for rows in places:
+            here = finite[rows]
+            shares[rows] = np.where(here, 1.0 / max(1, len(places) * int(here.sum())), np.nan)
+        return shares
+
+    def _places(self) -> list[Ints | slice]:
+        if self.groups is None:
+            return [slice(None)]
+        return [np.flatnonzero(self.groups == name) for name in np.unique(self.groups)]
+
+
+def mean_statistic(values: Array) -> ValueMean:
     """The mean over the examples for which there is a value: NaN is left out, and all NaN is NaN.
 
     >>> mean_statistic(np.array([1.0, np.nan, 3.0]))(np.array([[1], [5], [1]]))
     array([2.])
     """
-    finite = np.isfinite(values)
-    return ratio_statistic(np.where(finite, values, 0.0), finite)
+    return ValueMean(np.asarray(values, np.float64))
+
+
+def pair_means(first: Statistic, second: Statistic, *, higher_is_better: bool) -> tuple[Statistic, Statistic, int]:
+    """Two means over the same examples, and how many values the second has lost.
+
+    An example without a value in the first is left out of both. One without a value in the second alone counts there as
+    the worst value of either, and as 0 at most where higher is better: losing a value is a loss. Statistics that are no
+    means of values stay as they are.
+
+    >>> first, second = (mean_statistic(np.array(v)) for v in ([1.0, 1.0, 0.0, np.nan], [1.0, 1.0, np.nan, 1.0]))
+    >>> first, second, lost = pair_means(first, second, higher_is_better=True)
+    >>> first(np.ones((4, 1))), second(np.ones((4, 1))), lost
+    (array([0.66666667]), array([0.66666667]), 1)
+    """
+    if not (isinstance(first, ValueMean) and isinstance(second, ValueMean)):
+        return first, second, 0
+    has, kept = np.isfinite(first.values), np.isfinite(second.values)
+    lost = has & ~kept
+    if not (lost.any() or (kept & ~has).any()):
+        return first, second, 0
+    seen = np.concatenate([first.values[has], second.values[kept]])
+    worst = min(0.0, seen.min(initial=0.0)) if higher_is_better else seen.max(initial=-np.inf)
+    values = np.where(has, np.where(lost, worst, second.values), np.nan)
+    return first, ValueMean(values, second.groups), int(lost.sum())
 
 
 def mean_of(column: str) -> Callable[[Mapping[str, Array]], Statistic]:
@@ -49,7 +112,7 @@ def mean_of(column: str) -> Callable[[Mapping[str, Array]], Statistic]:
     return lambda columns: mean_statistic(columns[column])
 
 
-def macro_mean_statistic(values: Array, groups: Array) -> Statistic:
+def macro_mean_statistic(values: Array, groups: Array) -> ValueMean:
     """The mean over groups of the mean over a group's examples: each group counts the same, however many it has.
 
     Examples without a value (NaN) are left out of their group. A resample in which a group has none left is NaN.
@@ -58,15 +121,7 @@ def macro_mean_statistic(values: Array, groups: Array) -> Statistic:
     >>> macro(np.array([[1, 3], [1, 0], [1, 0], [1, 0]]))
     array([0.41666667,        nan])
     """
-    places = [np.flatnonzero(groups == name) for name in np.unique(groups)]
-    means = [(rows, mean_statistic(values[rows])) for rows in places]
-
-    def statistic(counts: Counts) -> Floats:
-        if not means:
-            return np.full(counts.shape[1], np.nan)
-        return np.asarray(np.mean([mean(counts[rows]) for rows, mean in means], axis=0), np.float64)
-
-    return statistic
+    return ValueMean(np.asarray(values, np.float64), np.asarray(groups))
 
 
 def perplexity_statistic(log_likelihood: Array, tokens: Array) -> Statistic:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import NormalDist
 
 import numpy as np
 
-from calipers.metrics.arrays import Floats, Statistic
+from calipers.metrics.arrays import Floats, Statistic, once
+from calipers.metrics.means import ValueMean
 
 _CELLS = 1 << 19  # examples × left-out examples in hand at a time; see bootstrap
 
@@ -24,6 +24,8 @@ def influence(statistic: Statistic, examples: int, *, threads: int = 1) -> Float
     >>> influence(lambda counts: np.array([1.0, 2.0, 6.0]) @ counts / counts.sum(axis=0), 3)
     array([-2., -1.,  3.])
     """
+    if isinstance(statistic, ValueMean) and statistic.groups is None:
+        return _influence_on_mean(statistic)
     width = max(1, _CELLS // max(1, examples))
 
     def leave_out(start: int) -> Floats:
@@ -38,27 +40,54 @@ def influence(statistic: Statistic, examples: int, *, threads: int = 1) -> Float
     return np.asarray((examples - 1) * (whole - without))
 
 
-def permutation_p(differences: Floats, delta: float, *, permutations: int, seed: int) -> float:
-    """Two-sided p-value of "no difference": how often random signs make the mean as far from 0 as it is.
+def _influence_on_mean(mean: ValueMean) -> Floats:
+    """In closed form; an example without a value adds nothing, and the only value is needed."""
+    finite, n = np.isfinite(mean.values), len(mean.values)
+    count = int(finite.sum())
+    if count < 2:
+        return np.where(finite, np.nan, 0.0)
+    centred = np.where(finite, mean.values, 0.0) - mean.values[finite].mean()
+    return np.where(finite, centred * ((n - 1) / (count - 1)), 0.0)
 
-    `differences` are what each example adds to the candidate's statistic less what it adds to the baseline's, and
-    `delta` the difference of the two. The drawn signs count as one more permutation, so the value is never 0.
 
-    >>> permutation_p(np.zeros(5), 0.0, permutations=99, seed=1)
+def contributions(first: Statistic, second: Statistic, added: tuple[Floats, Floats]) -> Floats:
+    """What each example adds to second − first, float64[n]; NaN where it says nothing. They sum to the difference,
+    exactly for means and nearly for others.
+
+    `added` is the influence of the examples on each. For a mean an example adds its share of its own difference.
+
+    >>> first, second = ValueMean(np.array([1.0, np.nan])), ValueMean(np.array([0.5, np.nan]))
+    >>> contributions(first, second, (np.zeros(2), np.zeros(2)))
+    array([-0.5,  nan])
+    """
+    if isinstance(first, ValueMean) and isinstance(second, ValueMean):
+        return np.asarray(second.shares * second.values - first.shares * first.values)
+    delta = once(second, len(added[0])) - once(first, len(added[0]))
+    return np.asarray((added[1] - added[0] + delta) / len(added[0]))
+
+
+def permutation_p(differences: Floats, *, permutations: int, seed: int) -> float:
+    """Two-sided p-value of "no difference": how often random signs make the sum as far from 0 as it is.
+
+    `differences` are what each example adds to the difference of two statistics; examples that say nothing (NaN) are
+    left out. The drawn signs count as one more permutation, so the value is never 0.
+
+    >>> permutation_p(np.zeros(5), permutations=99, seed=1)
     1.0
     """
-    each = np.nan_to_num(differences) + delta  # uncentred: its mean is the difference itself
-    if not each.any():
+    each = differences[np.isfinite(differences) & (differences != 0)]  # the sign of 0 changes nothing
+    if not len(each):
         return 1.0
     rng = np.random.default_rng(seed)
-    seen, bound, values = 0, abs(delta) * (1 - 1e-12), each.astype(np.float32)
+    # Sums of the same numbers in another order differ by rounding: a tie must stay one.
+    seen, bound = 0, abs(each.sum()) - 1e-12 * np.abs(each).sum()
     for start in range(0, permutations, 256):
         rows = min(256, permutations - start)
         bits = rng.integers(0, 256, size=(rows, -(-len(each) // 8)), dtype=np.uint8)  # a sign is one bit
-        signs = np.unpackbits(bits, axis=1, count=len(each)).astype(np.float32)
+        signs = np.unpackbits(bits, axis=1, count=len(each)).astype(np.float64)
         # Σ ±dᵢ = 2·Σ of those drawn + − Σ of all
-        means = (2.0 * (signs @ values) - each.sum()) / len(each)
-        seen += int((np.abs(means) >= bound).sum())
+        sums = 2.0 * (signs @ each) - each.sum()
+        seen += int((np.abs(sums) >= bound).sum())
     return (seen + 1) / (permutations + 1)
 
 
@@ -73,18 +102,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         so_far = max(so_far, (len(p_values) - place) * p_values[i])
         adjusted[i] = min(1.0, so_far)
     return adjusted
-
-
-def examples_to_settle(examples: int, distance: float, spread: float, *, confidence: float, power: float = 0.8) -> int:
-    """About how many examples a value needs that lies `distance` from a bound and has this standard deviation now.
-
-    With that many, a value at the same place is on its side of the bound in the share `confidence` of the resamples
-    with the probability `power`. A distance of 0 cannot be settled: 0.
-
-    >>> examples_to_settle(100, 1.0, 1.0, confidence=0.95)
-    619
-    """
-    if not distance > 0:
-        return 0
-    z = NormalDist().inv_cdf
-    return int(np.ceil(examples * ((z(confidence) + z(power)) * spread / distance) ** 2))

@@ -50,6 +50,16 @@ def percent(share: float | None, limits: Iterable[float] = ()) -> str:
     return f"{share:+.0%}" if abs(share) >= 10 else f"{signed(100 * share, 1, [100 * x for x in limits])}%"
 
 
+def chance(share: float) -> str:
+    """A chance in percent, rounded towards a half: it must not look more certain than it is.
+
+    >>> chance(0.9496), chance(0.0501), chance(1.0), chance(0.00001)
+    ('94.9', '5.1', '100', '0.1')
+    """
+    tenths = math.floor(1000 * share + 1e-9) if share >= 0.5 else math.ceil(1000 * share - 1e-9)
+    return f"{tenths / 10:g}"
+
+
 def certainty(share: float | None) -> str:
     """The share of resamples that agree, rounded down: 94.96% must not read as the 95% that it falls short of.
 

@@ -185,9 +185,14 @@ _metric = partial(Metric, digits=4, same=("tokens",))
 _loss = partial(_metric, higher_is_better=False)
 
 METRICS = (
-    _loss("pseudo_perplexity", "exp of the mean negative log-likelihood per token", _perplexity("tokens")),
-    _loss("nll", "mean negative log-likelihood per token, in nats", _nll),
-    _loss("bits_per_token", "the same in bits", _bits, minor=True),
+    _loss(
+        "pseudo_perplexity",
+        "exp of the mean negative log-likelihood per token",
+        _perplexity("tokens"),
+        log_scale=np.log,
+    ),
+    _loss("nll", "mean negative log-likelihood per token, in nats", _nll, log_scale=np.positive),
+    _loss("bits_per_token", "the same in bits", _bits, log_scale=lambda bits: bits * np.log(2.0), minor=True),
     _metric("token_accuracy", "share of tokens that the model ranks first", per_token("correct")),
     _metric("token_accuracy@5", "share of tokens among its first five", per_token("correct@5")),
     _loss(
@@ -196,6 +201,7 @@ METRICS = (
         _perplexity("words"),
         needs=("words",),
         same=("words",),
+        log_scale=np.log,
     ),
 )
 

@@ -1,0 +1,223 @@
+"""What the examples say about a metric of two models: its values over the same examples, resamples of both, and from
+them how likely each label is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.comparison.records import Chances, Question
+from calipers.core import Columns, Metric, Outcomes, Statistic, Thresholds
+from calipers.metrics import bootstrap, paired, studentised
+from calipers.metrics.means import ValueMean, pair_means
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Fewer examples that changed cannot show what a rare loss costs; by simulation, docs/statistics.md.
+FEWEST_CHANGED = 5
+_MEAN_TO_SEE = 6.73  # expected changes with which at least FEWEST_CHANGED are seen in 80 % of samples (Poisson)
+_MOST_USEFUL = 1_000_000  # examples; who needs more is too close to a threshold to be settled in practice
+
+
+@dataclass(frozen=True)
+class Units:
+    """What is drawn again: the examples, or clusters of them."""
+
+    examples: int
+    cluster: Ints | None = None  # the number of each example's cluster, from 0
+
+    @property
+    def count(self) -> int:
+        return self.examples if self.cluster is None else int(self.cluster.max(initial=-1)) + 1
+
+    def of(self, statistic: Statistic) -> Statistic:
+        return statistic if self.cluster is None else bootstrap.grouped(statistic, self.cluster)
+
+    def total(self, values: Floats) -> Floats:
+        """The sum of the values of each unit; NaN where none of its examples has one."""
+        if self.cluster is None:
+            return values
+        finite = np.isfinite(values)
+        sums = np.bincount(self.cluster, np.where(finite, values, 0.0), minlength=self.count)
+        return np.where(np.bincount(self.cluster, finite, minlength=self.count) > 0, sums, np.nan)
+
+    def with_any(self, mask: NDArray[np.bool_]) -> int:
+        """How many units have an example that is marked."""
+        return int(mask.sum()) if self.cluster is None else len(np.unique(self.cluster[mask]))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One metric of two models on the same examples."""
+
+    metric: Metric
+    draws: studentised.PairedDraws
+    log_draws: studentised.PairedDraws | None  # of the logarithms, where shares are a perplexity's
+    each: Floats | None  # what each example adds to the difference; None where there are too many to tell
+    by_unit: Floats | None
+    examples: int  # with a value
+    lost: int  # examples whose value only the candidate lacks
+    changed: int  # units that are not the same in both models
+
+    @property
+    def values(self) -> tuple[float, float]:
+        return float(self.draws.values[0]), float(self.draws.values[1])
+
+    @property
+    def shows_rare_losses(self) -> bool:
+        return self.changed == 0 or self.changed >= FEWEST_CHANGED
+
+
+def gather(
+    metrics: Sequence[Metric], a: Outcomes, b: Outcomes, units: Units, *, resamples: int, seed: int, threads: int
+) -> list[Evidence]:
+    """The evidence on every metric; all see the same resamples."""
+    prepared = [_prepare(metric, a.columns, b.columns) for metric in metrics]
+    pairs: list[tuple[Statistic, Statistic]] = []
+    for metric, (first, second, *_) in zip(metrics, prepared, strict=True):
+        sides = [units.of(first), units.of(second)]
+        pairs += [(sides[0], sides[1])]
+        pairs += [(_logarithm(metric, sides[0]), _logarithm(metric, sides[1]))] if metric.log_scale else []
+    draws = iter(studentised.draw_pairs(pairs, units.count, resamples=resamples, seed=seed, threads=threads))
+    return [
+        _evidence(metric, *sides, next(draws), next(draws) if metric.log_scale else None, units, threads)
+        for metric, sides in zip(metrics, prepared, strict=True)
+    ]
+
+
+def _evidence(
+    metric: Metric,
+    first: Statistic,
+    second: Statistic,
+    lost: int,
+    changed: NDArray[np.bool_],
+    draws: studentised.PairedDraws,
+    log_draws: studentised.PairedDraws | None,
+    units: Units,
+    threads: int,
+) -> Evidence:
+    each = by_unit = None
+    if draws.added is not None and units.examples <= studentised.MOST_TO_LEAVE_OUT:
+        added = draws.added
+        if units.cluster is not None:
+            added = np.stack([paired.influence(s, units.examples, threads=threads) for s in (first, second)])
+        each = paired.contributions(first, second, (added[0], added[1]))
+        by_unit = units.total(each)
+    examples = int(np.isfinite(first.values).sum()) if isinstance(first, ValueMean) else units.examples
+    return Evidence(metric, draws, log_draws, each, by_unit, examples, lost, units.with_any(changed))
+
+
+class _Noted(Mapping[str, Any]):
+    """Columns that note which of them are read."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns, self.read = columns, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+def _prepare(metric: Metric, a: Columns, b: Columns) -> tuple[Statistic, Statistic, int, NDArray[np.bool_]]:
+    """The metric of both over the same examples, how many values the second has lost, and which examples differ."""
+    noted = _Noted(a), _Noted(b)
+    first, second, lost = pair_means(
+        metric.statistic(noted[0]), metric.statistic(noted[1]), higher_is_better=metric.higher_is_better
+    )
+    if isinstance(first, ValueMean) and isinstance(second, ValueMean):
+        return first, second, lost, _differ(first.values, second.values)
+    read = sorted((noted[0].read | noted[1].read) & a.keys() & b.keys())
+    changed = np.zeros(len(next(iter(a.values()), ())), dtype=bool)
+    for name in read:
+        changed |= _differ(a[name], b[name])
+    return first, second, lost, changed
+
+
+def _differ(old: NDArray[Any], new: NDArray[Any]) -> NDArray[np.bool_]:
+    both_unknown = (old != old) & (new != new)  # NaN is not equal to itself
+    return np.asarray((old != new) & ~both_unknown)
+
+
+def _logarithm(metric: Metric, statistic: Statistic) -> Statistic:
+    assert metric.log_scale is not None
+    scale = metric.log_scale
+
+    def of_counts(counts: Any) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return scale(statistic(counts))
+
+    return of_counts
+
+
+# --- losses -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """The loss on the scale that it is resampled on, and where the thresholds lie on that scale."""
+
+    pivot: studentised.Pivot | None
+    bounds: tuple[float, float]
+    any_loss: bool = False  # the baseline is 0: every loss is infinitely many times as much
+
+    def chance_of(self, bound: float) -> float:
+        """Of a loss of at least this much; of any loss, where nothing may be lost."""
+        assert self.pivot is not None
+        if self.any_loss or bound <= 0:
+            return self.pivot.chance_of(0.0, more=True)
+        return self.pivot.chance_of(bound)
+
+    @property
+    def chances(self) -> Chances | None:
+        if self.pivot is None:
+            return None
+        some, much = (self.chance_of(bound) for bound in self.bounds)
+        return Chances(1.0 - some, some - much, much)
+
+
+def loss_scale(evidence: Evidence, thresholds: Thresholds) -> LossScale:
+    """Points are differences of the metric, shares are of the baseline, and shares of a perplexity are differences of
+    its logarithm, so that a perplexity and its logarithm always get the same label."""
+    sign = -1.0 if evidence.metric.higher_is_better else 1.0
+    bounds = thresholds.passes, thresholds.at_risk
+    if not thresholds.relative:
+        return LossScale(evidence.draws.difference(sign), bounds)
+    if evidence.log_draws is not None:
+        return LossScale(
+            evidence.log_draws.difference(sign), (_logarithmic(bounds[0], sign), _logarithmic(bounds[1], sign))
+        )
+    if evidence.values[0] == 0:
+        return LossScale(evidence.draws.difference(sign), (0.0, 0.0), any_loss=True)
+    return LossScale(evidence.draws.share(sign), bounds)
+
+
+def _logarithmic(share: float, sign: float) -> float:
+    """The difference of logarithms that is this share: ln(1 + share), or −ln(1 − share) of what should be high."""
+    return math.inf if sign * share <= -1 else sign * math.log1p(sign * share)
+
+
+def settled_by(scale: LossScale, question: Question, evidence: Evidence, confidence: float) -> int | None:
+    """About how many examples would settle the exit code; None where that is unknown or beyond use."""
+    if scale.pivot is None or evidence.changed == 0:
+        return None
+    units, pivot = evidence.draws.units, scale.pivot
+    distance = pivot.estimate - scale.bounds[0 if question == "AT_RISK" else 1]
+    needed = studentised.units_to_settle(pivot, distance, units, confidence=confidence)
+    seen = math.ceil(units * _MEAN_TO_SEE / evidence.changed) if not evidence.shows_rare_losses else 0
+    if needed is None:
+        return None
+    more = max(needed, seen, units + 1)
+    examples = math.ceil(more * evidence.examples / units)
+    return examples if examples <= _MOST_USEFUL else None
