@@ -85,12 +85,12 @@ def main() -> None:
         before, peak = anonymous_mb(), Peak()
         peak.start()
         start = time.perf_counter()
-        documents = exact_search(queries, windows(table), asked.top_k)[1]
+        documents = exact_search(queries, windows(table), asked.top_k).documents
         seconds = time.perf_counter() - start
         peak.done.set()
         peak.join()
         first = np.argsort(-(table @ queries[0]), kind="stable")[:10]
-        assert (documents[0, :10] == first).all(), "the first query's results differ from a plain product's"
+        assert (documents[:10] == first).all(), "the first query's results differ from a plain product's"
     share = 2 * asked.documents * asked.dimensions * asked.queries / seconds / 1e9 / rate
     print(f"{asked.queries} queries × {asked.documents} documents × {asked.dimensions}, top {asked.top_k}")
     print(f"{seconds:.1f} s, {share:.0%} of sgemm ({rate:.0f} GFLOP/s on {available_cores()} cores)")

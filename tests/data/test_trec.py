@@ -46,3 +46,38 @@ def test_trec_evals_own_files_are_read(data: Callable[[str], Path]) -> None:
     qrels, run = trec.read_qrels(data("trec-eval/qrels.test")), trec.read_run(data("trec-eval/results.test"))
     assert {q: sum(g > 0 for g in grades.values()) for q, grades in qrels.items()}["301"] == 474
     assert len(run["301"]) == 500
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1\td1\t2\t\nq1\td2\t0\t\n",  # a tab at the end
+        "q1 0\td1\t2\nq1\t0 d2 0\n",  # tabs and spaces
+        "query-id\tcorpus-id\tscore\tsource\nq1\td1\t2\tme\nq1\td2\t0\tyou\n",  # a fourth column
+        "source\tquery-id\tcorpus-id\tscore\nme\tq1\td1\t2\nyou\tq1\td2\t0\n",
+        "topic iter docid relevance\nq1 0 d1 2\nq1 0 d2 0\n",
+        "qid\tdoc\tesci_label\nq1\td1\t2\nq1\td2\t0\n",
+        "q1\t0\td1\t2\r\n\r\nq1\t0\td2\t0\r\n",
+    ],
+)
+def test_judgements_are_read_however_their_fields_are_separated(tmp_path: Path, text: str) -> None:
+    (tmp_path / "qrels.tsv").write_bytes(text.encode())
+    assert trec.read_qrels(tmp_path / "qrels.tsv") == {"q1": {"d1": 2.0, "d2": 0.0}}
+
+
+def test_ids_with_spaces_are_read_between_tabs(tmp_path: Path) -> None:
+    (tmp_path / "qrels.tsv").write_text("red wine\td 1\t1\n")
+    assert trec.read_qrels(tmp_path / "qrels.tsv") == {"red wine": {"d 1": 1.0}}
+
+
+@pytest.mark.parametrize("first", ["q1\td1\thigh", "q1 0 d1 x", "q1\t0\td1\t1_0"])
+def test_a_bad_grade_on_the_first_line_is_no_header(tmp_path: Path, first: str) -> None:
+    (tmp_path / "qrels.tsv").write_text(f"{first}\nq1\td2\t1\n")
+    with pytest.raises(DataError, match=r"qrels.tsv, line 1, column 'grade': expected a number, found"):
+        trec.read_qrels(tmp_path / "qrels.tsv")
+
+
+def test_a_line_of_another_width_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq1\td2\t1\tme\n")
+    with pytest.raises(DataError, match="line 2: expected 3 fields as before, found 4"):
+        trec.read_qrels(tmp_path / "qrels.tsv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from calipers.metrics import geometry, search
-from calipers.metrics.search import exact_search
+from calipers.metrics.search import Wanted, exact_search
 
 N = 500
 
@@ -67,13 +68,44 @@ def test_search_equals_a_stable_sort_and_ignores_windows(window: int, k: int) ->
     queries = rng.normal(size=(30, 12)).astype(np.float32)
     products = (queries.astype(np.float64)[:, None] * documents.astype(np.float64)[None]).sum(axis=2)
     wanted = np.argsort(-products, axis=1, kind="stable")[:, :k]
-    scores, result = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
-    np.testing.assert_array_equal(result, wanted)
-    np.testing.assert_array_equal(scores, np.take_along_axis(products, wanted, axis=1))
+    hits = exact_search(queries, [documents[i : i + window] for i in range(0, 999, window)], k)
+    np.testing.assert_array_equal(hits.documents.reshape(30, k), wanted)
+    last = np.take_along_axis(products, wanted, axis=1)
+    np.testing.assert_array_equal(hits.scores.reshape(30, k), last)
+    np.testing.assert_array_equal(hits.left_out, (products >= last[:, -1:]).sum(axis=1) - k)
+
+
+@pytest.mark.parametrize("window", [7, 60, 500])
+def test_a_cut_through_a_tie_keeps_what_is_wanted_and_counts_the_rest(window: int) -> None:
+    """A tie at the cut that grows, vanishes behind a better document, and comes again at another score."""
+    rng = np.random.default_rng(1)
+    documents = rng.integers(0, 3, size=(300, 2)).astype(np.float32)
+    queries = rng.integers(0, 3, size=(20, 2)).astype(np.float32)
+    pairs = Wanted(rng.integers(0, 20, 400), rng.integers(0, 300, 400))
+    hits = exact_search(queries, [documents[i : i + window] for i in range(0, 300, window)], 10, pairs)
+    products = queries.astype(np.float64) @ documents.T.astype(np.float64)
+    for query, row in enumerate(products):
+        order = np.argsort(-row, kind="stable")
+        tied = [d for d in order[10:] if row[d] == row[order[9]]]
+        extra = [d for d in tied if d in set(pairs.document[pairs.query == query])]
+        mine = hits.documents[hits.offsets[query] : hits.offsets[query + 1]].tolist()
+        assert mine == [*order[:10], *extra]
+        assert hits.left_out[query] == len(tied) - len(extra)
+
+
+def test_memory_is_bounded_however_many_documents_tie() -> None:
+    """200 queries × 50,000 equal documents: 10 million pairs, of which 2,000 stay."""
+    tracemalloc.start()
+    hits = exact_search(np.ones((200, 2), np.float32), [np.ones((50_000, 2), np.float32)], 10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (hits.left_out == 49_990).all()
+    assert len(hits.documents) == 2_000
+    assert peak < 400e6
 
 
 def test_search_of_little_gives_what_there_is() -> None:
-    result = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)[1]
-    assert result.tolist() == [[0, 1], [0, 1]]
-    assert exact_search(np.ones((2, 3), np.float32), [], 5)[1].shape == (2, 0)
-    assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5)[1].shape == (0, 2)
+    result = exact_search(np.ones((2, 3), np.float32), [np.zeros((0, 3)), np.ones((2, 3))], 5)
+    assert result.documents.tolist() == [0, 1, 0, 1]
+    assert exact_search(np.ones((2, 3), np.float32), [], 5).offsets.tolist() == [0, 0, 0]
+    assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5).offsets.tolist() == [0]

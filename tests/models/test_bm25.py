@@ -12,6 +12,7 @@ import pytest
 
 from calipers.core import SILENT, RequestError
 from calipers.data import beir
+from calipers.metrics.search import Hits, Wanted
 from calipers.models import ModelOptions, Source, bm25
 from calipers.tasks import retrieval
 
@@ -38,25 +39,37 @@ def by_hand(query: str, documents: list[str], k1: float = 1.2, b: float = 0.75) 
     return scores
 
 
+def results(hits: Hits) -> list[list[int]]:
+    return [part.tolist() for part in np.split(hits.documents, hits.offsets[1:-1])]
+
+
 @pytest.mark.parametrize("settings", [(1.2, 0.75), (0.9, 0.4)], ids=str)
 def test_scores_are_those_of_the_formula(settings: tuple[float, float]) -> None:
-    scores, found = load(f"bm25:k1={settings[0]},b={settings[1]}").search(["red wine", "blue"], DOCUMENTS, 5)
+    hits = load(f"bm25:k1={settings[0]},b={settings[1]}").search(["red wine", "blue"], DOCUMENTS, 5)
     wanted = by_hand("red wine", DOCUMENTS, *settings)
-    np.testing.assert_allclose(scores[0, :4], sorted(wanted, reverse=True)[:4], rtol=1e-6)
-    assert found[0].tolist() == [0, 1, 2, 4, -1]  # the two equal ones in their order, the one without a word not at all
-    assert found[1].tolist() == [3, -1, -1, -1, -1]
+    np.testing.assert_allclose(hits.scores[:4], sorted(wanted, reverse=True)[:4], rtol=1e-6)
+    assert results(hits) == [[0, 1, 2, 4], [3]]  # the two equal ones in their order, the one without a word not at all
 
 
-def test_ties_at_the_cut_go_to_the_earlier_document() -> None:
-    found = load().search(["wine"], ["white wine"] * 9 + ["wine wine"], 3)[1]
-    assert found.tolist() == [[9, 0, 1]]
+def test_ties_at_the_cut_keep_the_wanted_document_and_count_the_others() -> None:
+    corpus = ["white wine"] * 9 + ["wine wine"]
+    hits = load().search(["wine"], corpus, 3)
+    assert (results(hits), hits.left_out.tolist()) == ([[9, 0, 1]], [7])
+    hits = load().search(["red", "wine"], corpus, 3, wanted=Wanted(np.array([1]), np.array([6])))
+    assert (results(hits), hits.left_out.tolist()) == ([[], [9, 0, 1, 6]], [0, 6])
 
 
 def test_a_query_of_unknown_words_finds_nothing() -> None:
-    scores, found = load().search(["zebra", "", "the"], DOCUMENTS, 3)
-    assert (found == -1).all()
-    assert not scores.any()
-    assert (load().search(["wine"], ["the", "a"], 3)[1] == -1).all()  # and so does a corpus of stop words
+    assert results(load().search(["zebra", "", "the"], DOCUMENTS, 3)) == [[], [], []]
+    assert results(load().search(["wine"], ["the", "a"], 3)) == [[]]  # and so does a corpus of stop words
+
+
+@pytest.mark.parametrize("method", ["lucene", "robertson", "atire", "bm25+", "bm25l"])
+def test_every_method_finds_the_documents_that_share_a_word_and_no_others(method: str) -> None:
+    """In bm25+ and bm25l absent words score, and in robertson and atire a word of all documents scores 0."""
+    corpus = ["wine red", "wine blue", "wine green"]
+    hits = load(f"bm25:method={method}").search(["red", "wine"], corpus, 3)
+    assert [sorted(documents) for documents in results(hits)] == [[0], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +78,9 @@ def test_a_query_of_unknown_words_finds_nothing() -> None:
         ("bm25:k2=1", "BM25 has no setting 'k2': it has k1, b, method, stopwords"),
         ("bm25:k1=high", "must be a number, found 'high'"),
         ("bm25:b=2", "0 ≤ b ≤ 1"),
+        ("bm25:k1=nan", "k1 ≥ 0"),
+        ("bm25:k1=inf", "k1 ≥ 0"),
+        ("bm25:b=nan", "0 ≤ b ≤ 1"),
         ("bm25:method=tfidf", "must be one of lucene"),
     ],
 )

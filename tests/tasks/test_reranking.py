@@ -392,3 +392,9 @@ def test_dl19_with_the_int8_graph_is_near_them(weights: Named, data: Named) -> N
     assert {name: value for name, value in found.items() if "base" in name} == pytest.approx(
         {name: value for name, value in DL19.items() if "base" in name}, abs=1e-7
     )
+
+
+@pytest.mark.parametrize("grade", [0, -1])
+def test_a_grade_that_unjudged_documents_reach_is_refused(grade: float) -> None:
+    with pytest.raises(RequestError, match="`relevant_from` must be above 0"):
+        reranking.RerankingOptions(relevant_from=grade)

@@ -17,6 +17,7 @@ from calipers.data import trec
 from calipers.models import ModelOptions, Source, bm25
 from calipers.tasks import retrieval
 from calipers.tasks.retrieval import GivenRun, RetrievalOptions, TwoStage
+from tests.support.cross_encoders import tiny
 from tests.support.retrieving import run
 from tests.support.samples import write_jsonl
 
@@ -112,6 +113,115 @@ def test_all_ties_are_not_perfect() -> None:
     assert found.counts["results_tied"] == 100
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["encoder", "run", "bm25"])
+def test_ties_at_the_cut_do_not_depend_on_the_order_of_the_corpus(kind: str, reverse: bool) -> None:
+    """300 equal documents, one relevant: a place among the first 100 has a chance of 1/3, whatever `top_k` is."""
+    ids = [f"d{i}" for i in range(300)]
+    corpus = dict.fromkeys(ids[::-1] if reverse else ids, "red wine")
+    rows = make({"q": "red wine", "r": "wine"}, {"q": {"d7": 1}, "r": {"d7": 2, "d299": 1, "d9": 0}}, corpus)
+    model: Any = {
+        "encoder": Same(),
+        "bm25": bm25.load(Source("bm25", "bm25", None), ModelOptions()),
+        "run": GivenRun({query: dict.fromkeys(ids, 1.0) for query in "qr"}, INFO),
+    }[kind]
+    cut, all_of_it = run(model, rows), run(model, rows, top_k=300)
+    assert cut.columns["recall@100"].tolist() == pytest.approx([1 / 3, 1 / 3])
+    for name, values in all_of_it.columns.items():
+        np.testing.assert_allclose(cut.columns[name], values, rtol=1e-12, err_msg=name)
+    assert len(cut.details["results"]["rank"]) == cut.counts["results"] == 200
+    assert cut.counts["queries_tied_at_cut"] == 2
+    assert any("2 queries have further documents that tie with the last of their 100 results" in n for n in cut.notes)
+
+
+class Same(Words):
+    """All red wines are equal, and nothing else is said of them."""
+
+    def encode(self, texts: Sequence[str], **asked: Any) -> np.ndarray:
+        vectors = super().encode(texts, **asked)
+        vectors[0] += np.float32(0.5) * (len(texts) == 2)  # queries differ, or the model is dead
+        return vectors
+
+
+def test_a_second_stage_leaves_a_tie_at_the_cut_as_it_was() -> None:
+    ids = [f"d{i}" for i in range(50)]
+    rows = make({"q": "x"}, {"q": {"d40": 1}}, {id: f"text {id}" for id in ids})
+    first = GivenRun({"q": dict.fromkeys(ids, 1.0)}, INFO)
+
+    class Tenth(Words):
+        def score(self, pairs: Sequence[tuple[str, str]], *, progress: object = SILENT) -> np.ndarray:
+            return np.arange(len(pairs), dtype=np.float32)
+
+    found = run(TwoStage(first, Tenth()), rows, top_k=20, rerank_k=5)
+    assert found.columns["base_recall@10"].tolist() == pytest.approx([10 / 50])
+    # d40 is not among the first 5: the 5 places that are left among the first 10 go to 45 documents.
+    assert found.columns["recall@10"].tolist() == pytest.approx([5 / 45])
+    everything = run(TwoStage(first, Tenth()), rows, top_k=10)
+    assert everything.columns["recall@10"].tolist() == [0.0]
+
+
+def test_ties_as_trec_eval_equal_pytrec_eval() -> None:
+    import pytrec_eval
+
+    rng = np.random.default_rng(5)
+    corpus = {f"d{i}": f"text {i}" for i in range(200)}
+    queries = {f"q{i}": f"query {i}" for i in range(20)}
+    qrels = {q: {str(d): int(rng.integers(0, 3)) for d in rng.choice(list(corpus), 60, replace=False)} for q in queries}
+    given = {q: {d: float(rng.integers(0, 9)) + 1e-9 * float(rng.random()) for d in corpus} for q in queries}
+    rows = make(queries, qrels, corpus)
+    found = run(GivenRun(given, INFO), rows, ties="trec_eval")
+    names = {"ndcg_cut_10": "ndcg@10", "map_cut_100": "map@100", "recall_100": "recall@100", "success_10": "hit@10"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "map_cut.100", "recall.100", "success.10"}).evaluate(
+        given
+    )
+    for their, ours in names.items():
+        np.testing.assert_allclose(found.columns[ours], [theirs[q][their] for q in queries], atol=1e-6, err_msg=ours)
+    expected = run(GivenRun(given, INFO), rows)
+    assert not np.allclose(expected.columns["ndcg@10"], found.columns["ndcg@10"])
+    tied = run(GivenRun({q: dict.fromkeys(corpus, 1.0) for q in queries}, INFO), rows)
+    assert any("2000 results of the run are tied" in note and "ties=trec_eval" in note for note in tied.notes)
+
+
+# --- a document with the id of its query -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "mrr"),
+    [
+        ("made", None, 0.5),
+        ("made", True, 1.0),
+        ("./data/arguana/", None, 1.0),
+        ("mteb/fiqa", None, 1.0),
+        ("mteb/arguana", False, 0.5),
+        ("mteb/scifact", None, 0.5),
+    ],
+)
+def test_a_document_with_the_id_of_its_query_is_left_out_where_mteb_does(
+    path: str, asked: bool | None, mrr: float
+) -> None:
+    rows = make({"a": "red wine glass", "z": "green tea"}, {"a": {"e": 1}, "z": {"d": 1}})
+    given = GivenRun({"a": {"a": 3.0, "e": 2.0, "b": 1.0}, "z": {"d": 1.0}}, INFO)
+    found = run(given, replace(rows, source=DataSource(path)), ignore_identical_ids=asked)
+    assert found.columns["mrr@10"].tolist() == [mrr, 1.0]
+    options = retrieval.settle_options(
+        RetrievalOptions(ignore_identical_ids=asked), replace(rows, source=DataSource(path))
+    )
+    assert options.ignore_identical_ids is (mrr == 1.0)
+    assert any("with the id of its query is left out" in note for note in found.notes) is (mrr == 1.0)
+
+
+def test_leaving_a_document_out_does_not_shorten_the_results_nor_change_a_tie() -> None:
+    ids = [f"d{i}" for i in range(30)]
+    rows = make({"d3": "x"}, {"d3": {"d29": 1}}, {id: f"text {id}" for id in ids})
+    found = run(GivenRun({"d3": dict.fromkeys(ids, 1.0)}, INFO), rows, top_k=10, ignore_identical_ids=True)
+    assert found.details["results"]["document"].tolist() == ["d0", "d1", "d2", *(f"d{i}" for i in range(4, 11))]
+    assert found.columns["recall@10"].tolist() == pytest.approx([10 / 29])
+    encoded = run(
+        Words(), make({"a": "red wine", "q": "tea"}, {"a": {"e": 1}, "q": {"d": 1}}), ignore_identical_ids=True
+    )
+    assert encoded.details["results"]["document"][:4].tolist() == ["e", "c", "b", "d"]
+
+
 # --- prompts and refusals --------------------------------------------------------------------------------------
 
 
@@ -158,9 +268,42 @@ def test_what_cannot_be_measured_is_refused() -> None:
     for model in (lexical, GivenRun({}, replace(INFO, model_id="bm25.trec"))):
         with pytest.raises(RequestError, match="`query_prompt` does not apply to bm25"):
             run(model, ROWS, query_prompt="query: ")
-    for options in ({"top_k": 5}, {"rerank_k": 0}, {"similarity": "l1"}, {"relevant_from": 0}):
+    many: tuple[dict[str, Any], ...] = ({"top_k": 20, "rerank_k": 500}, {"ties": "random"})
+    for options in ({"top_k": 5}, {"rerank_k": 0}, {"similarity": "l1"}, {"relevant_from": 0}, *many):
         with pytest.raises(RequestError):
             RetrievalOptions(**options)  # type: ignore[arg-type]
+
+
+def test_a_run_without_a_result_for_any_query_is_refused() -> None:
+    for given in ({}, {"other": {"a": 1.0}}):
+        with pytest.raises(DataError, match="the run has no result for any of the 2 queries: it has the queries"):
+            run(GivenRun(given, INFO), ROWS)
+
+
+def test_a_search_that_finds_nothing_scores_0_and_says_so() -> None:
+    lexical = bm25.load(Source("bm25", "bm25", None), ModelOptions())
+    found = run(lexical, make({"1": "zebra"}, {"1": {"a": 1}}))
+    assert found.columns["ndcg@10"].tolist() == [0.0]
+    assert found.counts["results_tied"] == 0
+    assert "no query has a result: every figure is 0" in found.notes
+
+
+def test_a_blank_document_takes_a_place_in_a_run() -> None:
+    rows = make({"1": "red wine"}, {"1": {"blank": 1, "a": 1}})
+    stored = [*((id, {"text": text}) for id, text in GROUPS.items()), ("blank", {"text": " "})]
+    corpus = replace(rows.tables["corpus"], read_again=lambda: iter(stored))
+    rows = replace(rows, tables={"corpus": corpus})
+    found = run(GivenRun({"1": {"blank": 3.0, "b": 2.0, "a": 1.0}}, INFO), rows)
+    assert found.details["results"]["document"].tolist() == ["blank", "b", "a"]
+    assert found.columns["recall@10"].tolist() == [1.0]
+    assert found.columns["map@100"].tolist() == pytest.approx([(1 + 2 / 3) / 2])
+    with pytest.raises(DataError, match="the corpus lacks: zz"):
+        run(GivenRun({"1": {"zz": 3.0}}, INFO), rows)
+
+
+def test_a_grade_that_no_document_reaches_is_refused() -> None:
+    with pytest.raises(DataError, match="`relevant_from` is 5, and the highest grade is 2"):
+        retrieval.settle_options(RetrievalOptions(relevant_from=5), ROWS)
 
 
 def test_stored_vectors_are_found_by_the_ids_of_both_sides(tmp_path: Path) -> None:
@@ -225,13 +368,81 @@ def test_two_stages_know_both_models() -> None:
     assert info.fingerprint not in ("sha256:0", "sha256:1")
 
 
-def test_a_run_file_is_known_by_its_content(tmp_path: Path) -> None:
-    """Same name, another order: another fingerprint and another figure."""
-    folder = tmp_path / "beir"
+def write_folder(folder: Path) -> Path:
     (folder / "qrels").mkdir(parents=True)
     write_jsonl(folder / "corpus.jsonl", [{"_id": d, "title": "", "text": f"text {d}"} for d in ("a", "b")])
     write_jsonl(folder / "queries.jsonl", [{"_id": q, "text": f"query {q}"} for q in ("1", "2")])
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\tb\t1\n")
+    return folder
+
+
+RUN = "1 Q0 a 1 2 x\n1 Q0 b 2 1 x\n2 Q0 a 1 1 x\n2 Q0 b 2 1 x\n"
+
+
+@pytest.mark.parametrize("option", ["pooling", "prompt", "max_length", "normalize", "dtype", "batch_size"])
+def test_a_run_file_refuses_the_options_of_a_model(tmp_path: Path, option: str) -> None:
+    values = {
+        "pooling": "cls",
+        "prompt": "q: ",
+        "max_length": 9,
+        "normalize": True,
+        "dtype": "float16",
+        "batch_size": 3,
+    }
+    (tmp_path / "run.txt").write_text(RUN)
+    asked = ModelOptions(**{option: values[option]})  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=f"`{option}` is not supported for a run file"):
+        calipers.evaluate(
+            f"run:{tmp_path / 'run.txt'}",
+            task="retrieval",
+            dataset=str(write_folder(tmp_path / "beir")),
+            model_options=asked,
+        )
+
+
+def test_a_run_file_in_the_home_folder_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run.txt").write_text(RUN)
+    found = calipers.evaluate(
+        "run:~/run.txt",
+        task="retrieval",
+        dataset=str(write_folder(tmp_path / "quora")),
+        model_options=ModelOptions(model_id="theirs"),
+        resamples=20,
+    )
+    assert found.model.model_id == "theirs"
+    assert found.metrics["mrr@10"] == pytest.approx(0.875)
+    assert found.options["ignore_identical_ids"] is True  # settled by the data, and in the record
+    assert found.options["rerank_k"] == 100
+
+
+@pytest.mark.parametrize("first", ["run", "bm25"])
+def test_behind_a_run_or_bm25_the_options_are_the_rerankers(tmp_path: Path, minilm: Path, first: str) -> None:
+    (tmp_path / "run.txt").write_text(RUN)
+    reference = "bm25" if first == "bm25" else f"run:{tmp_path / 'run.txt'}"
+    scorer = tiny(tmp_path / "scorer", minilm)
+    found = calipers.evaluate(
+        reference,
+        task="retrieval",
+        dataset=str(write_folder(tmp_path / "beir")),
+        rerank=str(scorer),
+        model_options=ModelOptions(max_length=7, batch_size=1),
+        resamples=20,
+    )
+    assert found.model.settings["rerank"]["max_length"] == 7
+    with pytest.raises(RequestError, match="`pooling` is not supported"):
+        calipers.evaluate(
+            reference,
+            task="retrieval",
+            dataset=str(tmp_path / "beir"),
+            rerank=str(scorer),
+            model_options=ModelOptions(pooling="cls"),
+        )
+
+
+def test_a_run_file_is_known_by_its_content(tmp_path: Path) -> None:
+    """Same name, another order: another fingerprint and another figure."""
+    folder = write_folder(tmp_path / "beir")
     found = []
     for order in ("ab", "ba"):
         lines = [f"{q} Q0 {d} {i + 1} {2 - i} x\n" for q in "12" for i, d in enumerate(order if q == "1" else "ba")]

@@ -18,7 +18,8 @@ from calipers.cli import options
     "model_flag",
     metavar="MODEL",
     help="The model, instead of the argument: a folder, .onnx file, hub id, .npy or .parquet of vectors, or http "
-    "address. A prefix torch:, onnx:, static: or vectors: selects the backend.",
+    "address. A prefix torch:, onnx:, static: or vectors: selects the backend. For retrieval also bm25, or run:FILE, "
+    "the TREC run of another system.",
 )
 @options.option(
     "Task",
@@ -47,6 +48,7 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
       calipers eval ./reranker --task reranking --dataset queries.jsonl --relevant-from 2
       calipers eval ./reranker --task nanobeir --sets msmarco,nq,scifact
       calipers eval ./encoder --task retrieval --dataset ./scifact --rerank ./reranker
+      calipers eval run:results.trec --task retrieval --dataset ./scifact --ties trec_eval
       calipers eval http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
     """
     if (model is None) == (model_flag is None):

@@ -8,6 +8,7 @@ SIMILARITIES = ("cosine", "dot")
 PSEUDO_LIKELIHOODS = ("original", "word-l2r")
 COMPATIBLE = ("sentence-transformers",)
 EMPTY_QUERIES = ("zero", "nan")
+TIES = ("expected", "trec_eval")
 
 PRECISIONS = ("fp32", "fp16", "int8-dynamic", "w8a8", "w8a16", "int4")
 CALIBRATIONS = ("minmax", "entropy", "percentile")

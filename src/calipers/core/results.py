@@ -105,6 +105,7 @@ class Task(Measurement):
     columns: tuple[Column, ...]
     default_data: DefaultData
     check: Callable[[Dataset], None] = refuse_empty  # of data that cannot give a number, before a model is loaded
+    settle: Callable[[Any, Dataset], Any] = lambda options, _: options  # what the data decide, and what they rule out
     text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]] = (
         lambda _: {}
     )  # text → ids that vectors may be stored under

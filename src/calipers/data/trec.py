@@ -22,6 +22,8 @@ Run = dict[str, dict[str, float]]  # query id → document id → score
 Judged = tuple[str, str, str, float]  # where it stands, query id, document id, grade
 ROWS = (".jsonl", ".jsonl.gz", ".parquet")
 _BEIR = ("query-id", "corpus-id", "score")
+# What names of queries and of grades contain, in a header that is not BEIR's own.
+_NAMES = (("query", "qid", "topic", "id"), ("score", "grade", "rel", "label", "judg", "rating", "gain"))
 
 
 def read_qrels(path: Path) -> Judgements:
@@ -50,13 +52,15 @@ def read_rows(rows: Iterable[readers.Row]) -> Iterator[Judged]:
 
 def _read_lines(path: Path) -> Iterator[Judged]:
     order: Sequence[int] | None = None
+    width = 0
     for where, cells in _cells(path):
         if order is None:
             header, order = _columns(cells, where)
+            width = len(cells)
             if header:
                 continue
-        if len(cells) != (expected := max(3, max(order) + 1)):
-            raise DataError(f"{where}: expected {expected} fields as before, found {len(cells)}")
+        if len(cells) != width:
+            raise DataError(f"{where}: expected {width} fields as before, found {len(cells)}")
         query, document, grade = (cells[i] for i in order)
         yield where, query, document, _number(grade, "grade", where)
 
@@ -128,14 +132,20 @@ def _word(id: str) -> str:
 
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The fields of every line that is not blank. Tabs separate them, so that an id may have spaces; any white space
+    does where the second field is TREC's own (0 or Q0), or tabs alone do not separate three. A tab at the end of a line
+    begins no field."""
     for where, line in readers.numbered_lines(path):
-        if line.strip():
-            cells = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
-            yield where, [cell.strip() for cell in cells]
+        if words := line.split():
+            cells = [cell.strip() for cell in line.rstrip().split("\t")]
+            is_trec = len(words) > 3 and words[1].upper() in ("0", "Q0")
+            yield where, cells if len(cells) >= 3 and all(cells) and not is_trec else words
 
 
 def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
-    """Whether the first line is a header (its grade is no number), and where query, document and grade stand."""
+    """Whether the first line is a header, and where query, document and grade stand. A header has BEIR's names, or
+    usual names of queries and grades in their places; anything else there is a grade, and an error if it is no number.
+    """
     if set(_BEIR) <= set(cells):
         return True, [cells.index(name) for name in _BEIR]
     order = {3: (0, 1, 2), 4: (0, 2, 3)}.get(len(cells))
@@ -144,11 +154,8 @@ def _columns(cells: Sequence[str], where: str) -> tuple[bool, Sequence[int]]:
             f"{where}: expected {', '.join(_BEIR)} (BEIR) or query, 0, document, grade (TREC), "
             f"found {len(cells)} field(s): {name_some(list(cells))}"
         )
-    try:
-        _number(cells[order[2]], "grade", where)
-    except DataError:
-        return True, order
-    return False, order
+    named = zip((cells[0], cells[order[2]]), _NAMES, strict=True)
+    return all(any(name in cell.lower() for name in names) for cell, names in named), order
 
 
 def _number(text: str, column: str, where: str) -> float:

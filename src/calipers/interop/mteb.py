@@ -31,7 +31,7 @@ from calipers.models import ModelOptions
 from calipers.models.tokenizer_files import first_line, read_json
 from calipers.runs.record import Resampling
 from calipers.tasks import outputs
-from calipers.tasks.retrieval import PASSAGE_PROMPTS
+from calipers.tasks.search import PASSAGE_PROMPTS
 
 __all__ = [
     "Drop",

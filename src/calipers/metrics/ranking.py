@@ -39,7 +39,8 @@ class Rankings:
     float64 as given, and may be infinite but not NaN. Grades are finite and ≥ 0; `ideal_relevance` has all positive
     grades judged for the query in ideal_offsets[i]:ideal_offsets[i + 1]. A document is relevant if its grade is
     > 0, or ≥ `relevant_from` if that is given (nDCG always uses the grades). `documents` (ids) or `id_rank` (their
-    places in ascending order) are needed to break ties as trec_eval does.
+    places in ascending order) are needed to break ties as trec_eval does. `beyond` int64[q] are further documents of
+    grade 0 that tie with the lowest score of the query: a search that cuts its results counts what it cut.
     """
 
     offsets: Ints
@@ -53,6 +54,7 @@ class Rankings:
     queries: tuple[str, ...] | None = None
     relevant_from: float | None = None
     empty_queries: EmptyQueries = "nan"
+    beyond: Ints | None = None
 
     def __post_init__(self) -> None:
         for dtype, names in _DTYPES.items():
@@ -89,7 +91,7 @@ class Rankings:
 
     @cached_property
     def _tied(self) -> _Sorted:
-        return _Sorted(tied.sort_with_ties(self.offsets, self.scores), self.relevance > 0)
+        return _Sorted(tied.sort_with_ties(self.offsets, self.scores, self.beyond), self.relevance > 0)
 
     @cached_property
     def _by_id(self) -> _Sorted:
@@ -114,7 +116,7 @@ class Rankings:
 
 
 _DTYPES: dict[type, tuple[str, ...]] = {
-    np.int64: ("offsets", "ideal_offsets", "id_rank"),
+    np.int64: ("offsets", "ideal_offsets", "id_rank", "beyond"),
     np.float64: ("relevance", "ideal_relevance"),
     np.bool_: ("judged",),
     np.object_: ("documents",),
@@ -126,7 +128,7 @@ def _check(rankings: Rankings) -> None:
     r, m = rankings, len(rankings.scores)
     tied.check_ragged("offsets", r.offsets, m)
     tied.check_ragged("ideal_offsets", r.ideal_offsets, len(r.ideal_relevance))
-    sizes = {"relevance": m, "judged": m, "documents": m, "id_rank": m, "queries": len(r)}
+    sizes = {"relevance": m, "judged": m, "documents": m, "id_rank": m, "queries": len(r), "beyond": len(r)}
     wrong = [name for name, size in sizes.items() if (x := getattr(r, name)) is not None and len(x) != size]
     if wrong or len(r.ideal_offsets) != len(r.offsets):
         raise ValueError(f"{len(r)} queries, {m} scores, but another length of {', '.join(wrong) or 'ideal_offsets'}")

@@ -24,11 +24,13 @@ Gain = Literal["linear", "exponential"]
 @dataclass(frozen=True, eq=False)
 class Order:
     """All documents, query by query, from the highest score to the lowest: `documents` int64[m] are indices of the
-    input, `firsts` int64[g] the places where a group begins, or None where every document stands alone."""
+    input, `firsts` int64[g] the places where a group begins, or None where every document stands alone. `beyond`
+    int64[q] are further documents, none of interest, in the last group of a query."""
 
     offsets: Ints
     documents: Ints
     firsts: Ints | None
+    beyond: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,7 @@ def count(offsets: Ints, chosen: Bools) -> Ints:
     return np.bincount(query_of(offsets, np.flatnonzero(chosen)), minlength=len(offsets) - 1)
 
 
-def sort_with_ties(offsets: Ints, scores: Array) -> Order:
+def sort_with_ties(offsets: Ints, scores: Array, beyond: Ints | None = None) -> Order:
     """Highest score first; tied documents are one group, in no particular order.
 
     >>> order = sort_with_ties(np.array([0, 3, 3, 5]), np.array([1.0, 7, 1, 2, 3]))
@@ -89,7 +91,7 @@ def sort_with_ties(offsets: Ints, scores: Array) -> Order:
     new = np.ones(len(documents), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     new[offsets[:-1][np.diff(offsets) > 0]] = True
-    return Order(offsets, documents, None if new.all() else np.flatnonzero(new))
+    return Order(offsets, documents, None if new.all() else np.flatnonzero(new), beyond)
 
 
 def sort_by_id(offsets: Ints, scores: Array, rank_ids: Callable[[Ints], Ints]) -> Order:
@@ -162,6 +164,9 @@ def groups_of(order: Order, interest: Bools) -> TieGroups:
         holding, group = np.unique(number, return_inverse=True)
         firsts, size = order.firsts[holding], _sizes(order)[holding]
     query = query_of(order.offsets, firsts)
+    if order.beyond is not None:
+        is_last = firsts + size == order.offsets[query + 1]
+        size = size + np.where(is_last, order.beyond[query], 0)
     return TieGroups(query, firsts - order.offsets[query], size, order.documents[places], group)
 
 

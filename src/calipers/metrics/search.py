@@ -1,7 +1,8 @@
 """Exact search, in an amount of memory that a window bounds. FAISS proposes in float32, float64 decides.
 
-`exact_search` takes any vectors and ranks by inner product; the corpus streams by. Ties are broken by the order of the
-documents (the earlier one first), and neither the size of a window nor the number of threads changes a result.
+`exact_search` takes any vectors and ranks by inner product; the corpus streams by. Ties are in the order of the
+documents (the earlier one first); those that a cut leaves out are counted, and neither the size of a window nor the
+number of threads changes a result.
 
 `nearest` takes unit vectors in hand and ranks by distance. Its work is bounded however many vectors are equal, as they
 are in a collapsed space; in return FAISS chooses among more than 13 rows that tie with the last one.
@@ -9,8 +10,8 @@ are in a collapsed space; in return FAISS chooses among more than 13 rows that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,11 +32,13 @@ _NEAREST_CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, w
 @dataclass(frozen=True, eq=False)
 class Hits:
     """What a search found: the results of query i are offsets[i]:offsets[i + 1], best first; `documents` int64[n] are
-    rows of the corpus, `scores` float64[n] fall within a query."""
+    rows of the corpus, `scores` float64[n] fall within a query. `beyond` int64[q] are the documents that tie with the
+    last result of a query and were left out when its results were cut; None is none."""
 
     offsets: Ints
     documents: Ints
     scores: Floats
+    beyond: Ints | None = None
 
     @property
     def queries(self) -> Ints:
@@ -51,63 +54,142 @@ class Hits:
         """
         return np.arange(len(self.documents)) - self.offsets[:-1][self.queries] + 1
 
+    @property
+    def left_out(self) -> Ints:
+        """`beyond`, zeros for None."""
+        return np.zeros(len(self.offsets) - 1, np.int64) if self.beyond is None else self.beyond
 
-def sort_hits(query: Ints, document: Ints, score: Floats, *, queries: int, k: int | None = None) -> Hits:
-    """Loose results to Hits: best first, among equals the earlier document; the first k of each query."""
+    def take(self, chosen: Bools, beyond: Ints | None = None) -> Hits:
+        """The chosen results, bool[n]."""
+        offsets = np.concatenate([[0], np.cumsum(chosen)])[self.offsets]
+        return Hits(offsets, self.documents[chosen], self.scores[chosen], beyond)
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """Pairs of a query and a document that a cut through a tie must not lose: those that are judged. With them, and
+    the number of the others (`Hits.beyond`), expected values over the orders of a tie are exact."""
+
+    query: Ints
+    document: Ints
+
+    def holds(self, query: Ints, document: Ints) -> Bools:
+        """Which of these pairs are wanted, bool[n]."""
+        if not len(self.query) or not len(query):
+            return np.zeros(len(query), np.bool_)
+        width = int(max(self.document.max(), document.max())) + 1
+        return np.isin(query * width + document, self.query * width + self.document)
+
+    def of(self, query: int) -> Wanted:
+        """Those of one query, as the pairs of a search for it alone."""
+        documents = self.document[self.query == query]
+        return Wanted(np.zeros(len(documents), np.int64), documents)
+
+    def among(self, queries: Ints, documents: Ints) -> Wanted:
+        """The same pairs where only these queries and documents, in ascending order, are searched."""
+        kept = np.isin(self.query, queries) & np.isin(self.document, documents)
+        return Wanted(np.searchsorted(queries, self.query[kept]), np.searchsorted(documents, self.document[kept]))
+
+
+NOTHING_WANTED = Wanted(np.empty(0, np.int64), np.empty(0, np.int64))
+NO_HITS = Hits(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0))  # of one query
+
+
+def sort_hits(query: Ints, document: Ints, score: Floats, *, queries: int) -> Hits:
+    """Loose results to Hits: best first, among equals the earlier document."""
     order = np.lexsort((document, -score, query))
-    hits = Hits(np.searchsorted(query[order], np.arange(queries + 1)), document[order], score[order])
-    if k is None:
-        return hits
-    kept = hits.ranks <= k
-    offsets = np.concatenate([[0], np.cumsum(kept)])[hits.offsets]
-    return Hits(offsets, hits.documents[kept], hits.scores[kept])
+    return Hits(np.searchsorted(query[order], np.arange(queries + 1)), document[order], score[order])
 
 
-def exact_search(queries: Vectors, windows: Iterable[Array], k: int) -> tuple[Floats, Ints]:
-    """The k documents with the highest inner product for each query, best first.
+def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
+    """The first k results of each query, then the wanted ones that tie with the k-th; the others that do are counted.
 
-    queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order; all finite.
-    Returns scores float64[q, m] and documents int64[q, m], with m = k or the documents there are. Memory: one window
-    (none, where it is a view of a mapped file), q × k results, and about 100 MB.
-
-    >>> exact_search(np.eye(2, dtype=np.float32), [np.eye(2), np.ones((2, 2))], 3)[1]
-    array([[0, 2, 3],
-           [1, 2, 3]])
+    >>> hits = Hits(np.array([0, 4]), np.array([7, 1, 2, 3]), np.array([9.0, 5.0, 5.0, 5.0]))
+    >>> cut = cut_hits(hits, 2, Wanted(np.array([0]), np.array([3])))
+    >>> cut.documents, cut.beyond
+    (array([7, 1, 3]), array([1]))
     """
-    queries = np.ascontiguousarray(queries, dtype=np.float32)
-    best = Hits(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int64), np.empty(0))
-    seen = 0
-    for vectors in windows:
-        window = np.ascontiguousarray(vectors, dtype=np.float32)
-        query, document = _candidates(queries, window, k, _last_scores(best, k))
-        score = _inner_products(queries, window, query, document)
-        best = sort_hits(
-            np.concatenate([best.queries, query]),
-            np.concatenate([best.documents, document + seen]),
-            np.concatenate([best.scores, score]),
-            queries=len(queries),
-            k=k,
-        )
-        seen += len(window)
-    shape = (len(queries), min(k, seen))
-    return best.scores.reshape(shape), best.documents.reshape(shape)
+    query, ranks, last = hits.queries, hits.ranks, last_scores(hits, k)
+    tied = (ranks > k) & (hits.scores == last[query])
+    kept = ranks <= k
+    kept[tied] = wanted.holds(query[tied], hits.documents[tied])
+    # Those that an earlier cut left out tie with the lowest score.
+    still_tied = last <= np.minimum.reduceat(np.append(hits.scores, np.inf), hits.offsets[:-1])
+    beyond = np.bincount(query[tied & ~kept], minlength=len(last)) + np.where(still_tied, hits.left_out, 0)
+    return hits.take(kept, beyond)
 
 
-def _last_scores(best: Hits, k: int) -> Floats:
-    """The score that a further document must reach, float64[q]: the score of the k-th result, or -inf."""
-    full = np.diff(best.offsets) == k
+def last_scores(hits: Hits, k: int) -> Floats:
+    """The score of the k-th result of each query, -inf where there are fewer, float64[q]."""
+    full = np.diff(hits.offsets) >= k
     last = np.full(len(full), -np.inf)
-    last[full] = best.scores[best.offsets[1:][full] - 1]
+    last[full] = hits.scores[hits.offsets[:-1][full] + k - 1]
     return last
 
 
-def _candidates(queries: Vectors, window: Vectors, k: int, last: Floats) -> tuple[Ints, Ints]:
-    """Every (query, document of the window) that may be among the k best, for all that float32 can tell."""
+def exact_search(queries: Vectors, windows: Iterable[Array], k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
+    """The k documents with the highest inner product for each query, best first, and those wanted that tie with the
+    last one; further documents that do are counted.
+
+    queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order; all finite.
+    Memory: one window (none, where it is a view of a mapped file), q × k results, the wanted pairs, and about 200 MB,
+    however many documents tie.
+
+    >>> exact_search(np.eye(2, dtype=np.float32), [np.eye(2), np.ones((2, 2))], 3).documents
+    array([0, 2, 3, 1, 2, 3])
+    """
+    queries = np.ascontiguousarray(queries, dtype=np.float32)
+    best, seen = _join([], len(queries)), 0
+    for vectors in windows:
+        window = np.ascontiguousarray(vectors, dtype=np.float32)
+        pieces = []
+        for query, document in _candidates(queries, window, k, last_scores(best, k)):
+            score = _inner_products(queries, window, query, document)
+            pieces.append(cut_hits(sort_hits(query, document + seen, score, queries=len(queries)), k, wanted))
+        best = _merge_hits(best, _join(pieces, len(queries)), k, wanted)
+        seen += len(window)
+    return best
+
+
+def stack_hits(pieces: Sequence[Hits]) -> Hits:
+    """Searches of some queries each, one after the other, as one search of all."""
+    sizes = np.concatenate([[0], *(np.diff(piece.offsets) for piece in pieces)])
+    return Hits(
+        np.cumsum(sizes, dtype=np.int64),
+        np.concatenate([np.empty(0, np.int64), *(piece.documents for piece in pieces)]),
+        np.concatenate([np.empty(0), *(piece.scores for piece in pieces)]),
+        np.concatenate([np.empty(0, np.int64), *(piece.left_out for piece in pieces)]),
+    )
+
+
+def _join(pieces: Sequence[Hits], queries: int) -> Hits:
+    """Pieces of which each has all results of its queries as one."""
+    none = np.empty(0, np.int64)
+    hits = sort_hits(
+        np.concatenate([none, *(piece.queries for piece in pieces)]),
+        np.concatenate([none, *(piece.documents for piece in pieces)]),
+        np.concatenate([np.empty(0), *(piece.scores for piece in pieces)]),
+        queries=queries,
+    )
+    return replace(hits, beyond=sum((piece.left_out for piece in pieces), np.zeros(queries, np.int64)))
+
+
+def _merge_hits(first: Hits, second: Hits, k: int, wanted: Wanted) -> Hits:
+    """The best of both, cut again. What either has left out still ties where its own cut is the cut of both."""
+    both = cut_hits(replace(_join([first, second], len(first.offsets) - 1), beyond=None), k, wanted)
+    last = last_scores(both, k)
+    left_out = (np.where(last_scores(part, k) == last, part.left_out, 0) for part in (first, second))
+    return replace(both, beyond=sum(left_out, both.left_out))
+
+
+def _candidates(queries: Vectors, window: Vectors, k: int, last: Floats) -> Iterator[tuple[Ints, Ints]]:
+    """Every (query, document of the window) that may be among the k best or tie with the last of them, for all that
+    float32 can tell; the pairs of a query are together."""
     import faiss
 
     wide = min(k + _PROPOSALS, len(window))
     if wide == 0 or len(queries) == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return
     scores, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_INNER_PRODUCT)
     parts = (window[rows] for rows in slices(len(window), _CELLS // window.shape[1]))
     longest = np.sqrt(max(np.einsum("ij,ij->i", part, part).max() for part in parts))
@@ -117,8 +199,8 @@ def _candidates(queries: Vectors, window: Vectors, k: int, last: Floats) -> tupl
     crowded = near[:, -1] & (wide < len(window))  # there may be more that are as good as the last proposal
     near[crowded] = False
     query, place = np.nonzero(near)
-    more = _scan(queries, window, np.flatnonzero(crowded), floor)
-    return np.concatenate([query, more[0]]), np.concatenate([documents[query, place].astype(np.int64), more[1]])
+    yield query, documents[query, place].astype(np.int64)
+    yield from _scan(queries, window, np.flatnonzero(crowded), floor)
 
 
 def _rounding(dimensions: int) -> float:
@@ -127,15 +209,12 @@ def _rounding(dimensions: int) -> float:
     return 2.0 * dimensions * 2.0**-24
 
 
-def _scan(queries: Vectors, window: Vectors, rows: Ints, floor: Floats) -> tuple[Ints, Ints]:
+def _scan(queries: Vectors, window: Vectors, rows: Ints, floor: Floats) -> Iterator[tuple[Ints, Ints]]:
     """The same for queries at whose cut many documents tie: all documents of the window above the floor."""
-    query, document = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for part in slices(len(rows), _CELLS // max(1, len(window))):
         crowded = rows[part]
         place, above = np.nonzero(queries[crowded] @ window.T >= floor[crowded, None])
-        query.append(crowded[place])
-        document.append(above)
-    return np.concatenate(query), np.concatenate(document)
+        yield crowded[place], above
 
 
 def _inner_products(queries: Vectors, window: Vectors, query: Ints, document: Ints) -> Floats:

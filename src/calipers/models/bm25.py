@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
 from calipers.core.files import package_versions
-from calipers.metrics.arrays import Ints, Vectors
+from calipers.metrics.arrays import Floats, Ints
+from calipers.metrics.search import NO_HITS, NOTHING_WANTED, Hits, Wanted, cut_hits, sort_hits, stack_hits
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 
@@ -32,7 +34,7 @@ class Settings:
     stopwords: str = "en"  # a language that bm25s has a list for, or none
 
     def __post_init__(self) -> None:
-        if self.k1 < 0 or not 0 <= self.b <= 1:
+        if not 0 <= self.k1 < math.inf or not 0 <= self.b <= 1:
             raise RequestError(f"BM25 needs k1 ≥ 0 and 0 ≤ b ≤ 1, found k1={self.k1:g}, b={self.b:g}")
         if self.method not in _METHODS:
             raise RequestError(f"the method of BM25 must be one of {', '.join(_METHODS)}, found {self.method!r}")
@@ -79,30 +81,35 @@ class BM25:
     info: ModelInfo
 
     def search(
-        self, queries: Sequence[str], documents: Sequence[str], k: int, *, progress: Progress = SILENT
-    ) -> tuple[Vectors, Ints]:
-        """Scores float32[q, k] and documents int64[q, k], best first, among equals the earlier document.
-
-        Places that no document with a word of the query fills are -1, with the score 0.
-        """
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        k: int,
+        *,
+        wanted: Wanted = NOTHING_WANTED,
+        progress: Progress = SILENT,
+    ) -> Hits:
+        """The k best documents of each query among those that have a word of it, whatever the word weighs."""
         import bm25s  # type: ignore[import-untyped]
 
-        scores = np.zeros((len(queries), k), dtype=np.float32)
-        best = np.full((len(queries), k), -1, dtype=np.int64)
         tokens = self._tokens(documents, ids=True)
         if not any(map(len, tokens.ids)):  # bm25s divides by the mean length
-            return scores, best
+            return stack_hits([NO_HITS] * len(queries))
         index = bm25s.BM25(k1=self.settings.k1, b=self.settings.b, method=self.settings.method)
         index.index(tokens, show_progress=False)
         progress.start("Searching", len(queries))
+        pieces = []
         for row, words in enumerate(self._tokens(queries, ids=False)):
             indexed = [word for word in words if word in index.vocab_dict]
             if indexed:
-                all_scores = index.get_scores(indexed)
-                top = _best(all_scores, k)
-                scores[row, : len(top)], best[row, : len(top)] = all_scores[top], top
+                scores = index.get_scores(indexed).astype(np.float64)
+                best = _best(scores, _having(index, indexed), k)
+                hits = sort_hits(np.zeros(len(best), np.int64), best, scores[best], queries=1)
+                pieces.append(cut_hits(hits, k, wanted.of(row)))
+            else:
+                pieces.append(NO_HITS)
             progress.advance(1)
-        return scores, best
+        return stack_hits(pieces)
 
     def _tokens(self, texts: Sequence[str], *, ids: bool) -> Any:
         import bm25s
@@ -116,12 +123,21 @@ class BM25:
             raise RequestError(f"bm25s has no stop words for {stopwords!r}: {error}") from error
 
 
-def _best(scores: Vectors, k: int) -> Ints:
-    """Up to k documents with a score above 0, best first, among equals the earlier one.
+def _having(index: Any, words: Sequence[str]) -> Ints:
+    """The documents that have one of the words, int64[n] ascending. A score does not tell: in bm25+ and bm25l absent
+    words score too, and in robertson and atire a word that every document has scores 0."""
+    starts, documents = index.scores["indptr"], index.scores["indices"]
+    rows = [documents[starts[i] : starts[i + 1]] for i in (index.vocab_dict[word] for word in words)]
+    return np.unique(np.concatenate(rows)).astype(np.int64)
 
-    >>> _best(np.array([0, 2, 1, 2, 1], np.float32), 3)
-    array([1, 3, 2])
+
+def _best(scores: Floats, among: Ints, k: int) -> Ints:
+    """Those of `among` that are the k best, or tie with the last of them.
+
+    >>> _best(np.array([0.0, 2, 1, 2, 1]), np.array([1, 2, 3, 4]), 3)
+    array([1, 2, 3, 4])
     """
-    least = np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else 0.0
-    among = np.flatnonzero((scores >= least) & (scores > 0))
-    return among[np.argsort(-scores[among], kind="stable")[:k]]
+    if k >= len(among):
+        return among
+    least = np.partition(scores[among], len(among) - k)[len(among) - k]
+    return np.asarray(among[scores[among] >= least])

@@ -8,43 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from calipers.core import RequestError, Result
+from calipers.core.benchmarks import TASKS, MtebTaskFacts
 
-
-@dataclass(frozen=True)
-class MtebTaskFacts:
-    """What mteb knows of a task: enough to write a result that it reads."""
-
-    name: str
-    path: str  # of its dataset on the hub
-    main_score: str
-    languages: tuple[str, ...] = ("eng-Latn",)
-
-
-_STS = {
-    "STSBenchmark": "stsbenchmark-sts",
-    **{f"STS{year}": f"sts{year}-sts" for year in range(12, 17)},
-    "SICK-R": "sickr-sts",
-    "BIOSSES": "biosses-sts",
-}
-_RETRIEVAL = (
-    *("ArguAna", "ClimateFEVER", "DBPedia", "FEVER", "FiQA2018", "HotpotQA", "MSMARCO", "NFCorpus", "NQ"),
-    *("QuoraRetrieval", "SCIDOCS", "SciFact", "Touche2020", "TRECCOVID"),
-)
-# Their data on the hub have the name in small letters, but for these.
-_PATHS = {"ClimateFEVER": "climate-fever", "FiQA2018": "fiqa", "QuoraRetrieval": "quora", "TRECCOVID": "trec-covid"}
-_RERANKING = ("AskUbuntuDupQuestions", "SciDocsRR", "StackOverflowDupQuestions")
-# Tasks that the path of the data identifies. The others are looked up in mteb by their name.
-TASKS: tuple[MtebTaskFacts, ...] = (
-    *(MtebTaskFacts(name, f"mteb/{path}", "cosine_spearman") for name, path in _STS.items()),
-    MtebTaskFacts("JSTS", "mteb/JSTS", "cosine_spearman", ("jpn-Jpan",)),
-    *(MtebTaskFacts(name, f"mteb/{_PATHS.get(name, name.lower())}", "ndcg_at_10") for name in _RETRIEVAL),
-    *(MtebTaskFacts(name, f"mteb/{name}", "map_at_1000") for name in _RERANKING),
-)
 _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
 _HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
 

@@ -42,8 +42,8 @@ def evaluate(
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
     For retrieval, `rerank` is a cross-encoder for the second stage, `run_out` a file for the TREC run, and the model
-    `run:FILE` a run that was made elsewhere. The data are checked before the model is loaded. Without a store nothing
-    is kept.
+    `run:FILE` a run that was made elsewhere. `model_options` are for `model`; behind a run file or BM25, which have no
+    weights, they are for the reranker. Data are checked before the model is loaded. Without a store nothing is kept.
 
     With `reuse`, a stored run that answered the same question (`calipers.runs.key`) is taken and no model is loaded:
     `timing` has `reused_seconds`, and the stored times of loading and inference. If only words differ (another path to
@@ -60,6 +60,7 @@ def evaluate(
     if store:
         store.check_writable()
     rows = settled.read_rows()
+    settled = replace(settled, options=settled.task.settle(settled.options, rows))
     if run_out:
         trec.check_run_file(run_out, rows)
     clock.lap("data_seconds")
@@ -125,7 +126,7 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     model = request.model
     task = tasks.askable(request.task) if isinstance(model, str) else tasks.find(request.task)
     options = _settle_options(task, request.task_options or {})
-    loaded = _read_run(model, task) if isinstance(model, str) else model
+    loaded = _read_run(model, task, request.model_options, rerank) if isinstance(model, str) else model
     source = models.find(model) if isinstance(model, str) and loaded is None else None
     if (rerank or run_out) and task.name != retrieval.TASK.name:
         raise RequestError(f"`rerank` and `run_out` are for the task {retrieval.TASK.name}, not for {task.name}")
@@ -148,15 +149,19 @@ def _settle_options(task: Task, values: Mapping[str, Any]) -> Any:
     return task.options(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
-def _read_run(model: str, task: Task) -> retrieval.GivenRun | None:
-    """A TREC run file as a model: `run:FILE`."""
+def _read_run(model: str, task: Task, options: ModelOptions, rerank: str | None) -> retrieval.GivenRun | None:
+    """A TREC run file as a model: `run:FILE`. It has no options but its name; behind it they are the reranker's."""
     if not model.startswith("run:"):
         return None
     if task.name != retrieval.TASK.name:
         raise RequestError(f"a run file can be measured by {retrieval.TASK.name} only, not by {task.name}")
-    file = Path(model.removeprefix("run:"))
-    run = trec.read_run(file)
-    return retrieval.GivenRun(run, ModelInfo("run", file.name, str(file), "none", models.hub.fingerprint([file])))
+    if not rerank:
+        options.refuse_others("a run file", "model_id")
+    file = Path(model.removeprefix("run:")).expanduser()
+    name = file.name if rerank else options.model_id or file.name
+    return retrieval.GivenRun(
+        trec.read_run(file), ModelInfo("run", name, str(file), "none", models.hub.fingerprint([file]))
+    )
 
 
 # --- answer: rows and a model to outcomes ----------------------------------------------------------------------------
@@ -201,7 +206,7 @@ class _Settled:
         return model.info, outcomes
 
     def _load(self, text_ids: Mapping[str, Sequence[str]]) -> Any:
-        model: Any = models.load(self.source, self.model_options, self.task.ability) if self.source else self.loaded
+        model: Any = models.load(self.source, self._first_options, self.task.ability) if self.source else self.loaded
         if hasattr(model, "bind"):
             model = model.bind(text_ids)
         if self.reranker is None:
@@ -231,7 +236,7 @@ class _Settled:
 
     def _identity(self) -> dict[str, Any] | None:
         if self.source:
-            return models.identity.identity(self.source, self.model_options, self.task.ability)
+            return models.identity.identity(self.source, self._first_options, self.task.ability)
         if isinstance(self.loaded, retrieval.GivenRun):
             return {"backend": "run", "weights": self.loaded.info.fingerprint}
         return None
@@ -244,7 +249,22 @@ class _Settled:
         return replace(info, model_id=model_id, path=path)
 
     @property
+    def _is_lexical(self) -> bool:
+        """Whether the first stage has no weights, so that options of a model can only be the reranker's."""
+        return isinstance(self.loaded, retrieval.GivenRun) or (
+            self.source is not None and self.source.backend == "bm25"
+        )
+
+    @property
+    def _first_options(self) -> ModelOptions:
+        return self._only_threads if self.reranker and self._is_lexical else self.model_options
+
+    @property
     def _reranker_options(self) -> ModelOptions:
+        return self.model_options if self._is_lexical else self._only_threads
+
+    @property
+    def _only_threads(self) -> ModelOptions:
         return ModelOptions(threads=self.model_options.threads)
 
 

@@ -8,14 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError
 from calipers.core.options import Options, option
 from calipers.data import corpora
 from calipers.metrics import geometry
-from calipers.metrics.search import WINDOW, exact_search
+from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, sort_hits
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.space import GroupVectors, PairVectors, Space, Texts, directed, refuse
@@ -223,16 +222,17 @@ class _SpaceSearch:
     info: ModelInfo
 
     def search(
-        self, queries: Any, documents: Any, k: int, *, progress: Progress = SILENT
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        self, queries: Any, documents: Any, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
+    ) -> Hits:
         alive = directed(self.space)
         assert alive.space.queries is not None
         windows = geometry.windows(alive.space.corpus.vectors, WINDOW)
-        scores, rows = exact_search(geometry.unit(alive.space.queries.vectors), windows, k)
-        shape = len(queries), scores.shape[1]
-        all_scores, all_rows = np.zeros(shape, scores.dtype), np.full(shape, -1, np.int64)
-        all_scores[alive.queries], all_rows[alive.queries] = scores, alive.documents[rows]
-        return all_scores, all_rows
+        pairs = wanted.among(alive.queries, alive.documents)
+        hits = exact_search(geometry.unit(alive.space.queries.vectors), windows, k, pairs)
+        beyond = np.zeros(len(queries), np.int64)
+        beyond[alive.queries] = hits.left_out
+        rows, found = alive.queries[hits.queries], alive.documents[hits.documents]
+        return replace(sort_hits(rows, found, hits.scores, queries=len(queries)), beyond=beyond)
 
 
 def search(space: Space, info: ModelInfo, material: Material, options: SearchOptions, progress: Progress) -> Space:

@@ -54,7 +54,11 @@ class ListOptions(Options):
 @dataclass(frozen=True)
 class RerankingOptions(ListOptions):
     relevant_from: float | None = option(
-        None, "Grades from here on are relevant, all alike. Default: grades as they are.", group="Task", metavar="GRADE"
+        None,
+        "Grades from here on are relevant, all alike. Default: grades as they are.",
+        group="Task",
+        metavar="GRADE",
+        above=0,
     )
     qrels: str | None = option(
         None,

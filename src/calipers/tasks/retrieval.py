@@ -4,8 +4,9 @@ The model is an Encoder (exact search among all documents by cosine or dot produ
 `GivenRun` of another system, or a `TwoStage` of one of these and a cross-encoder, measured before (`base_…`) and after.
 
 A judged document that the corpus lacks stays in the ideal ranking; an unjudged result is not relevant. Tied scores have
-their expected value over all orders (`metrics.ranking`). A query without a relevant document counts as 0, as in
-trec_eval and BEIR, so that figures agree with published ones; `empty_queries="nan"` leaves it out of the means.
+their expected value over all orders (`metrics.ranking`), or trec_eval's order with `ties`. A query without a relevant
+document counts as 0, as in trec_eval and BEIR, so that figures agree with published ones; `empty_queries="nan"` leaves
+it out of the means.
 """
 
 from __future__ import annotations
@@ -13,72 +14,35 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
-from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES
 from calipers.core.datasets import Dataset
-from calipers.core.errors import DataError, RequestError, name_some
-from calipers.core.models import SILENT, Encoder, ModelInfo, PairScorer, Progress
-from calipers.core.options import Options, option
+from calipers.core.errors import DataError
+from calipers.core.models import Encoder, ModelInfo, PairScorer, Progress
 from calipers.core.outcomes import Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
-from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
-from calipers.metrics.geometry import unit_like
+from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.means import mean_of
 from calipers.metrics.ranking import Rankings
-from calipers.metrics.search import WINDOW, Hits, exact_search, sort_hits
+from calipers.metrics.search import Hits, Wanted, last_scores
 from calipers.tasks import outputs
 from calipers.tasks.columns import ids_by_side
+from calipers.tasks.search import (
+    SHOWN,
+    GivenRun,
+    RetrievalOptions,
+    Retriever,
+    id_ranks,
+    places,
+    prompts,
+    search,
+    settle,
+    with_blank_documents,
+)
 
-SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
-PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
-
-
-@dataclass(frozen=True)
-class RetrievalOptions(Options):
-    top_k: int = option(100, "How many results a query gets.", group="Task", metavar="K", at_least=SHOWN)
-    query_prompt: str | None = option(
-        None, "Put before every query. Default: the model's own.", group="Task", metavar="TEXT"
-    )
-    passage_prompt: str | None = option(
-        None, "Put before every passage. Default: the model's own.", group="Task", metavar="TEXT"
-    )
-    similarity: str = option("cosine", "Of vectors.", group="Task", choices=SIMILARITIES)
-    relevant_from: float = option(
-        1.0,
-        "Grades from here on are relevant; nDCG uses the grades as they are.",
-        group="Task",
-        metavar="GRADE",
-        above=0,
-    )
-    empty_queries: str = option(
-        "zero", "What a query without relevant documents counts.", group="Task", choices=EMPTY_QUERIES
-    )
-    rerank_k: int = option(100, "How many results are reranked.", group="Task", metavar="K", at_least=1)
-
-
-class Retriever(Protocol):
-    """A model that searches by itself, such as BM25."""
-
-    @property
-    def info(self) -> ModelInfo: ...
-
-    def search(
-        self, queries: Sequence[str], documents: Sequence[str], k: int, *, progress: Progress = SILENT
-    ) -> tuple[Vectors, Ints]:
-        """Scores float32[q, k] and documents int64[q, k], best first; -1 stands where there is no further document."""
-        ...
-
-
-@dataclass(frozen=True)
-class GivenRun:
-    """Results of another system, query id → {document id: score}, measured like those of a model."""
-
-    run: Mapping[str, Mapping[str, float]]
-    info: ModelInfo
+__all__ = ["TASK", "GivenRun", "RetrievalOptions", "Retriever", "TwoStage", "prompts", "search"]
 
 
 @dataclass(frozen=True)
@@ -115,109 +79,94 @@ def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
     return ids_by_side(queries, ("document", corpus.ids, corpus.columns["text"]))
 
 
+def settle_options(options: RetrievalOptions, dataset: Dataset) -> RetrievalOptions:
+    """The options with what the data decide. A grade from which on documents are relevant, and none is, is refused."""
+    highest = max((grade for grades in dataset.columns["qrels"] for grade in grades.values()), default=0.0)
+    if highest < options.relevant_from:
+        raise DataError(
+            f"{dataset.source.path} judges no document relevant: `relevant_from` is {options.relevant_from:g}, and the "
+            f"highest grade is {highest:g}"
+        )
+    return settle(options, dataset)
+
+
 def run(
     model: Encoder | Retriever | GivenRun | TwoStage, dataset: Dataset, options: RetrievalOptions, progress: Progress
 ) -> Outcomes:
     """Outcomes per query: every metric; per result its rank, document, score and grade (NaN where not judged)."""
+    options = settle(options, dataset)
+    first = model.first if isinstance(model, TwoStage) else model
+    if isinstance(first, GivenRun):
+        dataset = with_blank_documents(dataset, first)
     judgements = read_judgements(dataset)
-    hits = search(model.first if isinstance(model, TwoStage) else model, dataset, options, progress)
+    hits = search(first, dataset, options, progress, judgements.wanted)
     base: dict[str, Floats] = {}
     staged: dict[str, Ints] = {}
     base_rank = None
+    notes = _notes(first, hits, options)
     if isinstance(model, TwoStage):
-        base = measure(rank(hits, judgements, options), options)
-        hits, base_rank = rerank(model.second, dataset, hits, options.rerank_k, progress)
+        base = measure(rank(hits, judgements, options, dataset), options)
+        hits, base_rank = rerank(model.second, dataset, hits, options.reranked, progress)
         staged = stages(hits, base_rank, judgements, options)
-    rankings = rank(hits, judgements, options)
+    rankings = rank(hits, judgements, options, dataset)
+    details = _details(hits, judgements, dataset, base_rank, options.top_k)
     return Outcomes(
         ids=dataset.ids,
         columns=measure(rankings, options) | {f"base_{name}": values for name, values in base.items()} | staged,
         texts={"query": tuple(dataset.columns["query"])},
-        details={"results": _details(hits, judgements, dataset, base_rank)},
+        details={"results": details, **_cut_ties(hits, judgements, options.top_k)},
         counts={
             **dataset.counts,
             "queries": len(dataset),
             "queries_without_relevant": len(rankings.without_relevant),
             "queries_without_results": len(rankings.forgotten),
+            "queries_tied_at_cut": int((_beyond_cut(hits, options) > 0).sum()),
             "relevant": int(rankings.relevant.sum()),
-            "results": len(hits.documents),
-            "results_tied": round(ranking.tie_share(rankings).documents * len(hits.documents)),
+            "results": len(details["rank"]),
+            "results_tied": _tied_results(hits, options),
             **{name: int(counts.sum()) for name, counts in staged.items()},
         },
+        notes=(*dataset.notes, *notes),
     )
 
 
-# --- searching -------------------------------------------------------------------------------------------------
+def _beyond_cut(hits: Hits, options: RetrievalOptions) -> Ints:
+    """How many documents beyond the first `top_k` tie with the last of them, kept or counted, int64[q]."""
+    kept = np.maximum(np.diff(hits.offsets) - options.top_k, 0)
+    return np.asarray(kept + hits.left_out)
 
 
-def search(
-    model: Encoder | Retriever | GivenRun, dataset: Dataset, options: RetrievalOptions, progress: Progress
-) -> Hits:
-    """The `top_k` best documents of every query."""
-    if not isinstance(model, GivenRun) and not hasattr(model, "search"):
-        return _nearest(model, dataset, options, progress)
-    for name in ("query_prompt", "passage_prompt", "similarity"):
-        if getattr(options, name) != getattr(RetrievalOptions(), name):
-            raise RequestError(f"`{name}` does not apply to {model.info.model_id}, which has no vectors")
-    if isinstance(model, GivenRun):
-        return _given(model.run, dataset, options)
-    texts = dataset.tables["corpus"].columns["text"]
-    return from_table(*model.search(dataset.columns["query"], texts, options.top_k, progress=progress))
+def _tied_results(hits: Hits, options: RetrievalOptions) -> int:
+    """How many of the first `top_k` results share their score with another document of their query."""
+    first = hits.ranks <= options.top_k
+    above, below = np.zeros(len(first), np.bool_), np.zeros(len(first), np.bool_)
+    above[1:] = (hits.scores[1:] == hits.scores[:-1]) & (hits.queries[1:] == hits.queries[:-1])
+    below[:-1] = above[1:]
+    below[hits.offsets[1:][hits.left_out > 0] - 1] = True
+    return int((first & (above | below)).sum())
 
 
-def _nearest(model: Encoder, dataset: Dataset, options: RetrievalOptions, progress: Progress) -> Hits:
-    query_prompt, passage_prompt = prompts(model.info, options)
-    corpus = dataset.tables["corpus"]
-
-    def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> Vectors:
-        vectors = model.encode(texts, prompt=prompt, progress=progress)
-        outputs.refuse_dead_vectors(vectors, ids, texts, unit)
-        return unit_like(vectors) if options.similarity == "cosine" else vectors
-
-    def windows() -> Iterator[Vectors]:
-        for rows in slices(len(corpus), WINDOW):
-            yield encode(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
-
-    queries = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
-    return from_table(*exact_search(queries, windows(), options.top_k))
-
-
-def from_table(scores: Array, documents: Array) -> Hits:
-    """[q, k] arrays, -1 where there is no document, to ragged ones.
-
-    >>> from_table(np.array([[3.0, 1.0], [2.0, 0.0]]), np.array([[7, 5], [6, -1]])).offsets
-    array([0, 2, 3])
-    """
-    present = documents >= 0
-    offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-    return Hits(offsets, documents[present].astype(np.int64), scores[present].astype(np.float64))
-
-
-def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str | None]:
-    """Before queries and passages: the option's, else the model's own of that name, else None: its default, if any."""
-    offered = info.settings.get("prompts") or {}
-    query = offered.get("query")
-    passage = next((offered[name] for name in PASSAGE_PROMPTS if name in offered), None)
-    return (
-        query if options.query_prompt is None else options.query_prompt,
-        passage if options.passage_prompt is None else options.passage_prompt,
-    )
-
-
-def _given(results: Mapping[str, Mapping[str, float]], dataset: Dataset, options: RetrievalOptions) -> Hits:
-    rows = [(q, d, score) for q, id in enumerate(dataset.ids) for d, score in results.get(id, {}).items()]
-    place = _places(dataset, {d for _, d, _ in rows})
-    if missing := sorted({d for _, d, _ in rows} - place.keys()):
-        raise DataError(f"the run names {len(missing)} documents that the corpus lacks: {name_some(missing)}")
-    query = np.array([q for q, _, _ in rows], dtype=np.int64)
-    document = np.array([place[d] for _, d, _ in rows], dtype=np.int64)
-    score = np.array([s for _, _, s in rows], dtype=np.float64)
-    return sort_hits(query, document, score, queries=len(dataset), k=options.top_k)
-
-
-def _places(dataset: Dataset, wanted: set[str]) -> dict[str, int]:
-    """Document id → its row in the corpus, for the wanted ones that are there."""
-    return {id: row for row, id in enumerate(dataset.tables["corpus"].ids) if id in wanted}
+def _notes(first: Encoder | Retriever | GivenRun, hits: Hits, options: RetrievalOptions) -> list[str]:
+    """What a reader should know of the results of the first stage."""
+    notes = []
+    if not len(hits.documents):
+        notes.append("no query has a result: every figure is 0")
+    if options.ignore_identical_ids:
+        notes.append("a document with the id of its query is left out, as mteb does for these data")
+    ties = _tied_results(hits, options)
+    if options.ties == "trec_eval":
+        return notes
+    if ties and isinstance(first, GivenRun):
+        notes.append(
+            f"{ties} results of the run are tied: figures are expected values over their orders, which can differ from "
+            "trec_eval's in the third decimal (its order: ties=trec_eval)"
+        )
+    if crowded := int((_beyond_cut(hits, options) > 0).sum()):
+        notes.append(
+            f"{crowded} queries have further documents that tie with the last of their {options.top_k} results: "
+            "figures count all of them, and lists of results have the first ones in the order of the corpus"
+        )
+    return notes
 
 
 # --- measuring -------------------------------------------------------------------------------------------------
@@ -234,6 +183,12 @@ class Judgements:
     queries: int
     documents: int
 
+    @property
+    def wanted(self) -> Wanted:
+        """The judged pairs that the corpus has: a cut through a tie must not lose them."""
+        present = self.document >= 0
+        return Wanted(self.query[present], self.document[present])
+
     def look_up(self, query: Ints, document: Ints) -> Floats:
         """The grade of each pair, NaN where it has none."""
         present = self.document >= 0
@@ -247,7 +202,7 @@ class Judgements:
 
 def read_judgements(dataset: Dataset) -> Judgements:
     qrels: Sequence[Mapping[str, float]] = dataset.columns["qrels"]
-    place = _places(dataset, {id for grades in qrels for id in grades})
+    place = places(dataset, {id for grades in qrels for id in grades})
     grade = np.array([g for grades in qrels for g in grades.values()], dtype=np.float64)
     return Judgements(
         query=np.repeat(np.arange(len(qrels)), [len(grades) for grades in qrels]),
@@ -258,7 +213,7 @@ def read_judgements(dataset: Dataset) -> Judgements:
     )
 
 
-def rank(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> Rankings:
+def rank(hits: Hits, judgements: Judgements, options: RetrievalOptions, dataset: Dataset) -> Rankings:
     """The ideal has all judged documents, found or not."""
     grades = judgements.look_up(hits.queries, hits.documents)
     positive = judgements.grade > 0
@@ -271,12 +226,15 @@ def rank(hits: Hits, judgements: Judgements, options: RetrievalOptions) -> Ranki
         judged=~np.isnan(grades),
         relevant_from=options.relevant_from,
         empty_queries=options.empty_queries,  # type: ignore[arg-type]
+        id_rank=id_ranks(hits, dataset) if options.ties == "trec_eval" else None,
+        beyond=hits.beyond,
     )
 
 
 def measure(rankings: Rankings, options: RetrievalOptions) -> dict[str, Floats]:
     """Each metric for each query, float64[q]; those that look further than `top_k` are left out."""
-    return {f"{name}@{k}": measure(rankings, k) for name, k, measure, _ in _MEASURES if k <= options.top_k}
+    measures = [(f"{name}@{k}", k, measure) for name, k, measure, _ in _MEASURES if k <= options.top_k]
+    return {name: measure(rankings, k, ties=options.ties) for name, k, measure in measures}
 
 
 # --- two stages ------------------------------------------------------------------------------------------------
@@ -284,7 +242,8 @@ def measure(rankings: Rankings, options: RetrievalOptions) -> dict[str, Floats]:
 
 def rerank(scorer: PairScorer, dataset: Dataset, hits: Hits, k: int, progress: Progress) -> tuple[Hits, Ints]:
     """The first k results of each query ordered by the scorer, and the rank that each result had before. The others
-    follow with their scores shifted below the scorer's lowest, so that ties remain ties."""
+    follow with their scores shifted below the scorer's lowest, so that ties remain ties; documents that tie with the
+    last of them and were only counted still do, unless all results of the query were ordered."""
     top = hits.ranks <= k
     texts, queries = dataset.tables["corpus"].columns["text"], dataset.columns["query"]
     first = list(zip(hits.queries[top].tolist(), hits.documents[top].tolist(), strict=True))
@@ -297,7 +256,9 @@ def rerank(scorer: PairScorer, dataset: Dataset, hits: Hits, k: int, progress: P
     np.maximum.at(highest, hits.queries[~top], scores[~top])
     scores[~top] += (lowest - highest)[hits.queries[~top]] - 1.0
     order = np.lexsort((hits.ranks, -scores, hits.queries))
-    return Hits(hits.offsets, hits.documents[order], scores[order]), hits.ranks[order]
+    rest = np.bincount(hits.queries[~top], minlength=len(dataset)) > 0
+    beyond = None if hits.beyond is None else np.where(rest, hits.beyond, 0)
+    return Hits(hits.offsets, hits.documents[order], scores[order], beyond), hits.ranks[order]
 
 
 def stages(hits: Hits, base_rank: Ints, judgements: Judgements, options: RetrievalOptions) -> dict[str, Ints]:
@@ -311,13 +272,17 @@ def stages(hits: Hits, base_rank: Ints, judgements: Judgements, options: Retriev
     judged = np.bincount(judgements.query[judgements.grade >= options.relevant_from], minlength=judgements.queries)
     before, after = base_rank <= SHOWN, hits.ranks <= SHOWN
     return {
-        "lost_by_first": judged - count(base_rank <= options.rerank_k),
+        "lost_by_first": judged - count(base_rank <= options.reranked),
         "put_right": count(~before & after),
         "pushed_out": count(before & ~after),
     }
 
 
-def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: Ints | None) -> Columns:
+def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: Ints | None, k: int) -> Columns:
+    """The first k results of each query."""
+    shown = hits.ranks <= k
+    base_rank = base_rank if base_rank is None else base_rank[shown]
+    hits = hits.take(shown)
     ids = np.array(dataset.tables["corpus"].ids, dtype=object)
     table: dict[str, Array] = {
         "example": hits.queries.astype(np.int32),
@@ -329,6 +294,45 @@ def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: In
     return table if base_rank is None else {**table, "base_rank": base_rank.astype(np.int32)}
 
 
+def _cut_ties(hits: Hits, judgements: Judgements, k: int) -> dict[str, Columns]:
+    """What ties with the last of k results and is not among them: one row for each judged document, and one with the
+    number of the others, as the table `cut_ties`; no table where nothing does."""
+    more = hits.take((hits.ranks > k) & (hits.scores == last_scores(hits, k)[hits.queries]))
+    others = np.flatnonzero(hits.left_out)
+    if not len(more.documents) and not len(others):
+        return {}
+    grades = judgements.look_up(more.queries, more.documents)
+    return {
+        "cut_ties": {
+            "example": np.concatenate([more.queries, others]).astype(np.int32),
+            "grade": np.concatenate([grades, np.full(len(others), np.nan)]),
+            "documents": np.concatenate([np.ones(len(grades), np.int64), hits.left_out[others]]),
+        }
+    }
+
+
+def with_cut_ties(
+    outcomes: Outcomes, example: Ints, scores: Floats, grades: Floats
+) -> tuple[Ints, Floats, Floats, Ints]:
+    """Results (their query, ascending, score and grade) with the judged documents that tie with the last one of their
+    query, and the number of further ones for each query: what `Rankings` needs for exact expected values."""
+    beyond = np.zeros(len(outcomes), np.int64)
+    table = outcomes.details.get("cut_ties")
+    if table is None:
+        return example, scores, grades, beyond
+    query, judged = np.asarray(table["example"], np.int64), ~np.isnan(table["grade"])
+    np.add.at(beyond, query[~judged], table["documents"][~judged])
+    last = scores[np.searchsorted(example, query[judged], side="right") - 1]
+    every = np.concatenate([example, query[judged]])
+    order = np.argsort(every, kind="stable")
+    return (
+        every[order],
+        np.concatenate([scores, last])[order],
+        np.concatenate([grades, table["grade"][judged]])[order],
+        beyond,
+    )
+
+
 def results_of(outcomes: Outcomes) -> Iterator[tuple[str, str, float]]:
     """(query id, document id, score) of every result, best first: what a TREC run file holds."""
     table = outcomes.details["results"]
@@ -338,7 +342,7 @@ def results_of(outcomes: Outcomes) -> Iterator[tuple[str, str, float]]:
 
 # --- metrics ---------------------------------------------------------------------------------------------------
 
-_MEASURES: tuple[tuple[str, int, Callable[[Rankings, int], Floats], str], ...] = (
+_MEASURES: tuple[tuple[str, int, Callable[..., Floats], str], ...] = (
     ("ndcg", 10, ranking.ndcg, "discounted gain of the first 10 over that of the ideal order"),
     ("mrr", 10, ranking.mrr, "1 / rank of the first relevant document, 0 behind 10"),
     ("map", 100, ranking.average_precision, "mean of the precisions at the relevant documents among the first 100"),
@@ -365,6 +369,7 @@ TASK = Task(
     default_data=DefaultData("mteb/scifact", None, "test"),
     metrics=METRICS,
     check=check,
+    settle=settle_options,
     text_ids=text_ids,
     run=run,
     options=RetrievalOptions,

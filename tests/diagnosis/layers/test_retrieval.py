@@ -118,9 +118,10 @@ def test_quality_is_that_of_the_retrieval_task(k: int) -> None:
     for name in ("map@100", "recall@100") + (("ndcg@10", "mrr@10", "recall@10") if k == 10 else ()):
         assert np.array_equal(found.columns[name], made.searched.columns[name])
     hits = task.rank(
-        task.search(_Found(made), dataset, task.RetrievalOptions(), SILENT),
+        task.search(_Found(made), dataset, task.RetrievalOptions(), SILENT, task.read_judgements(dataset).wanted),
         task.read_judgements(dataset),
         task.RetrievalOptions(),
+        dataset,
     )
     assert np.allclose(found.columns[f"ndcg@{k}"], task.ranking.ndcg(hits, k))
     assert k < 10 or figures(found)["accessory_above_product"].count > 0
@@ -134,8 +135,8 @@ class _Found:
     def __init__(self, made: Space) -> None:
         self.made = made
 
-    def search(self, queries: Any, documents: Any, k: int, *, progress: Any = SILENT) -> Any:
-        return embedding._SpaceSearch(self.made, self.info).search(queries, documents, k)
+    def search(self, queries: Any, documents: Any, k: int, **options: Any) -> Any:
+        return embedding._SpaceSearch(self.made, self.info).search(queries, documents, k, **options)
 
 
 def test_every_figure_has_a_meaning_and_one_direction() -> None:

@@ -37,6 +37,7 @@ from calipers.metrics.arrays import Counts, Floats, Ints
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.ranking import Rankings
 from calipers.runs.space import Directed, Search, Space, Texts, directed
+from calipers.tasks.retrieval import with_cut_ties
 
 DEPTH = 100  # results per query that a search gives at least
 _NAMED, _QUOTED = 25, 80  # queries that are shown for a figure; letters of a document that a note quotes
@@ -205,18 +206,23 @@ _MEASURES = {"ndcg": ranking.ndcg, "mrr": ranking.mrr, "map": ranking.average_pr
 
 def quality(space: Space, results: SearchResults, options: RankingOptions) -> RetrievalPart:
     """The figures of every stage: the search task's where it gives them, else by the same functions."""
-    stages = {"": (results.example, results.scores, results.grades)}
+    assert space.searched is not None
+    stages = {"": with_cut_ties(space.searched, results.example, results.scores, results.grades)}
     if results.base_rank is not None:
         order = np.lexsort((results.base_rank, results.example))
         scores = -results.base_rank[order].astype(np.float64)
-        stages["base_"] = results.example[order], scores, results.grades[order]
+        stages["base_"] = (
+            results.example[order],
+            scores,
+            results.grades[order],
+            np.zeros(len(results.queries), np.int64),
+        )
     measures = list(_measures(options, stages))
     judged, missed = f"judged@{options.k}", ("zero_recall", f"zero_recall@{options.deep}")
     relevant = np.array([sum(g >= options.relevant_from for g in grades.values()) for grades in space.qrels])
     if not relevant.any():
         names = [*(name for name, *_ in measures), *missed, judged]
         return RetrievalPart(unknown=dict.fromkeys(names, "no document is judged relevant to any query (`qrels`)"))
-    assert space.searched is not None
     task = space.searched.columns
     rankings = {stage: _rankings(space, *table, options) for stage, table in stages.items()}
     columns = {
@@ -240,7 +246,9 @@ def _measures(
             yield name, stage, _MEASURES[bare], int(cut)
 
 
-def _rankings(space: Space, example: Ints, scores: Floats, grades: Floats, options: RankingOptions) -> Rankings:
+def _rankings(
+    space: Space, example: Ints, scores: Floats, grades: Floats, beyond: Ints, options: RankingOptions
+) -> Rankings:
     """A query without a relevant document scores 0, as in the search task."""
     positive = [[g for g in judged.values() if g > 0] for judged in space.qrels]
     return Rankings(
@@ -252,6 +260,7 @@ def _rankings(space: Space, example: Ints, scores: Floats, grades: Floats, optio
         judged=~np.isnan(grades),
         relevant_from=options.relevant_from,
         empty_queries="zero",
+        beyond=beyond,
     )
 
 

@@ -1,0 +1,248 @@
+"""The first stage of retrieval: an Encoder, a Retriever or a run of another system to the results of every query.
+
+Documents that tie with the last result of a query are not cut by their order in the corpus: those that are judged stay,
+the others are counted (`metrics.search`), so that expected values over the orders of the tie are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from calipers.core.benchmarks import ignores_identical_ids
+from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES, TIES
+from calipers.core.datasets import Dataset
+from calipers.core.errors import DataError, RequestError, name_some
+from calipers.core.models import SILENT, Encoder, ModelInfo, Progress
+from calipers.core.options import Options, option
+from calipers.metrics.arrays import Ints, Vectors, slices
+from calipers.metrics.geometry import unit_like
+from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits
+from calipers.tasks import outputs
+
+SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
+PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
+RERANKED = 100
+
+
+@dataclass(frozen=True)
+class RetrievalOptions(Options):
+    top_k: int = option(100, "How many results a query gets.", group="Task", metavar="K", at_least=SHOWN)
+    query_prompt: str | None = option(
+        None, "Put before every query. Default: the model's own.", group="Task", metavar="TEXT"
+    )
+    passage_prompt: str | None = option(
+        None, "Put before every passage. Default: the model's own.", group="Task", metavar="TEXT"
+    )
+    similarity: str = option("cosine", "Of vectors.", group="Task", choices=SIMILARITIES)
+    relevant_from: float = option(
+        1.0,
+        "Grades from here on are relevant; nDCG uses the grades as they are.",
+        group="Task",
+        metavar="GRADE",
+        above=0,
+    )
+    empty_queries: str = option(
+        "zero", "What a query without relevant documents counts.", group="Task", choices=EMPTY_QUERIES
+    )
+    rerank_k: int | None = option(
+        None,
+        f"How many results are reranked. Default: {RERANKED}, or all where there are fewer.",
+        group="Task",
+        metavar="K",
+        at_least=1,
+    )
+    ties: str = option(
+        "expected",
+        "Equal scores: the expected value over all orders, or the order of trec_eval (single precision, then the "
+        "higher document id).",
+        group="Task",
+        choices=TIES,
+    )
+    ignore_identical_ids: bool | None = option(
+        None,
+        "Leave out the document that has the id of the query. Default: yes for the data of MTEB's ArguAna, FEVER, "
+        "FiQA2018, MSMARCO and QuoraRetrieval (by hub id or folder name), as in mteb; else no.",
+        group="Task",
+        off="--no-ignore-identical-ids",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rerank_k is None:
+            object.__setattr__(self, "rerank_k", min(RERANKED, self.top_k))
+        elif self.rerank_k > self.top_k:
+            raise RequestError(
+                f"`rerank_k` is {self.rerank_k} and `top_k` {self.top_k}: only results that were found can be reranked"
+            )
+
+    @property
+    def reranked(self) -> int:
+        """`rerank_k` as it was settled."""
+        assert self.rerank_k is not None
+        return self.rerank_k
+
+
+class Retriever(Protocol):
+    """A model that searches by itself, such as BM25."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def search(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        k: int,
+        *,
+        wanted: Wanted = NOTHING_WANTED,
+        progress: Progress = SILENT,
+    ) -> Hits:
+        """The k best documents of each query, cut as `metrics.search.cut_hits` cuts them."""
+        ...
+
+
+@dataclass(frozen=True)
+class GivenRun:
+    """Results of another system, query id → {document id: score}, measured like those of a model."""
+
+    run: Mapping[str, Mapping[str, float]]
+    info: ModelInfo
+
+
+def settle(options: RetrievalOptions, dataset: Dataset) -> RetrievalOptions:
+    """The options with what the data decide: whether a document with the id of its query is left out."""
+    if options.ignore_identical_ids is not None:
+        return options
+    return replace(options, ignore_identical_ids=ignores_identical_ids(dataset.source.path))
+
+
+def search(
+    model: Encoder | Retriever | GivenRun,
+    dataset: Dataset,
+    options: RetrievalOptions,
+    progress: Progress,
+    wanted: Wanted = NOTHING_WANTED,
+) -> Hits:
+    """The `top_k` best documents of every query. Of those that tie with the last one, the wanted ones are kept and the
+    others counted, unless ties are broken."""
+    if options.ties != "expected":
+        wanted = NOTHING_WANTED
+    own = _identical(dataset) if options.ignore_identical_ids else NOTHING_WANTED
+    both = Wanted(np.concatenate([wanted.query, own.query]), np.concatenate([wanted.document, own.document]))
+    hits = _find(model, dataset, options, progress, options.top_k + bool(len(own.query)), both)
+    if len(own.query):
+        hits = hits.take(~own.holds(hits.queries, hits.documents), hits.beyond)
+    if options.ties == "expected":
+        return cut_hits(hits, options.top_k, wanted)
+    hits = _as_trec_eval(hits, dataset)
+    return hits.take(hits.ranks <= options.top_k)
+
+
+def _find(
+    model: Encoder | Retriever | GivenRun,
+    dataset: Dataset,
+    options: RetrievalOptions,
+    progress: Progress,
+    k: int,
+    wanted: Wanted,
+) -> Hits:
+    """At least the k best documents of every query; all results of a run."""
+    if not isinstance(model, GivenRun) and not hasattr(model, "search"):
+        return _nearest(model, dataset, options, progress, k, wanted)
+    for name in ("query_prompt", "passage_prompt", "similarity"):
+        if getattr(options, name) != getattr(RetrievalOptions(), name):
+            raise RequestError(f"`{name}` does not apply to {model.info.model_id}, which has no vectors")
+    if isinstance(model, GivenRun):
+        return _given(model.run, dataset)
+    texts = dataset.tables["corpus"].columns["text"]
+    return model.search(dataset.columns["query"], texts, k, wanted=wanted, progress=progress)
+
+
+def _nearest(
+    model: Encoder, dataset: Dataset, options: RetrievalOptions, progress: Progress, k: int, wanted: Wanted
+) -> Hits:
+    query_prompt, passage_prompt = prompts(model.info, options)
+    corpus = dataset.tables["corpus"]
+
+    def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> Vectors:
+        vectors = model.encode(texts, prompt=prompt, progress=progress)
+        outputs.refuse_dead_vectors(vectors, ids, texts, unit)
+        return unit_like(vectors) if options.similarity == "cosine" else vectors
+
+    def windows() -> Iterator[Vectors]:
+        for rows in slices(len(corpus), WINDOW):
+            yield encode(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
+
+    queries = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
+    return exact_search(queries, windows(), k, wanted)
+
+
+def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str | None]:
+    """Before queries and passages: the option's, else the model's own of that name, else None: its default, if any."""
+    offered = info.settings.get("prompts") or {}
+    query = offered.get("query")
+    passage = next((offered[name] for name in PASSAGE_PROMPTS if name in offered), None)
+    return (
+        query if options.query_prompt is None else options.query_prompt,
+        passage if options.passage_prompt is None else options.passage_prompt,
+    )
+
+
+def _given(results: Mapping[str, Mapping[str, float]], dataset: Dataset) -> Hits:
+    rows = [(q, d, score) for q, id in enumerate(dataset.ids) for d, score in results.get(id, {}).items()]
+    if not rows:
+        raise DataError(
+            f"the run has no result for any of the {len(dataset)} queries: it has the queries "
+            f"{name_some(list(results), 3) or 'none'}, and the data {name_some(dataset.ids, 3)}"
+        )
+    place = places(dataset, {d for _, d, _ in rows})
+    if missing := sorted({d for _, d, _ in rows} - place.keys()):
+        raise DataError(f"the run names {len(missing)} documents that the corpus lacks: {name_some(missing)}")
+    query = np.array([q for q, _, _ in rows], dtype=np.int64)
+    document = np.array([place[d] for _, d, _ in rows], dtype=np.int64)
+    score = np.array([s for _, _, s in rows], dtype=np.float64)
+    return sort_hits(query, document, score, queries=len(dataset))
+
+
+def with_blank_documents(dataset: Dataset, run: GivenRun) -> Dataset:
+    """The dataset with the blank documents that a run names: they take a place in its results, though no search of ours
+    can find them. The fingerprint stays."""
+    corpus = dataset.tables["corpus"]
+    named = {document for id in dataset.ids for document in run.run.get(id, {})}.difference(corpus.ids)
+    if not named or corpus.read_again is None:
+        return dataset
+    blank = [id for id, _ in corpus.read_again() if id in named]
+    texts = [*corpus.columns["text"], *[""] * len(blank)]
+    extended = replace(corpus, ids=(*corpus.ids, *blank), columns={**corpus.columns, "text": texts})
+    return replace(dataset, tables={**dataset.tables, "corpus": extended})
+
+
+def places(dataset: Dataset, ids: set[str]) -> dict[str, int]:
+    """Document id → its row in the corpus, for those of the ids that are there."""
+    return {id: row for row, id in enumerate(dataset.tables["corpus"].ids) if id in ids}
+
+
+def _identical(dataset: Dataset) -> Wanted:
+    """Every query with the document that has its id."""
+    place = places(dataset, set(dataset.ids))
+    pairs = [(query, place[id]) for query, id in enumerate(dataset.ids) if id in place]
+    query, document = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return Wanted(query, document)
+
+
+def _as_trec_eval(hits: Hits, dataset: Dataset) -> Hits:
+    """The results in trec_eval's order: scores in single precision, then the higher document id first."""
+    with np.errstate(over="ignore"):
+        single = hits.scores.astype(np.float32)
+    order = np.lexsort((-id_ranks(hits, dataset), -single, hits.queries))
+    return Hits(hits.offsets, hits.documents[order], hits.scores[order])
+
+
+def id_ranks(hits: Hits, dataset: Dataset) -> Ints:
+    """The place of each result's document in the order of ids, int64[n]."""
+    ids = np.array(dataset.tables["corpus"].ids, dtype=object)
+    return np.unique(ids[hits.documents], return_inverse=True)[1].astype(np.int64)
