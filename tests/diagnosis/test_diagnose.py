@@ -45,6 +45,16 @@ def test_a_healthy_space_gives_no_warning(part: Part, tmp_path: Path, capsys: An
     assert set(found["layers"]) == {"geometry", "retrieval"}
 
 
+@pytest.mark.parametrize("scale", [1e20, 1e-25])
+def test_the_length_of_vectors_changes_no_figure(part: Part, tmp_path: Path, capsys: Any, scale: float) -> None:
+    plain = diagnose(part, tmp_path, capsys)["layers"]
+    scaled = diagnose(part, tmp_path, capsys, lambda vectors: vectors * np.float32(scale))["layers"]
+    for layer in ("geometry", "retrieval"):
+        values = {name: value for name, value in plain[layer]["metrics"].items() if value is not None}
+        again = {name: value for name, value in scaled[layer]["metrics"].items() if value is not None}
+        assert again == pytest.approx(values, rel=1e-4, abs=1e-6)
+
+
 def test_a_constant_vector_is_found_as_anisotropy(part: Part, tmp_path: Path, capsys: Any) -> None:
     def add(vectors: Any) -> Any:
         constant = np.random.default_rng(0).normal(size=vectors.shape[1])

@@ -157,3 +157,34 @@ def test_rows_without_a_direction_are_found() -> None:
     assert length[0] == 1
     assert length[1] == 0
     assert not np.isfinite(length[2:]).any()
+
+
+# --- magnitudes ----------------------------------------------------------------------------------------------------
+
+SCALES = [1.0, 2.0**70, 2.0**-70, 2.0**120, 2.0**-100, 1e20, 1e-25]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_direction_does_not_depend_on_the_length(scale: float) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    moved = (rows * np.float32(scale)).astype(np.float32)
+    for make in (geometry.unit, geometry.unit_or_zero, geometry.unit_like):
+        tolerance = 0 if np.log2(scale) % 1 == 0 else 2e-7  # a power of two keeps every bit
+        np.testing.assert_allclose(make(moved), make(rows), rtol=0, atol=tolerance)
+    np.testing.assert_allclose(geometry.norms(moved), geometry.norms(rows) * scale, rtol=1e-6)
+
+
+def test_rows_of_all_lengths_stand_beside_each_other() -> None:
+    rows = np.array([[3e30, 4e30], [3.0, 4.0], [3e-30, 4e-30], [3e-44, 0.0], [0.0, 0.0]], np.float32)
+    expected = [[0.6, 0.8]] * 3 + [[1.0, 0.0], [0.0, 0.0]]
+    np.testing.assert_allclose(geometry.unit_or_zero(rows), expected, atol=1e-7)
+    np.testing.assert_allclose(geometry.unit_like(rows), expected, atol=1e-7)
+    np.testing.assert_allclose(geometry.norms(rows), [5e30, 5.0, 5e-30, 3e-44, 0.0], rtol=2e-2)
+    assert rows[0, 0] == np.float32(3e30)  # the caller's array is as it was
+
+
+def test_float64_of_any_size_is_taken() -> None:
+    rows = np.array([[3e200, 4e200], [3e-200, 4e-200]])
+    for make in (geometry.unit, geometry.unit_or_zero, geometry.unit_like):
+        np.testing.assert_allclose(make(rows), [[0.6, 0.8]] * 2, atol=1e-7)
+    np.testing.assert_allclose(geometry.norms(rows), [5e200, 5e-200])

@@ -31,8 +31,27 @@ def plane(n: int, d: int, seed: int = 0) -> NDArray[np.float32]:
 
 def test_equal_rows_are_copies_and_nearly_equal_ones_are_not(cloud: NDArray[np.float32]) -> None:
     near = cloud[:1] + np.float32(1e-3)
-    rows = np.concatenate([cloud, cloud[3:5], near, -0.0 * cloud[:1], 0.0 * cloud[:1]])
-    assert neighbours.first_copies(rows)[N:].tolist() == [3, 4, N + 2, N + 3, N + 3]
+    rows = np.concatenate([cloud, cloud[3:5], near])
+    assert neighbours.first_copies(rows)[N:].tolist() == [3, 4, N + 2]
+
+
+@pytest.mark.parametrize("scale", [3.0, 1 / 7, 1e20, 1e-25])
+def test_copies_are_copies_at_any_length(cloud: NDArray[np.float32], scale: float) -> None:
+    rows = np.concatenate([cloud, cloud * np.float32(scale), cloud * np.float32(0.3)])
+    assert neighbours.first_copies(rows).tolist() == [*range(N)] * 3
+
+
+def test_a_row_without_a_direction_has_no_copy(cloud: NDArray[np.float32]) -> None:
+    with np.errstate(invalid="ignore"):
+        first = neighbours.first_copies(np.concatenate([cloud[:2], 0.0 * cloud[:2], np.full((2, 48), np.nan)]))
+    assert first.tolist() == [*range(6)]
+
+
+def test_all_copies_of_a_crowd_are_recognised() -> None:
+    """Vectors 1e-4 apart, each of them twice."""
+    crowd = 1.0 + 1e-4 * np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32)
+    both = np.concatenate([crowd, np.float32(1.7) * crowd])
+    assert neighbours.first_copies(both).tolist() == [*range(2000)] * 2
 
 
 def test_two_nn_is_that_of_scikit_dimension(cloud: NDArray[np.float32]) -> None:

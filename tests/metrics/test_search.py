@@ -109,3 +109,14 @@ def test_search_of_little_gives_what_there_is() -> None:
     assert result.documents.tolist() == [0, 1, 0, 1]
     assert exact_search(np.ones((2, 3), np.float32), [], 5).offsets.tolist() == [0, 0, 0]
     assert exact_search(np.ones((0, 3), np.float32), [np.ones((2, 3))], 5).offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e30, 1e-25])
+def test_products_beyond_float32_are_ranked(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    queries, documents = (rng.normal(size=(n, 16)).astype(np.float32) for n in (12, 300))
+    plain = exact_search(queries, [documents], 20)
+    factor = np.float32(scale)
+    moved = exact_search(queries * factor, [documents[:100] * factor, documents[100:] * factor], 20)
+    np.testing.assert_array_equal(moved.documents, plain.documents)
+    np.testing.assert_allclose(moved.scores, plain.scores * scale**2, rtol=1e-5)

@@ -141,3 +141,9 @@ def test_success_by_hand() -> None:
 def test_success_counts_grades_from_a_level_on() -> None:
     assert success(np.array([[0]]), [{"a": 1}], ["a"], relevant_from=2).tolist() == [0.0]
     assert success(np.array([[-1]]), [{"a": 1}], ["a"]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e20, 1e200])
+def test_the_parts_do_not_depend_on_lengths(scale: float) -> None:
+    expected, result = parts(QUERIES, CORPUS[ROWS], CODEC), parts(QUERIES * scale, CORPUS[ROWS] * scale, CODEC)
+    np.testing.assert_allclose(result.features, expected.features, atol=1e-6)

@@ -69,6 +69,19 @@ def test_metrics_by_hand() -> None:
     np.testing.assert_array_equal(found.details["results"]["grade"][:5], [2, np.nan, 1, np.nan, np.nan])
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("scale", [1e20, 1e-25])
+def test_the_length_of_vectors_changes_nothing(scale: float, similarity: str) -> None:
+    class Scaled(Words):
+        def encode(self, texts: Sequence[str], **options: Any) -> np.ndarray:
+            return super().encode(texts, **options) * np.float32(scale)
+
+    dataset = make({"q1": "red wine", "q2": "green"}, {"q1": {"a": 1}, "q2": {"d": 1}})
+    plain, scaled = (run(model, dataset, similarity=similarity) for model in (Words(), Scaled()))
+    for name, values in plain.columns.items():
+        assert scaled.columns[name] == pytest.approx(values), name
+
+
 def test_queries_without_relevant_documents_can_be_left_out() -> None:
     found = run(Words(), ROWS, empty_queries="nan")
     assert np.isnan(found.columns["ndcg@10"]).tolist() == [False, True]

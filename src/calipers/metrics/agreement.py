@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics.arrays import Floats, Ints, slices
-from calipers.metrics.geometry import unit_like
+from calipers.metrics.geometry import in_reach, unit_like
 
 Embeddings = NDArray[np.floating[Any]]
 
@@ -42,7 +42,7 @@ def neighbour_overlap(a: Embeddings, b: Embeddings, k: int) -> Floats:
 def cka(a: Embeddings, b: Embeddings) -> Floats:
     """Contributions of each text to the linear CKA of two spaces, float64[n]: their mean is the CKA, 1 where one space
     is a rotation of the other, and their spread is the spread of the CKA. NaN where a space is one point."""
-    a, b = (np.asarray(v, np.float64) - np.mean(v, axis=0, dtype=np.float64) for v in (a, b))
+    a, b = (_centred(v) for v in (a, b))
     ab, aa, bb = a.T @ b, a.T @ a, b.T @ b
     cross, square_a, square_b = (np.square(m).sum() for m in (ab, aa, bb))
     if not (square_a > 0 and square_b > 0):
@@ -55,6 +55,12 @@ def cka(a: Embeddings, b: Embeddings) -> Floats:
         for left, m, right, total in ((a, ab, b, cross), (a, aa, a, square_a), (b, bb, b, square_b))
     )
     return np.asarray(value + len(a) * value * (2 * grow_ab - grow_aa - grow_bb))
+
+
+def _centred(vectors: Embeddings) -> Floats:
+    """Around their mean, and scaled so that their fourth powers neither overflow nor vanish."""
+    centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
+    return in_reach(centred.reshape(1, -1))[0].reshape(centred.shape)
 
 
 def divergence(baseline: Embeddings, candidate: Embeddings) -> Floats:

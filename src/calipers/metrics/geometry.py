@@ -11,12 +11,12 @@ examples has a plain mean to resample. Where a figure was computed on a sample, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
 
@@ -24,6 +24,7 @@ F = TypeVar("F", np.float32, np.float64)
 
 _WINDOW = 8192  # rows in hand at a time: 12 MB of float32 at 384 dimensions
 _BLOCK = 2048  # rows that are scaled at a time, or of one side of a block of pairs: 16 MB of products
+_SAFE = {4: (1e-15, 1e15), 8: (1e-140, 1e140)}  # by bytes of a number: lengths whose squares lose no digit
 _NO_VARIANCE = 1e-9  # of the largest; what float32 rounding leaves in a direction that is not used is below 1e-12
 
 
@@ -93,27 +94,76 @@ def ratio_estimate(part: Floats, whole: Floats) -> Estimate:
 # --- rows --------------------------------------------------------------------------------------------------------
 #
 # Unit vectors are made in three ways that add squares in different orders, and so differ in the last bit: `unit` for
-# searches and figures of a space, `unit_or_zero` for codecs, `unit_like` for models and the scores of pairs.
+# searches and figures of a space, `unit_or_zero` for codecs, `unit_like` for models and the scores of pairs. All three
+# and `norms` take lengths by way of `_measure`, which no magnitude overflows.
+
+
+class _Measured(NamedTuple):
+    rows: Array  # [n, d], those of a length that is not safe times 2 ** −exponents
+    lengths: Array  # of these rows, [n]; 0 or non-finite for one that has no direction
+    exponents: Ints
+
+
+def _measure(rows: Array, kind: DTypeLike, length: Callable[[Array], Array]) -> _Measured:
+    """Rows in a type of float with their lengths. Where squares overflow it or vanish in it, the row is scaled first,
+    by a power of two: its direction keeps every bit."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        converted = np.asarray(rows, dtype=kind)
+        lengths = length(converted)
+    least, most = _SAFE[converted.dtype.itemsize]
+    odd = np.flatnonzero(~((lengths > least) & (lengths < most)))
+    exponents = np.zeros(len(lengths), np.int64)
+    if len(odd):
+        converted = np.array(converted)
+        scaled, exponents[odd] = in_reach(rows[odd])
+        converted[odd] = scaled
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths[odd] = length(converted[odd])
+    return _Measured(converted, lengths, exponents)
+
+
+def in_reach(rows: Array) -> tuple[Floats, Ints]:
+    """Rows, float64, whose largest number is between 0.5 and 1, and the power of two that each was divided by. A row of
+    zeros and one with a non-finite number stay as they are.
+
+    >>> in_reach(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    (array([[0.375, 0.5  ],
+           [0.   , 0.   ]]), array([3, 0]))
+    """
+    values = np.asarray(rows, dtype=np.float64)
+    largest = np.abs(values).max(axis=-1, initial=0.0)
+    exponents = np.where(np.isfinite(largest), np.frexp(largest)[1], 0).astype(np.int64)
+    return np.ldexp(values, -exponents[..., None]), exponents
+
+
+def _by_einsum(rows: Array) -> Array:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+
+
+def _by_vecdot(rows: Array) -> Array:
+    return np.asarray(np.sqrt(np.vecdot(rows, rows)))
+
+
+def _by_norm(rows: Array) -> Array:
+    return np.asarray(np.linalg.norm(rows, axis=1))
 
 
 def unit(rows: Array, out: Vectors | None = None) -> Vectors:
     """Rows of length 1, float32, a new array or the first rows of `out`; a row of zeros becomes NaN."""
     scaled = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
     for block in slices(len(rows), _BLOCK):
-        part = np.asarray(rows[block], dtype=np.float32)
-        lengths = np.sqrt(np.einsum("ij,ij->i", part, part))
-        np.divide(part, lengths[:, None], out=scaled[block])
+        part = _measure(rows[block], np.float32, _by_einsum)
+        np.divide(part.rows, part.lengths[:, None], out=scaled[block])
     return scaled
 
 
 def unit_or_zero(vectors: Array) -> Vectors:
     """Rows of length 1, float32; zero where a row has no direction (zero, NaN, infinite)."""
-    rows = np.asarray(vectors, dtype=np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        lengths = np.sqrt(np.vecdot(rows, rows))
-        alive = (lengths > 0) & (lengths < np.inf)
-        if alive.all():
-            return np.asarray(rows / lengths[:, None])
+    rows, lengths, _ = _measure(vectors, np.float32, _by_vecdot)
+    alive = (lengths > 0) & (lengths < np.inf)
+    if alive.all():
+        return np.asarray(rows / lengths[:, None])
+    with np.errstate(invalid="ignore"):
         return np.where(alive[:, None], rows / np.where(alive, lengths, 1)[:, None], np.float32(0))
 
 
@@ -124,8 +174,8 @@ def unit_like(vectors: NDArray[F]) -> NDArray[F]:
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), dtype=vectors.dtype)
+    rows, lengths, _ = _measure(vectors, vectors.dtype, _by_norm)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None], dtype=vectors.dtype)
 
 
 def windows(vectors: Array, rows: int = _WINDOW) -> Iterator[Vectors]:
@@ -136,9 +186,9 @@ def windows(vectors: Array, rows: int = _WINDOW) -> Iterator[Vectors]:
 def norms(vectors: Array) -> Floats:
     """The length of each row, float64[n]: 0 or non-finite for one that has no direction."""
     lengths = np.empty(len(vectors))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for window in slices(len(vectors), _WINDOW):
-            lengths[window] = np.linalg.norm(np.asarray(vectors[window], dtype=np.float32), axis=1)
+    for window in slices(len(vectors), _WINDOW):
+        part = _measure(vectors[window], np.float32, _by_norm)
+        lengths[window] = np.ldexp(part.lengths.astype(np.float64), part.exponents)
     return lengths
 
 

@@ -7,43 +7,74 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Array, Bools, Floats, Ints, share, slices, tie_starts
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, share, slices
 from calipers.metrics.geometry import Estimate, sample, unit
 from calipers.metrics.search import nearest_own
 
-_WINDOW = 32_768  # rows that are compared at a time
 _COPIES = 6  # neighbours beyond two, for rows with copies that are equal up to rounding only
 _CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
+_DIRECTIONS, _CELL, _ROUNDS = 6, 7e-6, 16  # of the search for copies; the edges of grids are 1e-6 apart
+_ODD = 2 * np.random.default_rng(1).integers(1 << 62, size=_DIRECTIONS) + 1  # of a hash
 SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, another batch of a network some 1e-6
 
 
 def first_copies(vectors: Array) -> Ints:
-    """For each row the first row that equals it, bit for bit in float32: int64[n]; a row without a copy is its own.
+    """For each row the first row of the same direction: int64[n]; a row without a copy is its own.
 
-    >>> first_copies(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])).tolist()
+    Directions are the same where unit vectors are nearer than `SAME`; all that differ by rounding alone (a tenth of it)
+    are recognised. Work: linear in the rows, unless many crowd within `SAME` of each other without being copies.
+
+    >>> first_copies(np.array([[1.0, 2.0], [3.0, 4.0], [3.0, 6.0]])).tolist()
     [0, 1, 0]
     """
-    keys = _row_keys(vectors)
-    order = np.argsort(keys, kind="stable")
-    starts = tie_starts(keys[order])
-    first = np.arange(len(keys))
-    first[order] = np.repeat(order[starts], np.diff(starts, append=len(keys)))
-    copies = np.flatnonzero(first != np.arange(len(keys)))
-    for part in slices(len(copies), _WINDOW):  # equal keys are a hint, equal rows the proof
-        rows = copies[part]
-        equal = (np.float32(vectors[rows]) == np.float32(vectors[first[rows]])).all(axis=1)
-        first[rows[~equal]] = rows[~equal]
+    places = _projections(vectors)
+    first = np.arange(len(vectors))
+    # In each direction two rows lie in one cell unless an edge is between them. The edges of the grids are further
+    # apart than what rounding leaves, so that each direction can spoil one grid, and one more grid remains.
+    for grid in range(_DIRECTIONS + 1):
+        left = np.flatnonzero((first == np.arange(len(first))) & np.isfinite(places[:, 0]))
+        cells = np.floor(places[left] / _CELL + grid / (_DIRECTIONS + 1)).astype(np.int64)
+        _join(vectors, left, (cells * _ODD).sum(axis=1), first)
+    while (again := first[first] != first).any():
+        first[again] = first[first[again]]
     return first
 
 
-def _row_keys(vectors: Array) -> NDArray[np.uint64]:
-    """A 64-bit key of each row: its bits times random odd numbers, summed modulo 2⁶⁴."""
-    odd = np.random.default_rng(0).integers(0, 1 << 63, vectors.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    keys = np.empty(len(vectors), np.uint64)
+def _projections(vectors: Array) -> Floats:
+    """Where the unit vectors lie along a few directions drawn at random, float64[n, directions]."""
+    drawn = np.random.default_rng(0).normal(size=(_DIRECTIONS, vectors.shape[1]))
+    directions = unit(drawn).T.astype(np.float64)
+    places = np.empty((len(vectors), _DIRECTIONS))
     for part in slices(len(vectors), _CELLS // vectors.shape[1]):
-        bits = (np.ascontiguousarray(vectors[part], dtype=np.float32) + np.float32(0)).view(np.uint32)  # −0 is 0
-        keys[part] = np.einsum("ij,j->i", bits, odd, dtype=np.uint64, casting="unsafe")
-    return keys
+        with np.errstate(invalid="ignore"):
+            places[part] = unit(vectors[part]).astype(np.float64) @ directions
+    return places
+
+
+def _join(vectors: Array, rows: Ints, cells: Ints, first: Ints) -> None:
+    """Point each row at the first row of its cell, in place, where the two are one. Those of a cell that are not are
+    compared among themselves, a few times over. An equal number of a cell is a hint, an equal direction the proof."""
+    for _ in range(_ROUNDS):
+        _, cell, sizes = np.unique(cells, return_inverse=True, return_counts=True)
+        shared = np.flatnonzero(sizes[cell] > 1)
+        if not len(shared):
+            return
+        rows, cells, cell = rows[shared], cells[shared], cell[shared]
+        leader = np.full(len(sizes), len(first))
+        np.minimum.at(leader, cell, rows)
+        others = np.flatnonzero(leader[cell] != rows)
+        same = _are_one(vectors, rows[others], leader[cell[others]])
+        first[rows[others[same]]] = leader[cell[others[same]]]
+        rows, cells = rows[others[~same]], cells[others[~same]]
+
+
+def _are_one(vectors: Array, one: Ints, other: Ints) -> Bools:
+    """Which rows have the direction of their counterparts, bool[n]."""
+    same = np.empty(len(one), np.bool_)
+    for part in slices(len(one), _CELLS // vectors.shape[1]):
+        gap = unit(vectors[one[part]]).astype(np.float64) - unit(vectors[other[part]])
+        same[part] = np.linalg.norm(gap, axis=1) <= SAME
+    return same
 
 
 def two_nearest(vectors: Array, rows: Ints, allowed: Bools) -> Floats:
@@ -74,9 +105,7 @@ def _second(vectors: Array, distances: Floats, neighbours: Ints, first: Ints) ->
         doubtful = doubtful[tied]
         if not len(doubtful):
             return second
-        one, other = neighbours[here][tied], neighbours[there][tied]
-        gap = unit(vectors[one]).astype(np.float64) - unit(vectors[other])
-        doubtful = doubtful[np.linalg.norm(gap, axis=1) <= SAME]
+        doubtful = doubtful[_are_one(vectors, neighbours[here][tied], neighbours[there][tied])]
         second[doubtful] += 1
 
 

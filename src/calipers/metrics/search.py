@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
-from calipers.metrics.geometry import unit
+from calipers.metrics.geometry import in_reach, unit
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
+_SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
 _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
 
 _NEAREST_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
@@ -190,6 +191,7 @@ def _candidates(queries: Vectors, window: Vectors, k: int, last: Floats) -> Iter
     wide = min(k + _PROPOSALS, len(window))
     if wide == 0 or len(queries) == 0:
         return
+    queries, window, last = _in_float32(queries, window, last)
     scores, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_INNER_PRODUCT)
     parts = (window[rows] for rows in slices(len(window), _CELLS // window.shape[1]))
     longest = np.sqrt(max(np.einsum("ij,ij->i", part, part).max() for part in parts))
@@ -201,6 +203,19 @@ def _candidates(queries: Vectors, window: Vectors, k: int, last: Floats) -> Iter
     query, place = np.nonzero(near)
     yield query, documents[query, place].astype(np.int64)
     yield from _scan(queries, window, np.flatnonzero(crowded), floor)
+
+
+def _in_float32(queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
+    """The same search where products would overflow float32, or vanish in it: queries and window times powers of two,
+    and the scores to be reached with them."""
+    rows, shift = in_reach(queries)
+    largest = np.array([[float(window.max()), float(-window.min())]])
+    shift_all = int(in_reach(largest)[1][0])
+    if max(abs(shift_all), int(np.abs(shift).max())) <= _SAFE:
+        return queries, window, last
+    with np.errstate(under="ignore"):
+        window = np.ldexp(window, np.int32(-shift_all))
+        return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
 
 
 def _rounding(dimensions: int) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 from calipers.metrics import codecs
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
 from calipers.metrics.codecs import Codec
+from calipers.metrics.geometry import in_reach
 
 K = 10
 FEATURES = ("stability", "coherence", "top_score", "margin")
@@ -121,7 +122,7 @@ def _parts(queries: Array, codec: Codec, k: int, gather: Callable[[slice], tuple
     stability = codecs.stability(queries, codec)
     coherence, top_score, margin = neighbourhood = np.empty((3, len(queries)))
     for rows in slices(len(queries), _step(k, queries.shape[1])):
-        neighbourhood[:, rows] = _neighbourhood(np.asarray(queries[rows], np.float64), *gather(rows))
+        neighbourhood[:, rows] = _neighbourhood(queries[rows], *gather(rows))
     return TrustParts(stability, coherence, reliability(stability, coherence), top_score, margin)
 
 
@@ -129,9 +130,14 @@ def _step(k: int, d: int) -> int:
     return max(1, _CELLS // max(1, k * d))
 
 
-def _neighbourhood(queries: Floats, neighbours: Array, present: Bools | None) -> tuple[Floats, Floats, Floats]:
+def _wide(vectors: Array) -> Floats:
+    """In float64, which holds the square of every float32; larger types are scaled."""
+    return in_reach(vectors)[0] if vectors.dtype.itemsize > 4 else np.asarray(vectors, np.float64)
+
+
+def _neighbourhood(queries: Array, neighbours: Array, present: Bools | None) -> tuple[Floats, Floats, Floats]:
     """Coherence, top score and margin, float64[q] each."""
-    x = np.asarray(neighbours, np.float64)
+    queries, x = _wide(queries), _wide(neighbours)
     count: Ints = np.full(len(x), x.shape[1])
     if present is not None:
         x, count = np.where(present[:, :, None], x, 0.0), present.sum(axis=1)

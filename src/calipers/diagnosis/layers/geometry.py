@@ -427,7 +427,7 @@ def distances_to(
     if not len(whose):
         return np.full(len(rows), np.nan)
     vectors = model.encode([text for several in versions for text in several], prompt=texts.prompt, progress=progress)
-    lengths = np.linalg.norm(vectors, axis=1)
+    lengths = geometry.norms(vectors)
     ids = [texts.ids[i] for i in rows[whose]]
     outputs.refuse_rows(~np.isfinite(lengths), ids, "NaN or infinite numbers", "shuffled texts")
     alive = np.flatnonzero(lengths > 0)
