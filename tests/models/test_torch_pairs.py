@@ -178,8 +178,14 @@ def test_the_activation_is_the_one_that_sentence_transformers_takes(
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 def test_an_activation_is_torchs(name: str) -> None:
     logits = np.array([[0.0, 3.5, -2.0], [-200.0, 90.0, 20.0], [-30.0, -31.0, 1e4]])
-    expected = getattr(torch.nn, name)()(torch.from_numpy(logits)).numpy()
+    expected = getattr(torch.nn, name)().eval()(torch.from_numpy(logits)).numpy()
     np.testing.assert_allclose(ACTIVATIONS[name](logits), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_every_activation_without_parameters_is_in_the_table() -> None:
+    """The others have parameters, need arguments, or change the number of labels."""
+    others = {"MultiheadAttention", "PReLU", "Threshold", "GLU", "Softmax2d"}
+    assert {*ACTIVATIONS} == {*torch.nn.modules.activation.__all__, "Identity"} - others
 
 
 @pytest.mark.parametrize("asked", ["trap.Activation", "torch.hub.load", "torch.nn.modules.activation.Threshold", 7])

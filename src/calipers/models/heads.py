@@ -5,6 +5,7 @@ An activation's name is looked up in a table of ours; nothing that a file names 
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -194,14 +195,48 @@ def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)))
 
 
-# torch.nn's activations without parameters, over logits float64[n, labels]. logaddexp does not overflow.
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+_SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772  # Klambauer et al. 2017
+
+
+def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.exp(-np.logaddexp(0, -x)))
+
+
+def _leaky(x: NDArray[np.float64], slope: float) -> NDArray[np.float64]:
+    return np.where(x >= 0, x, slope * x)
+
+
+def _elu(x: NDArray[np.float64], alpha: float = 1.0) -> NDArray[np.float64]:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+# Every activation of torch.nn that has no parameters and keeps the number of labels, with torch.nn's default
+# arguments, over logits float64[n, labels]. logaddexp does not overflow.
 ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "Identity": lambda x: x,
-    "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
+    "Sigmoid": _sigmoid,
     "Softmax": lambda x: np.exp(log_softmax(x)),
+    "Softmin": lambda x: np.exp(log_softmax(-x)),
     "LogSoftmax": log_softmax,
     "LogSigmoid": lambda x: -np.logaddexp(0, -x),
     "Softplus": lambda x: np.logaddexp(0, x),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Softshrink": lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0),
     "Tanh": np.tanh,
+    "Tanhshrink": lambda x: x - np.tanh(x),
     "ReLU": lambda x: np.maximum(x, 0),
+    "ReLU6": lambda x: np.clip(x, 0, 6),
+    "RReLU": partial(_leaky, slope=(1 / 8 + 1 / 3) / 2),  # the mean of its range, as outside of training
+    "LeakyReLU": partial(_leaky, slope=0.01),
+    "ELU": _elu,
+    "CELU": _elu,  # with alpha = 1 they are the same
+    "SELU": lambda x: _SELU_SCALE * _elu(x, _SELU_ALPHA),
+    "GELU": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
+    "SiLU": lambda x: x * _sigmoid(x),
+    "Mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "Hardtanh": lambda x: np.clip(x, -1, 1),
+    "Hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "Hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Hardshrink": lambda x: np.where(np.abs(x) > 0.5, x, 0.0),
 }

@@ -30,6 +30,8 @@ Logits = Vectors
 Forward = Callable[[Batch, Ints], Logits]  # a batch and one position per row, to float32[rows, vocabulary]
 
 EXACT = 1e-4  # a short cut whose logits differ by more than this is not taken
+_TRIAL = 23  # tokens of the longest row that a short cut is tried on: a prime, so that rows are padded to any multiple
+SHORTEST = 4  # tokens of a row that a model is tried on: some families take no fewer than 3
 _CELLS = 1 << 24  # logits in hand at a time and thread: 64 MB
 
 
@@ -185,8 +187,8 @@ def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) ->
 def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, work: Work) -> float:
     """The largest difference of two ways to the logits, on ragged rows of random tokens with one mask each."""
     rng = np.random.default_rng(0)
-    longest = min(tokenizer.max_length, work.batching.fixed_length or 24)
-    lengths = sorted({longest, max(2, longest // 2), 2}, reverse=True)
+    longest = min(tokenizer.max_length, work.batching.fixed_length or _TRIAL)
+    lengths = sorted({longest, max(SHORTEST, longest // 2), min(SHORTEST, longest)}, reverse=True)
     texts = [rng.integers(0, min(vocabulary, tokenizer.vocab_size), n).astype(np.int32) for n in lengths]
     row = np.repeat(np.arange(len(texts), dtype=np.int32), 2)
     position = np.array([p for n in lengths for p in (0, n - 1)], np.int32)

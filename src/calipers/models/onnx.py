@@ -282,7 +282,7 @@ def _short(graph: Graph, output: str, batch: Batch, positions: Ints) -> Logits:
 def _find_logits(model: OnnxModel, tokenizer: MaskTokenizer, options: ModelOptions) -> tuple[str, int]:
     """The output [b, s, v] that is at least as wide as the vocabulary, found by running one row."""
     batching = model.work.batching
-    batch = tokenizer.masks(batching.fixed_length or 4, rows=batching.fixed_rows or 1)
+    batch = tokenizer.masks(batching.fixed_length or masking.SHORTEST, rows=batching.fixed_rows or 1)
     arrays = model.try_outputs(batch, options)
     wide = {name: v.shape[2] for name, v in arrays.items() if v.ndim == 3 and v.shape[:2] == batch.ids.shape}
     fitting = {name: width for name, width in wide.items() if width >= tokenizer.vocab_size}

@@ -32,7 +32,7 @@ def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder
     if opened.layout.further:
         return _with_modules(opened)
     folder, settings, plan = opened.layout.transformer, opened.settings, weights.work(options)
-    model = weights.load_weights("AutoModel", folder, options, opened.layout.config_arguments)
+    model = weights.load_encoder(folder, options, opened.layout.config_arguments)
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
     return TorchEncoder(opened.tokenizer(), plan, info, settings, model)
 

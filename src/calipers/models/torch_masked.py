@@ -78,7 +78,7 @@ def _masked_lm(model: PreTrainedModel, layout: Layout, options: ModelOptions, in
     longest = layout.longest or USUAL_LIMIT
     length = min(options.max_length or longest, longest)
     tokenizer = MaskTokenizer(layout, max_length=length, trust_remote_code=options.trust_remote_code)
-    vocabulary = network.run(tokenizer.masks(2)).shape[-1]
+    vocabulary = network.run(tokenizer.masks(masking.SHORTEST)).shape[-1]
     if tokenizer.vocab_size > vocabulary:
         raise ModelError(
             f"the tokenizer of {layout.transformer} does not fit the model: it has {tokenizer.vocab_size} tokens "
@@ -165,9 +165,12 @@ class _Network:
 
         gather.local.positions = torch.from_numpy(positions).to(self.device)
         try:
-            return np.asarray(self.run(batch)[:, 0])
+            logits = self.run(batch)
         finally:
             gather.local.positions = None
+        if logits.shape[:2] != (len(batch.ids), 1):  # a head that pads, or cuts padding off, by the input's length
+            raise InferenceError(f"one position was expected of each row, found logits {list(logits.shape)}")
+        return np.asarray(logits[:, 0])
 
     def find_short_cut(self, tokenizer: MaskTokenizer, vocabulary: int, plan: Work) -> tuple[Forward | None, str]:
         """The model with a hook where it is exact and saves most, if any, and what the settings say of it."""
@@ -175,11 +178,15 @@ class _Network:
         for name, module in _places(self.model):
             gather = _Gather(module)
             short = partial(self.gathered, gather)
-            worst = masking.difference(self.full, short, tokenizer, vocabulary, plan)
+            try:
+                worst = masking.difference(self.full, short, tokenizer, vocabulary, plan)
+            except InferenceError:  # a layer, or the head, that needs all positions
+                worst = float("inf")
             if worst <= masking.EXACT:
                 return short, f"at the masked position from {name} on"
             gather.remove()
-        return None, f"none: the full pass is used (the short cut differs by {worst:.1e})"
+        why = f"the short cut differs by {worst:.1e}" if np.isfinite(worst) else "the model needs all positions"
+        return None, f"none: the full pass is used ({why})"
 
 
 class _Gather:

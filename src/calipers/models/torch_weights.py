@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -103,17 +104,50 @@ def open_folder(source: Source, options: ModelOptions) -> TorchFolder:
     return TorchFolder(folder, layout, settings, options, model_info(source, folder, options))
 
 
+# Families of encoder–decoders whose encoder alone makes the vectors, as in sentence-transformers: the module below
+# `transformers` and the class in it.
+_ENCODERS_ALONE = {
+    "t5": ("", "T5EncoderModel"),
+    "mt5": ("", "MT5EncoderModel"),
+    "umt5": ("", "UMT5EncoderModel"),
+    "longt5": ("", "LongT5EncoderModel"),
+    "t5gemma": ("", "T5GemmaEncoderModel"),
+    "switch_transformers": ("", "SwitchTransformersEncoderModel"),
+    "prophetnet": ("", "ProphetNetEncoder"),
+    "blenderbot": (".models.blenderbot.modeling_blenderbot", "BlenderbotEncoder"),
+    "blenderbot-small": (".models.blenderbot_small.modeling_blenderbot_small", "BlenderbotSmallEncoder"),
+    "m2m_100": (".models.m2m_100.modeling_m2m_100", "M2M100Encoder"),
+    "pegasus": (".models.pegasus.modeling_pegasus", "PegasusEncoder"),
+    "pegasus_x": (".models.pegasus_x.modeling_pegasus_x", "PegasusXEncoder"),
+    "marian": (".models.marian.modeling_marian", "MarianEncoder"),
+}
+
+
+def load_encoder(
+    folder: Path, options: ModelOptions, config_arguments: Mapping[str, object] | None = None
+) -> PreTrainedModel:
+    """What makes vectors of tokens: transformers' AutoModel, or the encoder of an encoder–decoder."""
+    family = str(read_json(folder / "config.json").get("model_type"))
+    module, kind = _ENCODERS_ALONE.get(family, ("", "AutoModel"))
+    alone = {"is_encoder_decoder": False} if family == "t5gemma" else {}
+    return load_weights(kind, folder, options, {**(config_arguments or {}), **alone}, module=module)
+
+
 def load_weights(
-    kind: str, folder: Path, options: ModelOptions, config_arguments: Mapping[str, object] | None = None
+    kind: str,
+    folder: Path,
+    options: ModelOptions,
+    config_arguments: Mapping[str, object] | None = None,
+    *,
+    module: str = "",
 ) -> PreTrainedModel:
     """A model of the transformers class `kind`, in the dtype of the options, its config changed by the arguments."""
     import torch
-    import transformers
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model, report = getattr(transformers, kind).from_pretrained(
+            model, report = getattr(importlib.import_module(f"transformers{module}"), kind).from_pretrained(
                 str(folder),
                 dtype=getattr(torch, options.dtype),
                 use_safetensors=None if options.allow_pickle else True,
@@ -127,7 +161,7 @@ def load_weights(
     missing = [key for key in report["missing_keys"] if "pooler" not in key]
     if missing:
         raise ModelError(
-            f"the weights in {folder} do not make {_KINDS.get(kind, kind)}: they lack {len(missing)} tensors, "
+            f"the weights in {folder} do not make {_KINDS.get(kind, 'an encoder')}: they lack {len(missing)} tensors, "
             f"{missing[0]!r} among them"
         )
     return model.to(options.device).eval()
