@@ -1,7 +1,8 @@
 """Every text architecture that the installed transformers can make tiny with random weights, against a plain loop.
 
 A row of the matrix is a family and an ability: equal to a plain loop, one text or pair at a time, by transformers
-alone; or refused in one sentence. `python -m tests.support.architectures` measures all rows and writes docs/architectures.md.
+alone; or refused in one sentence. `python -m tests.support.architectures` measures all rows and writes
+docs/architectures.md.
 """
 
 from __future__ import annotations
