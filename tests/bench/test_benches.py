@@ -53,6 +53,17 @@ def test_every_bench_has_its_test_here() -> None:
     assert [name for name in BENCHES if f'bench("{name}"' not in here] == []
 
 
+def test_coverage(bench: Run, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    flags = ("--experiments", "3", "--resamples", "100", "--examples", "20", "--metric", "mean", "--state", state)
+    first = bench("coverage", *flags)
+    assert first.count("| mean |") == 4
+    cells = json.loads(state.read_text(encoding="utf-8"))
+    marked = {key: {**cell, "exit_0": 0.123} for key, cell in cells.items()}
+    state.write_text(json.dumps(marked), encoding="utf-8")
+    assert bench("coverage", *flags).count("| 12.3 |") == 4  # what is finished is not done again
+
+
 def test_attribute(bench: Run) -> None:
     assert "evaluations" in bench("attribute", "--faults", "1", "--peer", "2")
 

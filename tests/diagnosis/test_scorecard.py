@@ -209,6 +209,20 @@ class TestSlices:
         found = lines(card)
         assert found["ndcg@10/tail"].baseline == pytest.approx(BEFORE[:10].mean())
         assert found["ndcg@10/head"].baseline == pytest.approx(BEFORE[80:].mean())
+        assert (found["ndcg@10/tail"].examples, found["ndcg@10/head"].examples) == (10, QUERIES - 80)
+
+    @pytest.mark.parametrize("jitter", [0.0, 0.001])
+    def test_the_tail_is_not_empty_where_most_queries_share_the_lowest_count(self, jitter: float) -> None:
+        """Its loss was PASS without a jitter of the counts, and REGRESSION with it."""
+        counts = {f"q{i}": 1.0 + jitter * i if i < 70 else 50.0 + i for i in range(QUERIES)}
+        after = BEFORE + np.where(np.arange(QUERIES) < 70, -0.15, 0.6)
+        sides = {"retrieval": searched(BEFORE)}, {"retrieval": searched(np.clip(after, 0, 1))}
+        card = read("contrastive", *sides, frequency=Frequency(counts, ""))
+        found = lines(card)
+        assert found["ndcg@10/tail"].reading == "LOST"
+        assert card.label == "REGRESSION"
+        if not jitter:
+            assert (found["ndcg@10/tail"].examples, found["ndcg@10/head"].examples) == (70, QUERIES - 70)
 
 
 def test_an_unknown_adaptation_and_flags_that_do_not_go_together_are_refused() -> None:

@@ -21,7 +21,7 @@ from calipers.tasks import agreement
 
 _RUN_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
-_CHOICE = ("name", "split", "revision", "seed", "shuffle", "streaming")  # what a stored run says of its rows
+_CHOICE = ("name", "split", "revision", "seed", "shuffle", "streaming", "cluster")  # what a stored run says of its rows
 
 Side = str | Model | Result  # a reference to a model, a stored run's id, or either of them in memory
 
@@ -224,6 +224,9 @@ def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> 
     if protocol.task and catalogue.find(protocol.task).name != run.task:
         raise RequestError(f"the run {run.run_id} is of the task {run.task}, not of {protocol.task}")
     source, options = run.dataset, protocol.data_options
+    clusters = {other.dataset.cluster for other in runs}
+    if all_stored and options.cluster and options.cluster not in clusters:
+        raise RequestError(f"the stored runs were not made with `cluster` {options.cluster!r}: run them again with it")
     same_data = protocol.dataset is None
     return replace(
         protocol,

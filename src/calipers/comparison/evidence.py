@@ -208,8 +208,22 @@ def _logarithmic(share: float, sign: float) -> float:
     return math.inf if sign * share <= -1 else sign * math.log1p(sign * share)
 
 
-def settled_by(scale: LossScale, question: Question, evidence: Evidence, confidence: float) -> int | None:
+def chances_and_interval(
+    evidence: Evidence, thresholds: Thresholds, confidence: float
+) -> tuple[Chances | None, tuple[float, float] | None]:
+    """How likely each label is, and the interval of the difference. Without a change both are certain; where too few
+    examples changed to show a rare loss, both are unknown."""
+    if evidence.changed == 0:
+        return Chances(1.0, 0.0, 0.0), (0.0, 0.0)
+    if not evidence.shows_rare_losses:
+        return None, None
+    pivot = evidence.draws.difference()
+    return loss_scale(evidence, thresholds).chances, pivot.interval(confidence) if pivot else None
+
+
+def settled_by(evidence: Evidence, thresholds: Thresholds, question: Question, confidence: float) -> int | None:
     """About how many examples would settle the exit code; None where that is unknown or beyond use."""
+    scale = loss_scale(evidence, thresholds)
     if scale.pivot is None or evidence.changed == 0:
         return None
     units, pivot = evidence.draws.units, scale.pivot

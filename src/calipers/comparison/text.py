@@ -78,6 +78,7 @@ def _candidate(verdict: Verdict) -> str:
 def _bootstrap(verdict: Verdict) -> str:
     record, share = verdict.bootstrap, wording.required_confidence(verdict)
     parts = [f"{record['resamples']:,} paired resamples"] if "resamples" in record else []
+    parts += [f"of {record['clusters']:,} clusters by {record['cluster']}"] if record.get("clusters") else []
     parts += [f"seed {record['seed']}"] if "seed" in record else []
     name = "a REGRESSION" if wording.question(verdict) == "REGRESSION" else "AT_RISK or worse"
     parts += [f"fails where the chance of {name} is at least {percentage(share)}"] if share is not None else []

@@ -59,6 +59,9 @@ def refuse_unlike(baseline: Result, candidate: Result) -> None:
         raise _unlike(f"the examples differ ({len(a)} and {len(b)}): {', '.join(parts)}")
     if a != b:
         raise _unlike("the examples are the same but in another order; run both with the same data and `seed`")
+    clusters = [run.bootstrap["cluster"] for run in (baseline, candidate) if "cluster" in run.bootstrap]
+    if len({*clusters}) > 1:
+        raise _unlike(f"their rows are drawn together by other columns: {clusters[0]} and {clusters[1]}")
     if baseline.fingerprint != candidate.fingerprint:
         raise _unlike(f"the data of {baseline.dataset.path} and {candidate.dataset.path} differ under the same ids")
 
@@ -125,7 +128,7 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     _refuse_undecided(shared, metrics, terms)
     _refuse_unlike_units(shared, a, b, terms)
     drawn = {"resamples": terms.resamples, "seed": terms.seed, "threads": terms.threads}
-    gathered = evidence.gather(shared, a, b, Units(len(a)), **drawn)
+    gathered = evidence.gather(shared, a, b, _units(baseline, candidate), **drawn)
     comparisons = tuple(_compare_metric(each, (a, b), terms) for each in gathered)
     return Verdict(
         baseline=baseline,
@@ -135,8 +138,19 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
         comparisons=comparisons,
         worst=_worst(gathered[0], a, b, terms.worst),
         differences=differences(baseline, candidate),
-        bootstrap=_record(baseline, terms),
+        bootstrap=_record(baseline, terms) | _clusters(baseline, candidate),
     )
+
+
+def _units(baseline: Result, candidate: Result) -> Units:
+    """Clusters where one of the runs has them: both are of the same examples."""
+    run = baseline if "cluster" in baseline.bootstrap else candidate
+    return Units(len(run.outcomes), run.outcomes.clusters)
+
+
+def _clusters(baseline: Result, candidate: Result) -> dict[str, Any]:
+    facts = {**candidate.bootstrap, **baseline.bootstrap}
+    return {name: facts[name] for name in ("cluster", "clusters") if name in facts}
 
 
 def _refuse_undecided(shared: Sequence[Metric], metrics: Sequence[Metric], terms: Terms) -> None:
@@ -206,13 +220,7 @@ def _compare_metric(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: 
         return _unknown(metric, "INVALID", f"{metric.name} is not defined for the {who}", a, each.examples, terms)
     thresholds = terms.thresholds.get(metric.name, metric.thresholds)
     estimate = BY_LOSS[int(labels(metric_loss(metric, a, b, relative=thresholds.relative), thresholds)[0])]
-    scale = evidence.loss_scale(each, thresholds)
-    pivot = each.draws.difference()
-    chances, interval = scale.chances, pivot.interval(terms.confidence) if pivot else None
-    if each.changed == 0:
-        chances, interval = Chances(1.0, 0.0, 0.0), (0.0, 0.0)
-    elif not each.shows_rare_losses:
-        chances = interval = None
+    chances, interval = evidence.chances_and_interval(each, thresholds, terms.confidence)
     label = decide(chances, estimate, terms.question, terms.confidence)
     unsettled = label == "INCONCLUSIVE" and (chances is not None or not each.shows_rare_losses)
     return replace(
@@ -225,7 +233,7 @@ def _compare_metric(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: 
         confidence=chances.of(estimate) if chances else None,
         chances=chances,
         p_value=_p_value(each, outcomes, terms),
-        settled_by=evidence.settled_by(scale, terms.question, each, terms.confidence) if unsettled else None,
+        settled_by=evidence.settled_by(each, thresholds, terms.question, terms.confidence) if unsettled else None,
         reason=_reason(each, interval is None),
     )
 

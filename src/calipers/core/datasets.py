@@ -41,6 +41,7 @@ class DataSource:
     shuffle: bool = True
     seed: int = 42
     streaming: bool = False
+    cluster: str | None = None  # the column whose equal values are drawn together
     columns_mapping: Mapping[str, str] = field(default_factory=dict)
     rows_read: int = 0
     rows_blank: int = 0
@@ -62,6 +63,7 @@ class Dataset:
     tables: Mapping[str, Dataset] = field(default_factory=dict)
     counts: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a reader should be warned of
+    clusters: tuple[str, ...] = ()  # the source of each row, where rows of one source are drawn together
     read_again: Callable[[], Iterator[tuple[str, Mapping[str, Any]]]] | None = field(
         default=None, compare=False, repr=False
     )
@@ -73,7 +75,15 @@ class Dataset:
         """A dataset of these rows, in this order, with a fingerprint of its own."""
         ids = tuple(self.ids[i] for i in rows)
         columns = {key: [values[i] for i in rows] for key, values in self.columns.items()}
-        return Dataset(ids, columns, self.source, fingerprint(ids, columns, self.tables), self.tables, self.counts)
+        return Dataset(
+            ids,
+            columns,
+            self.source,
+            fingerprint(ids, columns, self.tables),
+            self.tables,
+            self.counts,
+            clusters=tuple(self.clusters[i] for i in rows) if self.clusters else (),
+        )
 
 
 def fingerprint(

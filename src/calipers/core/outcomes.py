@@ -20,6 +20,9 @@ Counts = NDArray[np.number[Any]]
 Columns = Mapping[str, NDArray[Any]]
 
 
+CLUSTER = "cluster"  # the name under which the texts of outcomes hold the source of each example
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """What came out of each example. `columns` has one entry per example, the unit that a bootstrap resamples.
@@ -40,6 +43,17 @@ class Outcomes:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def clusters(self) -> NDArray[np.int64] | None:
+        """The number of each example's source, from 0, where examples of one source are drawn together; else None.
+
+        >>> Outcomes(("a", "b", "c"), {}, texts={"cluster": ("x", "y", "x")}).clusters.tolist()
+        [0, 1, 0]
+        """
+        if CLUSTER not in self.texts:
+            return None
+        return np.unique(np.array(self.texts[CLUSTER], dtype=object), return_inverse=True)[1].astype(np.int64)
 
     def __repr__(self) -> str:
         tables = f"; details: {', '.join(self.details)}" if self.details else ""

@@ -42,9 +42,9 @@ def load_dataset(
         rows = load_rows(reference, task.columns, mapping=columns, options=options)
         qrels = getattr(task_options, "qrels", None)
         return trec.add_qrels(rows, readers.to_path(qrels)) if qrels else rows
-    if columns or options.streaming:
+    if columns or options.streaming or options.cluster:
         raise RequestError(
-            f"{task.name} reads a corpus, queries and judgements: `columns` and `streaming` do not apply"
+            f"{task.name} reads a corpus, queries and judgements: `columns`, `streaming` and `cluster` do not apply"
         )
     if task.data == "beir":
         return beir.load(reference, options)
@@ -69,7 +69,7 @@ def load_rows(
     names = map_columns(columns, mapping or {})
     source = replace(options.source(reference), split=_split(reference, options.split), columns_mapping=names)
     with closing(_rows(source)) as rows:
-        chosen = choose(records(rows, columns, names), source)
+        chosen = choose(records(rows, columns, names, source.cluster), source)
     if not chosen.kept:
         blank = f": all {chosen.seen} rows have a blank text" if chosen.seen else ""
         raise DataError(f"{reference} holds no row to measure{blank}")

@@ -32,6 +32,12 @@ class DataOptions(Options):
     seed: int = option(42, "Which rows, and which resamples.", group="Data", at_least=0)
     shuffle: bool = option(True, "Random rows, or the first ones.", group="Data", off="--no-shuffle")
     streaming: bool = option(False, "Read hub rows as they come; the same rows are chosen.", group="Data")
+    cluster: str | None = option(
+        None,
+        "Rows with the same value here are of one source and drawn together by the bootstrap.",
+        group="Data",
+        metavar="COLUMN",
+    )
 
     def source(self, reference: str) -> DataSource:
         """Where the rows come from and how they are chosen, before anything is read."""
@@ -83,5 +89,12 @@ def make_dataset(
     ids = tuple(record.id for record in records)
     columns = {key: [record.values[key] for record in records] for key in records[0].values}
     return Dataset(
-        ids, columns, source, fingerprint(ids, columns, tables), tables=tables or {}, counts=counts or {}, notes=notes
+        ids,
+        columns,
+        source,
+        fingerprint(ids, columns, tables),
+        tables=tables or {},
+        counts=counts or {},
+        notes=notes,
+        clusters=tuple(record.cluster for record in records) if source.cluster else (),
     )

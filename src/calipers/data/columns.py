@@ -25,6 +25,7 @@ class Record:
     values: Mapping[str, Any]
     blank: bool
     id_column: str = "_id"
+    cluster: str = ""
 
 
 def map_columns(columns: Sequence[Column], mapping: Mapping[str, str]) -> dict[str, str]:
@@ -37,8 +38,11 @@ def map_columns(columns: Sequence[Column], mapping: Mapping[str, str]) -> dict[s
     return {**names, ID_COLUMN: mapping[ID_COLUMN]} if ID_COLUMN in mapping else names
 
 
-def records(rows: Iterator[Row], columns: Sequence[Column], names: Mapping[str, str]) -> Iterator[Record]:
-    """Rows with the values of `columns`, found under `names`; the first row decides which column holds the ids."""
+def records(
+    rows: Iterator[Row], columns: Sequence[Column], names: Mapping[str, str], cluster: str | None = None
+) -> Iterator[Record]:
+    """Rows with the values of `columns`, found under `names`; the first row decides which column holds the ids, and
+    `cluster` names the one with the source of a row."""
     id_column: str | None = None
     for number, row in enumerate(rows):
         if number == 0:
@@ -54,6 +58,7 @@ def records(rows: Iterator[Row], columns: Sequence[Column], names: Mapping[str, 
             values=values,
             blank=any(column.kind == "text" and not str(values[column.key]).strip() for column in columns),
             id_column=id_column or "",
+            cluster=read_id(row, cluster) if cluster else "",
         )
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.comparison import verdict
 from calipers.comparison.records import Comparison, Label
-from calipers.core import Columns, Metric, RequestError, Result, Statistic
+from calipers.core import Columns, Floats, Metric, RequestError, Result, Statistic
 from calipers.diagnosis.records import Adaptation, Reading, Scorecard, ScoreLine, Wanted
 from calipers.metrics.means import mean_statistic
 
@@ -167,18 +168,21 @@ def _sliced(metric: Metric, slice: str, result: Result, frequency: Frequency | N
     finite = values[np.isfinite(values)]
     if not len(finite) or finite.min() == finite.max():
         return [], "all queries are equally frequent"
-    low, high = np.quantile(finite, [_TAIL, _HEAD])
-    inside = values >= high if slice == "head" else values <= low
-    if low == high:  # many queries share the middle frequency
-        inside = values > low if slice == "head" else values < high
-    if not inside.any():
-        return [], f"no query is in the {slice}"
+    inside = _head(values, finite) if slice == "head" else _head(-values, -finite)
 
     def statistic(columns: Columns) -> Statistic:
         return mean_statistic(np.where(inside, columns[metric.name], np.nan))
 
     about = f"{metric.about}, {slice} queries"
     return [replace(metric, name=f"{metric.name}/{slice}", about=about, statistic=statistic)], ""
+
+
+def _head(values: Floats, finite: Floats) -> NDArray[np.bool_]:
+    """The queries with the highest values, about a third. Where many share the value at the cut, they all belong to it
+    if there is none above, and are left out otherwise: the other end must not be empty either."""
+    low, high = np.quantile(finite, [_TAIL, _HEAD])
+    above = values > high
+    return values >= high if low < high or not above.any() else above
 
 
 def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:

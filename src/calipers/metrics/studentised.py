@@ -161,6 +161,11 @@ class PairedDraws:
         return make_pivot(estimate, drawn, error, errors, units=self.units, rounding=rounding)
 
 
+def alone(statistic: Statistic) -> tuple[Statistic, Statistic]:
+    """A pair whose difference is the statistic itself."""
+    return (lambda counts: np.zeros(counts.shape[1])), statistic
+
+
 def draw_pairs(
     pairs: Sequence[tuple[Statistic, Statistic]],
     units: int,

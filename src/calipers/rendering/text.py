@@ -24,6 +24,8 @@ def show_result(console: Console, result: Result, task: Measurement) -> None:
         ("Data", data_line(result)),
         (plural(task.unit).capitalize(), _counts(result)),
     ]
+    if clusters := result.bootstrap.get("clusters"):
+        facts.append(("Drawn again", f"{clusters:,} clusters, by {result.bootstrap['cluster']}"))
     for name, key in (("Batches", "batching"), ("Short cut", "short_cut")):
         if value := result.model.settings.get(key):
             facts.append((name, str(value)))

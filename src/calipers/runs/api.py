@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers import data, models, tasks
-from calipers.core import SILENT, Dataset, Model, ModelInfo, Outcomes, Progress, RequestError, Result, Task
+from calipers.core import CLUSTER, SILENT, Dataset, Model, ModelInfo, Outcomes, Progress, RequestError, Result, Task
 from calipers.data import DataOptions, trec
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
@@ -56,7 +56,8 @@ def evaluate(
     clock = _Clock()
     request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
     settled = _settle(request, rerank, run_out)
-    resampling = Resampling(confidence, resamples, settled.data_options.seed, request.model_options.workers)
+    chosen_rows, threads = settled.data_options, request.model_options.workers
+    resampling = Resampling(confidence, resamples, chosen_rows.seed, threads, chosen_rows.cluster)
     if store:
         store.check_writable()
     rows = settled.read_rows()
@@ -67,8 +68,9 @@ def evaluate(
     key = settled.key(rows) if store else None
     stored = store.find(key) if store and key and reuse else None
     info, outcomes = settled.answer(rows, stored, progress, clock)
+    outcomes = _with_clusters(outcomes, rows)
     chosen = request.record(info)
-    facts = [chosen, resampling.record(settled.task.unit)]
+    facts = [chosen, resampling.record(settled.task.unit, outcomes)]
     if stored and not run_out and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts):
         return replace(stored, timing={**stored.timing, **clock.laps})
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
@@ -305,11 +307,20 @@ def _record(
         values,
         dataset=rows.source,
         fingerprint=rows.fingerprint,
-        bootstrap=resampling.record(settled.task.unit),
+        bootstrap=resampling.record(settled.task.unit, outcomes),
         request=request,
         warnings=(*few, *info.notes, *outcomes.notes),
         timing=clock.laps,
     )
+
+
+def _with_clusters(outcomes: Outcomes, rows: Dataset) -> Outcomes:
+    """The outcomes with the source of each example, where rows of one source are drawn together."""
+    texts = {name: values for name, values in outcomes.texts.items() if name != CLUSTER}
+    if rows.clusters:
+        source = dict(zip(rows.ids, rows.clusters, strict=True))
+        texts[CLUSTER] = tuple(source[id] for id in outcomes.ids)
+    return replace(outcomes, texts=texts)
 
 
 def _scored_rows(rows: Dataset, outcomes: Outcomes) -> Dataset:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import calipers
-from calipers.core import DataSource, InferenceError, Measurement, ModelInfo, Outcomes, Result
+from calipers.core import DataSource, InferenceError, Measurement, ModelInfo, Outcomes, Result, Statistic
 from calipers.core.files import package_versions
 from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
@@ -37,10 +37,13 @@ class Resampling(Options):
     resamples: int = option(RESAMPLES, "Of the bootstrap.", group="Output", at_least=1)
     seed: int = 42
     threads: int = 1
+    cluster: str | None = None
 
-    def record(self, unit: str) -> dict[str, Any]:
+    def record(self, unit: str, outcomes: Outcomes | None = None) -> dict[str, Any]:
         """What a Result says of it; the number of threads changes nothing."""
-        return {"unit": unit, "confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
+        facts = {"unit": unit, "confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
+        clusters = outcomes.clusters if outcomes else None
+        return facts if clusters is None else facts | {"cluster": self.cluster, "clusters": int(clusters.max()) + 1}
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,18 @@ def measure(
     warnings = [f"{name} is not defined on these outcomes (constant predictions)" for name in undefined]
     defined = [metric for metric in metrics if metric.name not in undefined]
     intervals: dict[str, tuple[float, float] | None] = {metric.name: None for metric in defined}
-    units = plural(task.unit)
-    if len(outcomes) < fewest:
-        warnings.append(
-            f"no interval: too few {units} to resample, at least {fewest} are needed and {len(outcomes)} found"
-        )
+    cluster = outcomes.clusters
+    units, count = plural(task.unit), len(outcomes)
+    statistics: list[Statistic] = [metric.statistic(outcomes.columns) for metric in defined]
+    if cluster is not None:
+        units, count = "clusters", int(cluster.max()) + 1
+        statistics = [bootstrap.grouped(statistic, cluster) for statistic in statistics]
+    if count < fewest:
+        warnings.append(f"no interval: too few {units} to resample, at least {fewest} are needed and {count} found")
     else:
         drawn = bootstrap.distribution(
-            [metric.statistic(outcomes.columns) for metric in defined],
-            len(outcomes),
+            statistics,
+            count,
             resamples=resampling.resamples,
             seed=resampling.seed,
             threads=resampling.threads,
@@ -116,7 +122,7 @@ def measure(
         for metric, row in zip(defined, drawn, strict=True):
             intervals[metric.name] = bootstrap.percentile_interval(row, confidence=resampling.confidence)
         warnings += [
-            f"{name} has no interval: it is undefined in too many resamples of {len(outcomes)} {units}"
+            f"{name} has no interval: it is undefined in too many resamples of {count} {units}"
             for name, ends in intervals.items()
             if ends is None
         ]
