@@ -182,7 +182,7 @@ def _head(values: Floats, finite: Floats) -> NDArray[np.bool_]:
     if there is none above, and are left out otherwise: the other end must not be empty either."""
     low, high = np.quantile(finite, [_TAIL, _HEAD])
     above = values > high
-    return values >= high if low < high or not above.any() else above
+    return np.asarray(values >= high if low < high or not above.any() else above)
 
 
 def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:
