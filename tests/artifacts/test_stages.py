@@ -6,13 +6,18 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from calipers.artifacts import api as artifacts
 from calipers.artifacts import stages
+from calipers.artifacts.calibrate import collect_ranges
+from calipers.artifacts.graphs import FloatGraph, load_graph
 from calipers.artifacts.manifest import read_manifest
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions, Manifest
+from calipers.core import SILENT
 from calipers.models import ModelOptions
 from calipers.runs import api
 from tests.support import build_models as small
@@ -93,3 +98,44 @@ def test_a_graph_alone_can_be_quantised(built: Path, few_texts: Path, tmp_path: 
     found = small.run(Path(f"onnx:{graph}"), tmp_path / "out", "int8-dynamic", few_texts)
     assert stage_names(found) == ["exported", "optimized", "quantized"]
     assert found.stage("exported").difference is None
+
+
+def test_a_change_of_the_config_makes_every_stage_anew(tmp_path: Path, few_texts: Path) -> None:
+    model = small.make_bert(tmp_path / "m")
+    small.run(model, tmp_path / "out", "fp32", few_texts)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    manifest = small.run(model, tmp_path / "out", "fp32", few_texts)
+    assert not any(stage.reused for stage in manifest.stages)
+    plain = perplexity(f"torch:{model}", few_texts)
+    assert perplexity(f"onnx:{tmp_path / 'out'}", few_texts) == pytest.approx(plain, rel=1e-4)
+
+
+def test_ranges_are_taken_anew_for_other_tokens_of_the_same_rows(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    folder = small.copy_build(built, tmp_path / "out")
+    small.run(tiny_bert, folder, "w8a8", few_texts, model_options=ModelOptions(prompt="big old street "))
+    assert len(list((folder / "calibration").iterdir())) == 2
+    again = small.run(tiny_bert, folder, "w8a8", few_texts, model_options=ModelOptions(prompt="big old street "))
+    assert all(stage.reused for stage in again.stages)
+    assert len(list((folder / "calibration").iterdir())) == 2
+
+
+def test_ranges_belong_to_the_graph_that_they_were_taken_of(
+    tiny_bert: Path, graph: FloatGraph, few_texts: Path, tmp_path: Path
+) -> None:
+    """Three sets of weights at one path: each gets ranges of its own."""
+    (tmp_path / "out").mkdir()
+    path, options = tmp_path / "model.onnx", BuildOptions(calibration=str(few_texts))
+    plan = artifacts.plan(str(tiny_bert), tmp_path / "out", Recipe("w8a8"), options)
+    assert plan.calibration is not None
+    for scale in (1.0, 1.5, 2.0):
+        proto = onnx.load(graph.path)
+        for tensor in proto.graph.initializer:
+            if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2:
+                values = onnx.numpy_helper.to_array(tensor)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(values * np.float32(scale), tensor.name))
+        onnx.save(proto, path)
+        one = load_graph(path)
+        assert plan.ranges(one, plan.recipe, SILENT) == collect_ranges(one, plan.calibration, plan.recipe)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calipers import models
 from calipers.core import SILENT, RequestError
 from calipers.data import beir
 from calipers.metrics.search import Hits, Wanted
@@ -95,7 +96,7 @@ def test_options_of_encoders_are_refused() -> None:
 
 
 def test_settings_are_part_of_the_record() -> None:
-    plain, other = load().info, load("bm25:stopwords=none").info
+    plain, other = (models.load_model(name, ability="retrieve").info for name in ("bm25", "bm25:stopwords=none"))
     assert plain.settings["k1"] == 1.2
     assert plain.fingerprint != other.fingerprint
 

@@ -16,7 +16,7 @@ from calipers.artifacts.records import BuildOptions, Manifest
 from calipers.artifacts.stages import BuildPlan
 from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
-from calipers.models import hub, layout, onnx_files, torch_weights
+from calipers.models import identity, layout, onnx_files, torch_weights
 from calipers.models.onnx_session import choose_provider
 
 SAMPLES = 64  # rows of a dataset to calibrate on
@@ -71,8 +71,8 @@ def _from_torch(place: models.Source, options: BuildOptions) -> tuple[ExportSour
     requested.refuse_others("a build", *_MODEL_OPTIONS, "allow_pickle", "trust_remote_code")
     on_cpu = replace(requested, device="cpu", provider=None)  # the device is for the graph
     folder = torch_weights.fetch_folder(place, on_cpu)
-    info = torch_weights.model_info(place, folder, on_cpu)
-    source = _source(folder, options, info.fingerprint, info.model_id)
+    model_id = torch_weights.model_info(place, folder, on_cpu).model_id
+    source = _source(folder, options, str(identity.fingerprint(place, on_cpu)), model_id)
     files = layout.read_layout(folder)
     transformer, arguments = files.transformer, files.config_arguments
     kind = HEADS[source.ability][0]
@@ -88,7 +88,8 @@ def _from_graph(place: models.Source, options: BuildOptions) -> tuple[ExportSour
     requested.refuse_others("a build of an ONNX graph", *_MODEL_OPTIONS)
     file = onnx_files.graph_file(place, requested)
     folder = onnx_files.settings_folder(file, requested)
-    return _source(folder, options, hub.fingerprint([file]), requested.model_id or onnx_files.folder_name(file)), file
+    fingerprint, model_id = str(identity.fingerprint(place, requested)), onnx_files.folder_name(file)
+    return _source(folder, options, fingerprint, requested.model_id or model_id), file
 
 
 def _source(folder: Path, options: BuildOptions, fingerprint: str, model_id: str) -> ExportSource:

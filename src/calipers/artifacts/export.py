@@ -19,6 +19,7 @@ from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, Forward, pad
 from calipers.models.heads import pool
+from calipers.models.layout import read_modules
 from calipers.models.tokenizer import Tokens
 from calipers.models.tokenizer_files import first_line
 
@@ -37,8 +38,8 @@ HEADS = {
 }
 # Files that make a folder a model: settings, tokenizer, vocabulary. Not weights, not code.
 _SETTINGS = (
-    *("config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model"),
+    *("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json"),
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "*.jinja"),
 )
 # Values of model_type in config.json whose graphs onnxruntime's transformer optimiser fuses as "bert".
 _FAMILIES = {
@@ -248,10 +249,20 @@ def _by_runtime(graph: Path, target: Path, source: ExportSource) -> None:
 
 
 def copy_settings(folder: Path, target: Path) -> None:
-    """Copy tokenizer, configuration and files of sentence-transformers to the same places as in the model's folder."""
-    for pattern in _SETTINGS:
-        for file in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
-            if file.is_file():
-                place = target / file.relative_to(folder)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, place)
+    """Put tokenizer, configuration and files of sentence-transformers in the same places as in the model's folder, in
+    the place of those of a model that was built into `target` before."""
+    for file in [file for place in {target, *_module_folders(target)} for file in _settings_in(place)]:
+        file.unlink()
+    for place in {folder, *_module_folders(folder)}:
+        for file in _settings_in(place):
+            copy = target / file.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+
+
+def _module_folders(folder: Path) -> list[Path]:
+    return [folder / module.path for module in read_modules(folder)]
+
+
+def _settings_in(folder: Path) -> set[Path]:
+    return {file for pattern in _SETTINGS for file in folder.glob(pattern) if file.is_file()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +31,15 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the tokens: the same rows have others under another prompt or tokenizer."""
+        total = hashlib.sha256()
+        for row in self.tokens:
+            for part in (row.ids, row.type_ids):
+                total.update(len(part).to_bytes(8, "little") + np.ascontiguousarray(part, np.int32).tobytes())
+        return total.hexdigest()
 
     def take(self, count: int) -> Rows:
         """The first rows. The fingerprint stays the one of their dataset."""

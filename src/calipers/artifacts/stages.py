@@ -86,7 +86,7 @@ class BuildPlan:
         if not recipe.needs_ranges or rows is None:
             return None
         settings, content = calibrate.calibration_settings(recipe), graphs.content_hash(graph.path)
-        key = manifest.key_of(_CODE, content, settings, rows.fingerprint, list(rows.ids), self.shape)
+        key = manifest.key_of(_CODE, content, settings, rows.fingerprint, list(rows.ids), rows.digest, self.shape)
         file = self.folder / "calibration" / f"{key[:24]}.json"
         if file.exists():
             return calibrate.read_ranges(file)
@@ -211,7 +211,7 @@ class _Work:
         rows = self.plan.calibration if recipe.needs_ranges else None
         if recipe.needs_ranges and rows is None:
             raise RequestError(f"{recipe.precision} needs texts to calibrate on: name a dataset as `calibration`")
-        data = {"rows": list(rows.ids), "fingerprint": rows.fingerprint} if rows else None
+        data = {"rows": list(rows.ids), "fingerprint": rows.fingerprint, "tokens": rows.digest} if rows else None
         self.calibrated_on = {**_described(rows), "method": recipe.calibration} if rows else None
 
         def make(target: Path) -> list[str]:

@@ -76,7 +76,7 @@ def find_head(model: str | Model, mlm_head: str | None, options: ModelOptions) -
     head = models.find(mlm_head)
     if head.backend != "torch":
         raise RequestError(f"`mlm_head` must be a PyTorch model with an MLM head, and {mlm_head} is {head.backend}")
-    return torch_masked.graft(source, head, loading)
+    return models.identity.sign(torch_masked.graft(source, head, loading), source, loading)
 
 
 def _has_head(source: models.Source, options: ModelOptions) -> bool:

@@ -39,4 +39,5 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
     if source.backend not in able:
         raise ModelError(f"{source.reference} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
     module, function = able[source.backend].split(".")
-    return cast(Model, getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options))
+    model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
+    return cast(Model, identity.sign(model, source, options))

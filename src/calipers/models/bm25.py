@@ -6,8 +6,6 @@ word characters, lower-cased, without English stop words, not stemmed. `bm25:k1=
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -44,8 +42,7 @@ def load(source: Source, options: ModelOptions) -> BM25:
     """`source.reference` is `bm25`, or has settings behind a colon; the word before the colon may be missing."""
     options.refuse_others("BM25", "model_id")
     settings, facts = settle(source)
-    fingerprint = f"sha256:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}"
-    return BM25(settings, ModelInfo("bm25", options.model_id or "bm25", None, "cpu", fingerprint, facts))
+    return BM25(settings, ModelInfo("bm25", options.model_id or "bm25", None, "cpu", "", facts))
 
 
 def settle(source: Source) -> tuple[Settings, dict[str, object]]:

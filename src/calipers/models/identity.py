@@ -1,4 +1,7 @@
-"""What decides a model's answers, read from its files without loading it: a run stored under it need not be repeated.
+"""What decides a model's answers, read from its files without loading it: the one identity of a model.
+
+`fingerprint` is over the content of every file that a model reads; ModelInfo holds it. `identity` adds the options and
+what files and options come to: the keys of runs and of vectors are made of it, builds and trust scores use both.
 
 Options that are not resolved here are taken as they are, and whole files are hashed where it is not certain what is
 read of them: the worst result is a run too many.
@@ -7,18 +10,22 @@ read of them: the worst result is a run too many.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from calipers.models import bm25, hub, onnx, onnx_files, onnx_session, static, torch_weights
-from calipers.models.layout import Layout, prompt_settings, read_layout, settle
+from calipers.core import ModelInfo
+from calipers.models import bm25, onnx, onnx_files, onnx_session, static, torch_weights
+from calipers.models.layout import Layout, prompt_settings, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer_files import read_json
 
 Facts = dict[str, object]
 
+# Settings that say how a model is run, or where something comes from.
+_RUNNING = ("batching", "shape", "provider", "revision", "pooling_assumed", "through", "short_cut")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "config.json", "*.py")
 _TOKENIZER = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.codes", "*.tiktoken", "*.jinja", "chat_template*")
 _SETTINGS = ("modules.json", "*config*.json")
@@ -34,6 +41,26 @@ def identity(source: Source, options: ModelOptions, ability: str) -> Facts | Non
     left_out = {"threads", "model_id"} | ({"revision"} if source.backend in ("torch", "onnx", "static") else set())
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return {"backend": source.backend, "ability": ability, **kept, **facts}
+
+
+def fingerprint(source: Source, options: ModelOptions) -> str | None:
+    """SHA-256 over the content of the model's files, wherever they are; None where they are not on this machine."""
+    read = _FILES.get(source.backend)
+    if read is None:
+        return None
+    total = hashlib.sha256("\0".join(f"{name} {digest}" for name, digest in read(source, options).items()).encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def sign(model: Any, source: Source, options: ModelOptions) -> Any:
+    """The model with its fingerprint in `info`; an endpoint's is its address."""
+    digest = fingerprint(source, options)
+    return model if digest is None else replace(model, info=replace(model.info, fingerprint=digest))
+
+
+def vector_settings(info: ModelInfo) -> Facts:
+    """The settings of a loaded model that decide its vectors, whatever the machine and the batches."""
+    return {name: value for name, value in info.settings.items() if name not in _RUNNING}
 
 
 def names(source: Source, options: ModelOptions) -> tuple[str, str | None]:
@@ -55,24 +82,18 @@ def _place(source: Source, options: ModelOptions) -> Path:
 
 
 def _torch(source: Source, options: ModelOptions, ability: str) -> Facts | None:
-    folder = _place(source, options)
-    layout = read_layout(folder)
-    if "--" in str(read_json(layout.transformer / "config.json").get("auto_map")):
+    layout = read_layout(_place(source, options))
+    if "--" in str(layout.config.get("auto_map")):
         return None  # its code lies in another repository
-    return {
-        **_contents(folder, layout, "weights", "tokenizer", "settings"),
-        **_settled(layout, options, ability),
-        "batching": str(torch_weights.choose_batching(options)),
-    }
+    batching = str(torch_weights.choose_batching(options))
+    return {**_folder_files(source, options), **_settled(layout, options, ability), "batching": batching}
 
 
 def _onnx(source: Source, options: ModelOptions, ability: str) -> Facts:
     file = _place(source, options)
-    layout = read_layout(folder := onnx_files.settings_folder(file, options))
     return {
-        "weights": hub.fingerprint(onnx_files.weight_files(file)),
-        **_contents(folder, layout, "tokenizer", "settings"),
-        **_settled(layout, options, ability),
+        **_onnx_files(source, options),
+        **_settled(read_layout(onnx_files.settings_folder(file, options)), options, ability),
         # A requested pooling also decides which output is read, even if it is the same as the default.
         "pooling_asked": options.pooling,
         "provider": onnx_session.provider_name(options),
@@ -81,28 +102,45 @@ def _onnx(source: Source, options: ModelOptions, ability: str) -> Facts:
 
 
 def _static(source: Source, options: ModelOptions, ability: str) -> Facts:
-    folder = _place(source, options)
-    layout = read_layout(folder)
-    return {
-        **_contents(folder, layout, "weights", "tokenizer", "settings"),
-        "prompts": prompt_settings(layout, settle(layout, options), options),
-        "prompt": None,
-        "prompt_name": None,
-    }
+    layout = read_layout(_place(source, options))
+    prompts = prompt_settings(layout, settle(layout, options), options)
+    return {**_folder_files(source, options), "prompts": prompts, "prompt": None, "prompt_name": None}
 
 
-def _vectors(source: Source, options: ModelOptions, ability: str) -> Facts:
+def _folder_files(source: Source, options: ModelOptions) -> dict[str, str]:
+    return _contents(_place(source, options), "weights", "tokenizer", "settings")
+
+
+def _onnx_files(source: Source, options: ModelOptions) -> dict[str, str]:
+    file = _place(source, options)
+    weights = _digest(file.parent, onnx_files.weight_files(file), named_after=file.stem)
+    return {"weights": weights, **_contents(onnx_files.settings_folder(file, options), "tokenizer", "settings")}
+
+
+def _vectors_files(source: Source, options: ModelOptions) -> dict[str, str]:
     file = _place(source, options)
     keys = [file.with_suffix(suffix) for suffix in (".txt", ".ids")] if file.suffix == ".npy" else []
-    return {"weights": _digest(file.parent, [file, *(p for p in keys if p.exists())], named_after=file.stem)}
+    files = [file, *[p for p in keys if p.exists()][:1]]  # a table has one file of keys
+    return {"weights": _digest(file.parent, files, named_after=file.stem)}
 
 
+def _bm25_files(source: Source, options: ModelOptions) -> dict[str, str]:
+    return {"weights": hashlib.sha256(json.dumps(bm25.settle(source)[1]).encode()).hexdigest()}
+
+
+_FILES: dict[str, Callable[[Source, ModelOptions], dict[str, str]]] = {
+    "torch": _folder_files,
+    "onnx": _onnx_files,
+    "static": _folder_files,
+    "vectors": _vectors_files,
+    "bm25": _bm25_files,
+}
 _READERS: dict[str, Callable[[Source, ModelOptions, str], Facts | None]] = {
     "torch": _torch,
     "onnx": _onnx,
     "static": _static,
-    "vectors": _vectors,
-    "bm25": lambda source, options, ability: {"weights": bm25.settle(source)[1]},
+    "vectors": lambda source, options, ability: {**_vectors_files(source, options)},
+    "bm25": lambda source, options, ability: {**_bm25_files(source, options)},
 }
 
 
@@ -119,11 +157,13 @@ def _settled(layout: Layout, options: ModelOptions, ability: str) -> Facts:
     return {**facts, "prompts": prompt_settings(layout, settings, options), "prompt_name": None}
 
 
-def _contents(folder: Path, layout: Layout, *kinds: str) -> Facts:
-    """Digests of the folder's files, its transformer's among them: of all where sentence-transformers may read any."""
-    settings = (*_SETTINGS, "*.json", "*.txt") if layout.further else _SETTINGS
+def _contents(folder: Path, *kinds: str) -> dict[str, str]:
+    """Digests of the files of a folder and of its modules: of all below it where sentence-transformers may read any."""
+    everything = bool(read_layout(folder).further)
+    settings = (*_SETTINGS, "*.json", "*.txt") if everything else _SETTINGS
     patterns = {"weights": _WEIGHTS, "tokenizer": _TOKENIZER, "settings": settings}
-    searches = [folder.rglob] if layout.further else [folder.glob, layout.transformer.glob]
+    places = {folder, *(folder / module.path for module in read_modules(folder))}
+    searches = [folder.rglob] if everything else [place.glob for place in places]
     files = {kind: [p for search in searches for name in patterns[kind] for p in search(name)] for kind in kinds}
     return {kind: _digest(folder, filter(Path.is_file, paths)) for kind, paths in files.items()}
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from calipers.core import InferenceError, ModelError, ModelInfo, RequestError
 from calipers.metrics.arrays import Ints, Vectors
-from calipers.models import hub, masking
+from calipers.models import masking
 from calipers.models.batching import Batch, Batching, Work
 from calipers.models.heads import HeadScorer, PooledEncoder, Scores, head_settings, read_head
 from calipers.models.layout import EncoderSettings, Layout, open_tokenizer, prompt_settings, read_layout, settle
 from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
-from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder, weight_files
+from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -61,14 +61,12 @@ class OnnxModel:
         return {name: np.asarray(value) for name, value in arrays.items()}
 
     def info(self, source: Source, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
-        """What every ONNX model reports, and the `settings` of its kind."""
-        tokenizer = self.layout.transformer / "tokenizer.json"
-        files = [*weight_files(self.file), *([tokenizer] if tokenizer.exists() else [])]
+        """What every ONNX model reports but its fingerprint, and the `settings` of its kind."""
         model_id = options.model_id or (folder_name(self.file) if source.path else source.reference)
         device = f"{options.device} ({self.provider})"
         shape = {"shape": self.graph.dimensions, "batching": str(self.work.batching)}
         settings = {"provider": self.provider, **settings, **shape}
-        return ModelInfo("onnx", model_id, str(self.file), device, hub.fingerprint(files), settings)
+        return ModelInfo("onnx", model_id, str(self.file), device, "", settings)
 
 
 def _open(source: Source, options: ModelOptions) -> OnnxModel:

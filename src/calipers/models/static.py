@@ -48,8 +48,7 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     limit = length if length < NO_LIMIT else None
     reported = {"pooling": "mean", "normalize": normalize, **prompts, "max_length": limit}
     model_id = options.model_id or (folder.resolve().name if source.path else source.reference)
-    fingerprint = hub.fingerprint([file, place / "tokenizer.json"])
-    info = ModelInfo("static", model_id, str(folder), "cpu", fingerprint, reported)
+    info = ModelInfo("static", model_id, str(folder), "cpu", "", reported)
     return StaticEncoder(_token_vectors(file), rules, normalize, settings.prompt, info)
 
 

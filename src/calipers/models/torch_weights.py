@@ -209,12 +209,10 @@ def choose_batching(options: ModelOptions) -> Batching:
 
 
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:
-    """What every PyTorch model reports; `with_settings` adds the settings of its kind."""
-    files = [p for pattern in (*_WEIGHTS, *_PICKLED, "tokenizer.json", "*.model") for p in folder.glob(pattern)]
+    """What every PyTorch model reports but its fingerprint; `with_settings` adds the settings of its kind."""
     model_id = options.model_id or (folder.name if source.path else source.reference)
-    fingerprint = hub.fingerprint(f for f in files if f.is_file())
     settings = {"dtype": options.dtype, "revision": options.revision}
-    return ModelInfo("torch", model_id, str(folder), options.device, fingerprint, settings)
+    return ModelInfo("torch", model_id, str(folder), options.device, "", settings)
 
 
 def with_settings(info: ModelInfo, settings: Mapping[str, object], notes: tuple[str, ...] = ()) -> ModelInfo:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError, name_some
 from calipers.metrics.arrays import Vectors
-from calipers.models import hub
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import first_line
@@ -34,9 +33,8 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
     if len(set(keys)) < len(keys):
         twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 10_000 else ["some"]
         raise ModelError(f"{file} has more than one vector for the same {by}: {name_some(twice)}")
-    fingerprint = hub.fingerprint([file] if file.suffix == ".parquet" else [file, file.with_suffix(_KEYS[by])])
     settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1])}
-    info = ModelInfo("vectors", options.model_id or file.stem, str(file), "none", fingerprint, settings)
+    info = ModelInfo("vectors", options.model_id or file.stem, str(file), "none", "", settings)
     return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, info)
 
 

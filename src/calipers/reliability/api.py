@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +19,14 @@ from calipers.data import beir, corpora, odd_queries, trec
 from calipers.data.texts import load_texts
 from calipers.metrics import geometry, search
 from calipers.metrics.arrays import Floats, Ints, Vectors
-from calipers.models import ModelOptions
+from calipers.models import ModelOptions, identity
 from calipers.reliability.records import Method
 from calipers.reliability.trust import Trust, TrustAnswer
 from calipers.runs import embedding
 from calipers.runs import space as spaces
 from calipers.runs.vector_cache import VectorCache
 from calipers.tasks import outputs, retrieval
+from calipers.tasks.columns import ids_by_side
 from calipers.tasks.retrieval import RetrievalOptions
 
 ODD = 200  # odd queries of each kind that detectors are fitted on, at most
@@ -105,10 +107,10 @@ def trust(
     loaded = Trust.load(options.load) if options.load else None
     material = _Material() if loaded else _read_material(corpus, options, documents)
     progress.start("Loading the model", 0)
-    ids = {text: [id] for id, text in zip(documents.ids, documents.columns["text"], strict=True)}
+    ids = _text_ids(documents, material)
     encoder, plain = embedding.open_encoder(model, ids, model_options or ModelOptions(), vectors)
-    notes = _refuse_other_model(loaded, encoder, documents) if loaded else ()
     embed = _Embedder(encoder, options, progress)
+    notes = _refuse_other_model(loaded, embed, documents) if loaded else ()
     embedded = embed(documents.columns["text"], query=False)
     documents, searched, dropped = _with_direction(documents, embedded, "documents")
     fitted, fit_notes = (loaded, ()) if loaded else _fit(embed, documents, searched, material, options)
@@ -133,6 +135,15 @@ def trust(
         cosines=cosines,
         notes=(*notes, *dropped, *material.notes, *fit_notes),
     )
+
+
+def _text_ids(documents: Dataset, material: _Material) -> dict[str, list[str]]:
+    """Vectors may be stored as for `diagnose`, under `ID/document` and `ID/query`, or a document's under its id."""
+    queries = material.queries
+    sides = [("query", queries.ids, queries.columns["text"])] if queries else []
+    ids = ids_by_side(("document", documents.ids, documents.columns["text"]), *sides)
+    plain = {text: id for id, text in zip(documents.ids, documents.columns["text"], strict=True)}
+    return {text: [*names, *([plain[text]] if text in plain else [])] for text, names in ids.items()}
 
 
 def _search(queries: Vectors, searched: Vectors, k: int) -> tuple[Floats, Ints]:
@@ -173,9 +184,19 @@ class _Embedder:
     progress: Progress
 
     def __call__(self, texts: Sequence[str], *, query: bool = True) -> Vectors:
+        return self.model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
+
+    @property
+    def prompts(self) -> tuple[str | None, str | None]:
+        """Of queries and of documents; None: the model's own."""
         options = RetrievalOptions(query_prompt=self.options.query_prompt, passage_prompt=self.options.passage_prompt)
-        prompt = retrieval.prompts(self.model.info, options)[0 if query else 1]
-        return self.model.encode(texts, prompt=prompt, progress=self.progress)
+        return retrieval.prompts(self.model.info, options)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the vectors beside the model's files."""
+        prompts = dict(zip(("query_prompt", "passage_prompt"), self.prompts, strict=True))
+        return {**identity.vector_settings(self.model.info), **prompts}
 
 
 @dataclass(frozen=True)
@@ -228,6 +249,7 @@ def _fit(
         about={
             "model": info.model_id,
             "model_fingerprint": info.fingerprint,
+            "model_settings": json.dumps(embed.settings, sort_keys=True, default=str),
             "corpus": documents.source.path,
             "corpus_fingerprint": documents.fingerprint,
         },
@@ -252,13 +274,35 @@ def _odd_texts(documents: Dataset, material: _Material, model: Encoder, options:
     return {kind: queries for kind, queries in odd.items() if queries}
 
 
-def _refuse_other_model(trust: Trust, model: Encoder, documents: Dataset) -> tuple[str, ...]:
-    """A trust score belongs to one model. Another corpus is a note: the shares may differ."""
-    made = trust.about.get("model_fingerprint")
-    if made and made != model.info.fingerprint:
+def _read_settings(trust: Trust) -> dict[str, Any] | None:
+    """The settings that a trust score was fitted with; None where it was fitted from vectors alone."""
+    if (written := trust.about.get("model_settings")) is None:
+        return None
+    try:
+        settings = json.loads(written)
+    except ValueError as error:
+        raise RequestError(f"the trust score's model_settings are not JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise RequestError(f"the trust score's model_settings must be a JSON object, found {written[:60]!r}")
+    return settings
+
+
+def _refuse_other_model(trust: Trust, embed: _Embedder, documents: Dataset) -> tuple[str, ...]:
+    """A trust score belongs to one model and its settings. Another corpus is a note: the shares may differ."""
+    info, made = embed.model.info, trust.about.get("model_fingerprint")
+    if made and made != info.fingerprint:
         raise RequestError(
-            f"the trust score was fitted for {trust.about.get('model', 'another model')}, whose weights differ from "
-            f"those of {model.info.model_id}: fit it again"
+            f"the trust score was fitted for {trust.about.get('model', 'another model')}, whose files differ from "
+            f"those of {info.model_id}: fit it again"
+        )
+    settings = json.loads(json.dumps(embed.settings, default=str))
+    fitted = _read_settings(trust) or settings
+    differing = [name for name in sorted({*fitted, *settings}) if fitted.get(name) != settings.get(name)]
+    if differing:
+        changes = (f"{name} {fitted.get(name)!r}, now {settings.get(name)!r}" for name in differing)
+        raise RequestError(
+            f"the trust score was fitted with other settings of {info.model_id} ({'; '.join(changes)}): "
+            "use the same settings, or fit it again"
         )
     if trust.about.get("corpus_fingerprint", documents.fingerprint) != documents.fingerprint:
         return (

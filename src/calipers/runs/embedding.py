@@ -156,7 +156,9 @@ def open_encoder(
     if isinstance(model, str):
         source = models.find(model)
         loaded: Any = models.load(source, options, "encode")
-        facts = models.identity.identity(source, options, "encode") if vectors else None
+        # Vectors that are already computed are not kept again: which one is a text's also depends on the ids.
+        kept = vectors is not None and source.backend != "vectors"
+        facts = models.identity.identity(source, options, "encode") if kept else None
         identity = cache.canonical([facts, cache.code_version(_EMBEDDING)]) if facts else None
     else:
         loaded = model
