@@ -227,8 +227,9 @@ def test_half_precision_weights_are_loaded_as_float32_unless_asked(minilm: Path,
     (copy / "config.json").write_text((copy / "config.json").read_text().replace("{", '{"dtype": "float16",', 1))
     import torch
 
-    assert next(load(copy).model.parameters()).dtype == torch.float32  # type: ignore[attr-defined]
-    assert next(load(copy, dtype="float16").model.parameters()).dtype == torch.float16  # type: ignore[attr-defined]
+    assert next(load(copy).network.model.parameters()).dtype == torch.float32  # type: ignore[attr-defined]
+    half = load(copy, dtype="float16").network.model  # type: ignore[attr-defined]
+    assert next(half.parameters()).dtype == torch.float16
 
 
 def test_pickled_weights_need_a_word(minilm: Path, copy: Path, torch_minilm: Encoder) -> None:

@@ -120,7 +120,7 @@ def test_a_dynamically_quantised_graph_runs_row_by_row_unless_asked(minilm_onnx:
     assert "one row at a time" in alone.info.settings["batching"]
     np.testing.assert_array_equal(alone.encode(SHORT), np.concatenate([alone.encode([t]) for t in SHORT]))
     batched = load(tmp_path / "q", batch_size=5)
-    assert "5 rows a batch (as asked)" in batched.info.settings["batching"]
+    assert "5 rows a batch (as requested)" in batched.info.settings["batching"]
     assert not np.array_equal(batched.encode(SHORT), alone.encode(SHORT))
 
 

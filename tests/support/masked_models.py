@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [
@@ -48,6 +48,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
+# Families whose outputs depend on padding, or whose attention depends on the length of the batch.
+LEAKING: dict[str, dict[str, Any]] = {
+    "fnet": SMALL,
+    "convbert": {**SMALL, "embedding_size": 32, "conv_kernel_size": 9, "head_ratio": 2},
+    "yoso": {**SMALL, "hash_code_len": 4, "num_hash": 4},
+    "nystromformer": {**SMALL, "num_landmarks": 64, "segment_means_seq_len": 64, "conv_kernel_size": 5},
+    "big_bird": {**SMALL, "attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1},
+}
+
+
 def make_tokenizer(folder: Path, *, mask: bool = True) -> None:
     special = SPECIAL if mask else SPECIAL[:-1]
     vocabulary = {token: i for i, token in enumerate([*special, *PIECES])}
@@ -55,7 +65,7 @@ def make_tokenizer(folder: Path, *, mask: bool = True) -> None:
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     PreTrainedTokenizerFast(
@@ -63,12 +73,13 @@ def make_tokenizer(folder: Path, *, mask: bool = True) -> None:
     ).save_pretrained(folder)
 
 
-def make_model(family: str, folder: Path, **changes: Any) -> Path:
-    """A folder with a random model of the family, its tokenizer beside it."""
+def make_model(family: str, folder: Path, *, head: str = "MaskedLM", **changes: Any) -> Path:
+    """A folder with a random model of the family, its tokenizer beside it. `head` is one of transformers' names, "" for
+    an encoder."""
     kind = family.removesuffix("-untied")
-    config = transformers.AutoConfig.for_model(kind, **{**FAMILIES[family], **changes})
+    config = transformers.AutoConfig.for_model(kind, **{**(FAMILIES | LEAKING)[family], **changes})
     torch.manual_seed(0)
-    model = AutoModelForMaskedLM.from_config(config)
+    model = getattr(transformers, f"AutoModelFor{head}" if head else "AutoModel").from_config(config)
     for parameter in model.parameters():  # biases and norms too: zeros and ones hide mistakes
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=0.5 if parameter.mean() > 0.5 else 0.0, std=0.2)

@@ -34,9 +34,12 @@ class Batching:
     fixed_rows: int | None = None  # of a graph
     fixed_length: int | None = None
     most_rows: int | None = None  # where each row costs memory of its own, such as a row of logits
+    equal_lengths: bool = False  # only rows of one length share a batch
+    forced: bool = False  # by the user
 
     def __str__(self) -> str:
         several = f"{self.rows} rows a batch" if self.rows else f"{self.tokens} tokens a batch"
+        several += ", of equal length" if self.equal_lengths else ""
         size = "one row at a time" if self.rows == 1 else several
         return f"{size} ({self.why})" if self.why else size
 
@@ -203,7 +206,10 @@ def _plan(lengths: Ints, batching: Batching) -> list[Ints]:
     order = np.argsort(-lengths, kind="stable")
     batches, start = [], 0
     while start < len(order):
-        stop = start + batching.size(int(lengths[order[start]]))
-        batches.append(order[start:stop])
-        start = stop
+        length = lengths[order[start]]
+        rows = order[start : start + batching.size(int(length))]
+        if batching.equal_lengths:
+            rows = rows[lengths[rows] == length]
+        batches.append(rows)
+        start += len(rows)
     return batches

@@ -19,7 +19,8 @@ from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
 from calipers.models.heads import log_softmax
 from calipers.models.layout import Layout
-from calipers.models.tokenizer import Tokens, named_token, pad_id, unknown_id
+from calipers.models.probe import LEAST_LOGIT, Probe, trial_lengths
+from calipers.models.tokenizer import Tokens, named_token, pad_id, sample_rows, unknown_id
 from calipers.models.tokenizer_files import prepare
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class MaskTokenizer:
     def masks(self, length: int, *, rows: int = 1) -> Batch:
         """A batch of masks only, to look at the shape of an output."""
         return pad([untyped(np.full(length, self.mask_id, np.int32))], self, rows=rows)
+
+    def sample(self, lengths: Sequence[int]) -> list[Tokens]:
+        """Rows of random tokens between the special ones; see `sample_rows`."""
+        return sample_rows(self._backend, self._backend.encode("a"), lengths)
 
     def spell(self, id: int) -> str:
         """The token as the vocabulary writes it."""
@@ -182,6 +187,22 @@ def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) ->
     if batching.rows:
         return batching if batching.fixed_rows else replace(batching, rows=min(batching.rows, rows))
     return replace(batching, most_rows=rows)
+
+
+def make_probe(model: MaskedModel, vocabulary: int, *, positions_kept: int, dtype: Callable[[], str]) -> Probe:
+    """Random rows with one mask each, to compare their log-probabilities alone and in a batch."""
+    longest = min(model.max_length, model.work.batching.fixed_length or model.max_length)
+    if positions_kept > 1:  # all logits of four rows are in hand at a time
+        longest = min(longest, max(2, _CELLS // (4 * vocabulary)))
+    rows = model.tokenizer.sample(trial_lengths(longest))
+    for row in rows:
+        row.ids[len(rows[0].ids) // 2] = model.tokenizer.mask_id
+
+    def read(batch: Batch) -> Vectors:
+        positions = np.full(len(batch.ids), len(rows[0].ids) // 2)
+        return log_softmax(model.forward(batch, positions)).astype(np.float32)
+
+    return Probe(rows, read, dtype, LEAST_LOGIT)
 
 
 def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, work: Work) -> float:

@@ -5,7 +5,7 @@ The output is chosen by its shape, from one run: what a graph declares may be wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,10 @@ from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
+from calipers.models.probe import Probe, Run
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
-from calipers.models.tokenizer_files import Config
+from calipers.models.tokenizer_files import Config, first_line
 
 _BATCH_TOKENS = 512  # fastest of 256 … 2048 for a 6 × 384 BERT on two cores (bench/similarity.py)
 _USED = ("model_id", "revision", "max_length", "device", "provider", "output", "batch_tokens", "batch_size")
@@ -60,6 +61,28 @@ class OnnxModel:
             raise ModelError(f"the graph cannot be run on a short text: {error}") from error
         return {name: np.asarray(value) for name, value in arrays.items()}
 
+    def probe(self, probe: Probe, unpadded: Callable[[], Run]) -> Probe:
+        """A probe that knows of the graph's mask, and how a row runs without the padding of a fixed length."""
+        return replace(probe, masked=self.graph.takes_mask, unpadded=unpadded)
+
+    def dtype(self) -> str:
+        """The coarsest numbers that the graph computes with, its quantised integers left aside."""
+        try:
+            from calipers.models import onnx_rewrite
+        except ImportError:
+            return "float32"
+        return onnx_rewrite.coarsest(self.file)
+
+    def free_graph(self) -> Graph:
+        """The graph without its fixed shape, if the rest of it lets go of it."""
+        try:
+            from calipers.models import onnx_rewrite
+
+            content = onnx_rewrite.free_shape(self.file)
+            return open_graph(content, provider=self.provider, weights=self.file.parent)
+        except Exception as error:  # onnx is not installed, or the graph cannot be freed
+            raise InferenceError(f"{self.file} cannot be run in another shape: {first_line(error)}") from error
+
     def info(self, source: Source, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
         """What every ONNX model reports but its fingerprint, and the `settings` of its kind."""
         model_id = options.model_id or (folder_name(self.file) if source.path else source.reference)
@@ -86,7 +109,7 @@ def _open(source: Source, options: ModelOptions) -> OnnxModel:
 def free_batching(file: Path, options: ModelOptions) -> Batching:
     """The batches of a graph whose shape leaves them free."""
     if options.batch_size or options.batch_tokens:
-        return Batching(options.batch_tokens, options.batch_size, "as asked")
+        return Batching(options.batch_tokens, options.batch_size, "as requested", forced=True)
     if quantises_dynamically(file):
         return Batching(None, 1, "the graph quantises activations per batch")
     return Batching(_BATCH_TOKENS, None, "")
@@ -130,7 +153,12 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
             "these are not the vectors that sentence-transformers gives"
         )
         info = replace(info, notes=(note,))
-    return OnnxEncoder(tokenizer, model.work, info, settings, model.graph, output, pooled)
+    encoder = OnnxEncoder(tokenizer, model.work, info, settings, model.graph, output, pooled)
+
+    def unpadded() -> Run:
+        return replace(encoder, graph=model.free_graph()).probe(model.dtype).run
+
+    return model.probe(encoder.probe(model.dtype), unpadded).settle(encoder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +222,12 @@ def load_scorer(source: Source, options: ModelOptions) -> OnnxScorer:
     head = read_head(model.folder, model.layout, labels=labels)
     settings = replace(settings, max_length=tokenizer.max_length)
     info = model.info(source, options, {"through": "onnxruntime", "output": output, **head_settings(head, settings)})
-    return OnnxScorer(tokenizer, model.work, info, head, settings.prompt, model.graph, output)
+    scorer = OnnxScorer(tokenizer, model.work, info, head, settings.prompt, model.graph, output)
+
+    def unpadded() -> Run:
+        return replace(scorer, graph=model.free_graph()).logits
+
+    return model.probe(scorer.probe(model.dtype), unpadded).settle(scorer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +295,13 @@ def load_masked(source: Source, options: ModelOptions) -> MaskedModel:
     model = replace(model, work=replace(model.work, batching=batching))
     settings = {"output": output, "max_length": tokenizer.max_length, "short_cut": short_cut}
     info = model.info(source, options, settings)
-    return MaskedModel(short or partial(_full, model.graph, output), tokenizer, model.work, info)
+    masked = MaskedModel(short or partial(_full, model.graph, output), tokenizer, model.work, info)
+    make = partial(masking.make_probe, vocabulary=vocabulary, positions_kept=kept, dtype=model.dtype)
+
+    def unpadded() -> Run:
+        return make(replace(masked, forward=partial(_full, model.free_graph(), output))).run
+
+    return model.probe(make(masked), unpadded).settle(masked)
 
 
 def _full(graph: Graph, output: str, batch: Batch, positions: Ints) -> Logits:

@@ -2,7 +2,7 @@
 
 From the logits backwards to the projection, a MatMul with a constant, where a GatherND keeps one position. As far as
 every step treats positions alike, the gathering moves upwards, to the last attention output where positions mix.
-Whether the result is exact is for the caller to check.
+Whether the result is exact is for the caller to check. A graph with a fixed shape can be freed of it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,24 @@ def read_at_position(file: Path, logits: str, positions: str) -> Iterator[tuple[
         yield "the last layer's attention", _rewritten(model, logits, positions, *deeper)
     if head:
         yield "the vocabulary projection", _rewritten(model, logits, positions, *head)
+
+
+def free_shape(file: Path) -> bytes:
+    """The graph with inputs of any shape. Whether it then runs is for the caller to try: an export may have frozen its
+    shape further inside."""
+    model = onnx.load(file, load_external_data=False)
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, dimension in enumerate(value.type.tensor_type.shape.dim[:2]):
+            dimension.dim_param = f"free_{axis}"
+    del model.graph.value_info[:]
+    return bytes(model.SerializeToString())
+
+
+def coarsest(file: Path) -> str:
+    """The number type of the coarsest floating-point weights in a graph."""
+    kinds = {tensor.data_type for tensor in onnx.load(file, load_external_data=False).graph.initializer}
+    half = {TensorProto.BFLOAT16: "bfloat16", TensorProto.FLOAT16: "float16"}
+    return next((name for kind, name in half.items() if kind in kinds), "float32")
 
 
 class _Walk:

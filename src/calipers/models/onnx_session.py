@@ -158,6 +158,10 @@ class Graph:
         return part, dtype
 
     @property
+    def takes_mask(self) -> bool:
+        return any(part == "mask" for part, _ in self._inputs.values())
+
+    @property
     def shape(self) -> tuple[int, int] | None:
         """Rows and length where the graph fixes both."""
         return (self.rows, self.length) if self.rows and self.length else None

@@ -99,6 +99,12 @@ class Tokenizer:
         special: list[int] = encoding.special_tokens_mask
         return len(special) - sum(special[-1:])  # less the one that would end the text
 
+    def sample(self, lengths: Sequence[int], *, pairs: bool = False) -> list[Tokens]:
+        """Rows of random tokens between the special ones; see `sample_rows`."""
+        frame = self._backend.encode("a", "a" if pairs else None, add_special_tokens=self._special_tokens)
+        rows = sample_rows(self._backend, frame, lengths)
+        return rows if self._type_ids else [Tokens(row.ids, np.zeros_like(row.ids)) for row in rows]
+
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Tokens]:
         """Two texts as one row. Where it is too long, the text that is longer at the time loses a token
         (`longest_first`)."""
@@ -113,6 +119,30 @@ def _lower(backend: Backend) -> None:
 
     before = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+
+
+def sample_rows(backend: Backend, frame: Encoding, lengths: Sequence[int]) -> list[Tokens]:
+    """Rows of so many tokens, random ones of the vocabulary in the place of those that `frame` has between its special
+    tokens. A row has at least one random token for each text of the frame."""
+    rng = np.random.default_rng(0)
+    special = [id for id, token in backend.get_added_tokens_decoder().items() if token.special]
+    draws = rng.integers(0, backend.get_vocab_size(with_added_tokens=False), 4096)
+    ordinary = np.array([id for id in dict.fromkeys(draws.tolist()) if id not in special and backend.id_to_token(id)])
+    ids, types = np.array(frame.ids, np.int32), np.array(frame.type_ids, np.int32)
+    own = np.array([side is not None for side in frame.sequence_ids], bool)
+    if not own.any():  # a tokenizer that knows no "a"
+        ids, types, own = (np.append(array, last) for array, last in ((ids, 0), (types, 0), (own, True)))
+    first = np.flatnonzero(own & ~np.concatenate([[False], own[:-1]]))  # where the tokens of a text begin
+    rows = []
+    for length in lengths:
+        spare = max(length - int((~own).sum()), len(first))  # tokens for the texts
+        repeats = np.where(own, 0, 1)
+        repeats[first] = np.diff(np.linspace(0, spare, len(first) + 1).astype(int))
+        row = np.repeat(ids, repeats)
+        at = np.repeat(own, repeats)
+        row[at] = rng.choice(ordinary, int(at.sum())) if len(ordinary) else row[at]
+        rows.append(Tokens(row, np.repeat(types, repeats)))
+    return rows
 
 
 def _second(encoding: Encoding, length: int, unknown: int | None) -> list[str | None]:

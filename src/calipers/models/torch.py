@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,13 @@ from calipers.models.batching import Batch, torch_threads
 from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
 from calipers.models.layout import prompt_settings
 from calipers.models.options import ModelOptions
+from calipers.models.probe import LEAST_LOGIT, compare_items
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import Prepared, prepare, read_json
+from calipers.models.torch_network import Network
 from calipers.models.torch_weights import TorchFolder
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder, SentenceTransformer
     from transformers import PreTrainedModel
 
 
@@ -32,34 +34,35 @@ def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder
     if opened.layout.further:
         return _with_modules(opened)
     folder, settings, plan = opened.layout.transformer, opened.settings, weights.work(options)
-    model = weights.load_encoder(folder, options, opened.layout.config_arguments)
+    network = Network(weights.load_encoder(folder, options, opened.layout.config_arguments), plan.device)
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
-    return TorchEncoder(opened.tokenizer(), plan, info, settings, model)
+    encoder = TorchEncoder(opened.tokenizer(), plan, info, settings, network)
+    return replace(encoder.probe(lambda: options.dtype), alone=network.why_alone).settle(encoder)
 
 
 @dataclass(frozen=True, eq=False)
 class TorchEncoder(PooledEncoder):
     """transformers' AutoModel, with pooling and normalisation of our own."""
 
-    model: PreTrainedModel
+    network: Network
 
     def embed(self, batch: Batch) -> Vectors:
-        type_ids = bool(getattr(self.model.config, "type_vocab_size", 0)) and bool(batch.type_ids.any())
-        return weights.compute_batch(self.model, batch, self.work.device, "last_hidden_state", type_ids=type_ids)
+        type_ids = bool(getattr(self.network.model.config, "type_vocab_size", 0)) and bool(batch.type_ids.any())
+        return self.network.run(batch, "last_hidden_state", type_ids=type_ids)
 
 
 @dataclass(frozen=True, eq=False)
 class ModulesEncoder:
     """A model with modules beyond transformer, pooling and normalisation: sentence-transformers runs it."""
 
-    model: SentenceTransformer
+    network: Network
     prompt: str
     rows: int  # a batch
     info: ModelInfo
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
-        prompt = self.prompt if prompt is None else prompt
-        return weights.run_modules("Encoding", self.model.encode, texts, self.rows, prompt, progress)
+        prompt, encode = self.prompt if prompt is None else prompt, self.network.wrap(self.network.model.encode)
+        return weights.run_modules("Encoding", encode, texts, self.rows, prompt, progress)
 
 
 def _with_modules(opened: TorchFolder) -> ModulesEncoder:
@@ -75,9 +78,17 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
     model = weights.load_modules("SentenceTransformer", opened.folder, options)
     if has_transformer:
         model.max_seq_length = opened.settings.max_length
-    rows = options.batch_size or weights.MODULE_ROWS
-    info = _info(opened, "sentence-transformers", "+".join(further), f"{rows} rows a batch")
-    return ModulesEncoder(model, opened.settings.prompt, rows, info)
+    network, prompt = Network(model, options.device), opened.settings.prompt
+    encode = partial(weights.run_modules, "", network.wrap(model.encode), _TEXTS, prompt=prompt, progress=SILENT)
+    choice = compare_items(encode, network.why_alone, options.dtype)
+    batching, notes = choice.apply(weights.module_batching(options))
+    info = _info(opened, "sentence-transformers", "+".join(further), str(batching))
+    return ModulesEncoder(network, prompt, batching.size(1), choice.report(info, batching, notes))
+
+
+# Short and long, for a trial of how a model takes padding.
+_TEXTS = ["bread", "It rains.", "The old bakery opens at seven and sells warm bread, 24 kinds of cake and tea. " * 3]
+_PAIRS = [("bread", "bread"), ("It rains.", "It pours."), (_TEXTS[2], "bread")]
 
 
 def _info(opened: TorchFolder, through: str, pooling: str, batching: str) -> ModelInfo:
@@ -111,29 +122,31 @@ def load_scorer(source: Source, options: ModelOptions) -> TorchScorer | ModulesS
     plan = weights.work(options)
     kind, arguments = "AutoModelForSequenceClassification", opened.layout.config_arguments
     model = weights.load_weights(kind, folder, options, arguments)
+    network = Network(model, plan.device)
     _refuse_random(model, folder, only="pooler")
     head = heads.read_head(opened.folder, opened.layout, labels=int(model.config.num_labels))
     info = _scorer_info(opened, head, "transformers", str(plan.batching))
     type_ids = "token_type_ids" in inspect.signature(model.forward).parameters
-    return TorchScorer(opened.tokenizer(pairs=True), plan, info, head, prompt, model, type_ids)
+    scorer = TorchScorer(opened.tokenizer(pairs=True), plan, info, head, prompt, network, type_ids)
+    return replace(scorer.probe(lambda: options.dtype), alone=network.why_alone).settle(scorer)
 
 
 @dataclass(frozen=True, eq=False)
 class TorchScorer(HeadScorer):
     """transformers' AutoModelForSequenceClassification, with batches and an activation of our own."""
 
-    model: PreTrainedModel
+    network: Network
     type_ids: bool  # whether the model reads them
 
     def logits(self, batch: Batch) -> Scores:
-        return weights.compute_batch(self.model, batch, self.work.device, "logits", type_ids=self.type_ids)
+        return self.network.run(batch, "logits", type_ids=self.type_ids)
 
 
 @dataclass(frozen=True, eq=False)
 class ModulesScorer:
     """A model that needs more than a sequence classifier: sentence-transformers' CrossEncoder runs it."""
 
-    model: CrossEncoder
+    network: Network
     head: Head
     prompt: str
     rows: int  # a batch
@@ -145,8 +158,9 @@ class ModulesScorer:
         if not pairs:
             return self.head.none()
         items = [(a, b) for a, b in pairs]
+        predict = self.network.wrap(self.network.model.predict)
         with torch_threads(self.threads):
-            logits = weights.run_modules("Scoring", self.model.predict, items, self.rows, self.prompt, progress)
+            logits = weights.run_modules("Scoring", predict, items, self.rows, self.prompt, progress)
         return self.head.finish(logits)
 
 
@@ -165,9 +179,13 @@ def _scorer_with_modules(opened: TorchFolder, why: str) -> ModulesScorer:
     if type(model.model).__name__.endswith("ForSequenceClassification"):
         _refuse_random(model.model, opened.layout.transformer)
     head = heads.read_head(folder, opened.layout, labels=int(model.num_labels))
-    rows = options.batch_size or weights.MODULE_ROWS
-    info = _scorer_info(opened, head, f"sentence-transformers ({why})", f"{rows} rows a batch")
-    return ModulesScorer(model, head, settings.prompt, rows, options.workers, info)
+    network, prompt = Network(model, options.device), settings.prompt
+    predict = partial(weights.run_modules, "", network.wrap(model.predict), _PAIRS, prompt=prompt, progress=SILENT)
+    choice = compare_items(predict, network.why_alone, options.dtype, LEAST_LOGIT)
+    batching, notes = choice.apply(weights.module_batching(options))
+    info = _scorer_info(opened, head, f"sentence-transformers ({why})", str(batching))
+    info = choice.report(info, batching, notes)
+    return ModulesScorer(network, head, prompt, batching.size(1), options.workers, info)
 
 
 def _scorer_info(opened: TorchFolder, head: Head, through: str, batching: str) -> ModelInfo:

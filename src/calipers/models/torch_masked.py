@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,9 +26,9 @@ from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT
 from calipers.models.tokenizer_files import prepare
+from calipers.models.torch_network import Network
 from calipers.models.torch_weights import (
     USED,
-    compute_batch,
     fetch_folder,
     load_weights,
     model_info,
@@ -74,7 +74,7 @@ def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
 
 def _masked_lm(model: PreTrainedModel, layout: Layout, options: ModelOptions, info: ModelInfo) -> TorchMaskedLM:
     plan = work(options)
-    network = _Network(model, plan.device)
+    network = _Hooked(Network(model, plan.device))
     longest = layout.longest or USUAL_LIMIT
     length = min(options.max_length or longest, longest)
     tokenizer = MaskTokenizer(layout, max_length=length, trust_remote_code=options.trust_remote_code)
@@ -88,12 +88,14 @@ def _masked_lm(model: PreTrainedModel, layout: Layout, options: ModelOptions, in
     kept = 1 if short else tokenizer.max_length
     plan = replace(plan, batching=masking.bound_memory(plan.batching, vocabulary, positions_kept=kept))
     settings = {"max_length": tokenizer.max_length, "short_cut": short_cut, "batching": str(plan.batching)}
-    return TorchMaskedLM(short or network.full, tokenizer, plan, with_settings(info, settings), network)
+    masked = TorchMaskedLM(short or network.full, tokenizer, plan, with_settings(info, settings), network)
+    probe = masking.make_probe(masked, vocabulary, positions_kept=kept, dtype=lambda: options.dtype)
+    return replace(probe, alone=network.network.why_alone).settle(masked)
 
 
 @dataclass(frozen=True, eq=False)
 class TorchMaskedLM(MaskedModel):
-    network: _Network
+    network: _Hooked
 
     def top_tokens(self, texts: Sequence[str], k: int = 10) -> list[Halo]:
         """The semantic halo of each text, empty where it has no tokens of its own: the k tokens that the head puts
@@ -145,15 +147,18 @@ class TorchMaskedLM(MaskedModel):
 
 
 @dataclass(frozen=True, eq=False)
-class _Network:
-    """A model, with or without hooks."""
+class _Hooked:
+    """A network, with or without hooks."""
 
-    model: PreTrainedModel
-    device: str
+    network: Network
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return cast("PreTrainedModel", self.network.model)
 
     def run(self, batch: Batch) -> Logits:
         """Logits at all positions, or at those that a hook keeps: float32[b, s, vocabulary]."""
-        return compute_batch(self.model, batch, self.device, "logits")
+        return self.network.run(batch, "logits")
 
     def full(self, batch: Batch, positions: Ints) -> Logits:
         logits = self.run(batch)
@@ -163,7 +168,7 @@ class _Network:
         """Logits at one position [b] of each row, or at the mean of its states by weights [b, s]."""
         import torch
 
-        gather.local.positions = torch.from_numpy(positions).to(self.device)
+        gather.local.positions = torch.from_numpy(positions).to(self.network.device)
         try:
             logits = self.run(batch)
         finally:
@@ -175,7 +180,7 @@ class _Network:
     def find_short_cut(self, tokenizer: MaskTokenizer, vocabulary: int, plan: Work) -> tuple[Forward | None, str]:
         """The model with a hook where it is exact and saves most, if any, and what the settings say of it."""
         worst = 0.0
-        for name, module in _places(self.model):
+        for name, module in _places(self.model, fixed=not self.network.changes_itself):
             gather = _Gather(module)
             short = partial(self.gathered, gather)
             try:
@@ -217,12 +222,13 @@ def _keep(hidden: Tensor, positions: Tensor) -> Tensor:
     return hidden[torch.arange(len(hidden), device=hidden.device), positions][:, None]
 
 
-def _places(model: PreTrainedModel) -> list[tuple[str, Module]]:
+def _places(model: PreTrainedModel, *, fixed: bool) -> list[tuple[str, Module]]:
     """Where the hook may go, the most saving place first: the attention of the last layer, where layers are used once.
-    Whether the residual is inside it, so that gathering there is exact, is for the comparison to show."""
+    Whether the residual is inside it, so that gathering there is exact, is for the comparison to show. A model whose
+    layers are not `fixed` may do something else with a longer row than with those compared."""
     blocks = [module for name, module in model.named_modules() if name.endswith(".attention")]
     layers = getattr(model.config, "num_hidden_layers", 0)
-    last = [("the last feed-forward", blocks[-1])] if blocks and len(blocks) == layers else []
+    last = [("the last feed-forward", blocks[-1])] if fixed and blocks and len(blocks) == layers else []
     return [*last, ("the head", model.base_model)]
 
 

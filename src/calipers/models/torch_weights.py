@@ -15,7 +15,7 @@ import numpy as np
 from calipers.core import InferenceError, ModelError, ModelInfo, Progress, RequestError
 from calipers.metrics.arrays import Vectors
 from calipers.models import hub
-from calipers.models.batching import Batch, Batching, Work
+from calipers.models.batching import Batching, Work
 from calipers.models.layout import EncoderSettings, Layout, open_tokenizer, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -23,7 +23,6 @@ from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
 from calipers.models.tokenizer_files import Config, first_line, read_json
 
 if TYPE_CHECKING:
-    from torch.nn import Module
     from transformers import PreTrainedModel
 
 Item = TypeVar("Item", str, tuple[str, str])
@@ -175,22 +174,6 @@ def _changed_config(folder: Path, arguments: Mapping[str, object], options: Mode
     return {"config": AutoConfig.from_pretrained(folder, trust_remote_code=trust, **arguments)} if arguments else {}
 
 
-def compute_batch(model: Module, batch: Batch, device: str, output: str, *, type_ids: bool = False) -> Vectors:
-    """The named output of a transformers model for a batch."""
-    import torch
-
-    inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
-    if type_ids:
-        inputs["token_type_ids"] = batch.type_ids
-    try:
-        with torch.inference_mode():
-            tensors = {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
-            values = getattr(model(**tensors), output)
-    except Exception as error:
-        raise InferenceError(f"the model failed on a batch of {batch.ids.shape}: {first_line(error)}") from error
-    return np.asarray(values.float().cpu().numpy())
-
-
 def work(options: ModelOptions) -> Work:
     """How the model's work is spread, once it is clear that the device can be used."""
     import torch
@@ -204,8 +187,13 @@ def work(options: ModelOptions) -> Work:
 
 def choose_batching(options: ModelOptions) -> Batching:
     if options.batch_size or options.batch_tokens:
-        return Batching(options.batch_tokens, options.batch_size, "as asked")
+        return Batching(options.batch_tokens, options.batch_size, "as requested", forced=True)
     return Batching(_BATCH_TOKENS, None, "")
+
+
+def module_batching(options: ModelOptions) -> Batching:
+    """The batches where sentence-transformers runs the model."""
+    return Batching(None, options.batch_size or MODULE_ROWS, "", forced=bool(options.batch_size))
 
 
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:

@@ -1,0 +1,244 @@
+"""Whether a row's output depends on the rows beside it, measured at load.
+
+Most models hide padding behind a mask. Some read it (FNet, ConvBERT, YOSO, Nyströmformer), some choose another
+attention for a longer batch (BigBird), some quantised graphs let it through or take one range for a whole batch. A few
+rows are run alone, padded beside a longer row and among rows of their own length; what differs decides the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from calipers.core import InferenceError, ModelInfo
+from calipers.metrics.arrays import Array, Vectors
+from calipers.models.batching import Batch, Batching, Padding, Work, pad
+from calipers.models.tokenizer import Tokens
+
+Run = Callable[[Batch], Vectors]  # what is compared: one row of numbers for each row of the batch
+
+# What rounding can do, as a share of the largest output. Measured: at most 2e-6 in float32 over 30 families of tiny
+# models and MiniLM, where the smallest leak seen is 3e-3.
+TOLERANCES = {"float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
+LEAST_LOGIT = 0.1  # logits smaller than this are compared as if they were this large
+_LONGEST = 32  # tokens of the longest row
+_MANY = 8  # rows: all items of a trial in one batch
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How far outputs move: the largest difference, and the largest output of a row that runs alone."""
+
+    difference: float
+    scale: float
+
+    def beyond(self, tolerance: float) -> bool:
+        return self.difference > tolerance * self.scale
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.difference):
+            return "an unknown amount (a batch fails, or gives NaN)"
+        share = 100 * self.difference / self.scale if self.scale else np.inf
+        return f"{self.difference:.2g} ({share:.2g} % of the largest output)"
+
+
+NONE = Effect(0.0, 0.0)
+
+
+def compare(alone: Array, together: Array, least: float = 0.0) -> Effect:
+    """The effect of sharing a batch. A value that is NaN in both is no difference; `least` is the smallest scale.
+
+    >>> str(compare(np.array([[2.0, -4.0]]), np.array([[2.5, -4.0]])))
+    '0.5 (12 % of the largest output)'
+    """
+    a, b = np.asarray(alone, np.float64), np.asarray(together, np.float64)
+    if a.shape != b.shape:
+        return Effect(np.inf, 1.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    largest = float(np.abs(a[np.isfinite(a)]).max(initial=least))
+    return Effect(float(np.where(np.isfinite(moved), moved, np.inf).max(initial=0.0)), largest)
+
+
+def trial_lengths(longest: int) -> list[int]:
+    """Token counts of the rows to try: two short ones of equal length, a middle one, and one that pads the others.
+
+    >>> trial_lengths(512), trial_lengths(4)
+    ([6, 6, 10, 32], [3, 3, 3, 4])
+    """
+    long = min(longest, _LONGEST)
+    short = max(1, min(6, long - 1))
+    return [short, short, max(short, long // 3), long]
+
+
+class Batched(Protocol):
+    """A model in batches, a dataclass: BatchedModel or MaskedModel."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def tokenizer(self) -> Padding: ...
+
+    @property
+    def work(self) -> Work: ...
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+
+Probed = TypeVar("Probed", bound=Batched)
+
+
+def compare_items(
+    predict: Callable[[int], Vectors], alone: Callable[[], str], dtype: str, least: float = 0.0
+) -> Choice:
+    """Where another library makes the batches: `predict(rows)` gives the outputs of the same few items, `rows` of them
+    at a time."""
+    try:
+        effect = compare(predict(1), predict(_MANY), least)
+    except InferenceError:
+        return Choice("", NONE, NONE)
+    if effect.beyond(TOLERANCES[dtype]):
+        return Choice("alone", effect, NONE, f"a batch moves the outputs by up to {effect}")
+    return Choice("alone" if alone() else "", NONE, NONE, alone())
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The rows to try, the first two equally long, how a batch of them is run, and what counts as rounding.
+
+    `alone` says, after some runs, why rows must run alone whatever differs; `masked` is whether the model is given a
+    mask; `unpadded` makes a way to run a row without the padding that a fixed length demands.
+    """
+
+    rows: Sequence[Tokens]
+    run: Run
+    dtype: Callable[[], str]  # a key of TOLERANCES; not called where float32 would not differ
+    least: float = 0.0
+    alone: Callable[[], str] = str
+    masked: bool = True
+    unpadded: Callable[[], Run] | None = None
+
+    def settle(self, model: Probed) -> Probed:
+        """The model with batches that do not change its outputs, or with a warning where they must."""
+        try:
+            with model.work.one_core_each():
+                choice = self._choose(model.work, model.tokenizer)
+        except InferenceError:  # not even alone: what is wrong will be reported when a real row fails
+            return model
+        batching, notes = choice.apply(model.work.batching)
+        info = choice.report(model.info, batching, notes)
+        return replace(model, work=replace(model.work, batching=batching), info=info)
+
+    def _choose(self, work: Work, padding: Padding) -> Choice:
+        forced = self._padding_effect(work, padding) if work.batching.fixed_length else NONE
+        if work.batching.size(1) == 1 or work.batching.fixed_rows == 1:
+            return Choice("", NONE, forced)
+        alone = np.concatenate([self._together(work, padding, [row]) for row in self.rows])
+        padded = self._effect(work, padding, self.rows, alone)
+        if not self._counts(padded):
+            why = self.alone()
+            return Choice("alone" if why else "", NONE, forced, why)
+        equal = self._effect(work, padding, self.rows[:2], alone[:2])
+        if why := self.alone():
+            return Choice("alone", padded, forced, f"{why}, and padding moves its outputs by up to {padded}")
+        if self._counts(equal) or work.batching.fixed_length:
+            return Choice("alone", padded, forced, f"the rows of a batch move each other's outputs by up to {padded}")
+        return Choice("equal", padded, forced, f"padding moves the outputs by up to {padded}")
+
+    def _counts(self, effect: Effect) -> bool:
+        """Whether an effect is more than rounding."""
+        return effect.beyond(TOLERANCES["float32"]) and effect.beyond(TOLERANCES[self.dtype()])
+
+    def _effect(self, work: Work, padding: Padding, rows: Sequence[Tokens], alone: Vectors) -> Effect:
+        """What happens to all rows but the last, which is in every batch: the others are padded beside it."""
+        size = (work.batching.fixed_rows or len(rows)) - 1
+        parts = [[*rows[i : min(i + size, len(rows) - 1)], rows[-1]] for i in range(0, len(rows) - 1, size)]
+        try:
+            together = [self._together(work, padding, part)[:-1] for part in parts]
+        except InferenceError:
+            return Effect(np.inf, 1.0)
+        return compare(alone[:-1], np.concatenate(together), self.least)
+
+    def _together(self, work: Work, padding: Padding, rows: Sequence[Tokens]) -> Vectors:
+        batch = work.pad(rows, padding)
+        return np.asarray(self.run(batch)[: batch.rows])
+
+    def _padding_effect(self, work: Work, padding: Padding) -> Effect:
+        """What the padding of a fixed length does to short rows. It is seen by other tokens in its place, which a mask
+        must hide, and measured by a run without it where that is possible."""
+        length = work.batching.fixed_length or 0
+        rows = [row for row in self.rows if len(row.ids) < length]
+        if not rows:
+            return NONE
+        padded = np.concatenate([self._together(work, padding, [row]) for row in rows])
+        effect = NONE
+        if self.masked:
+            other = _Filler(int(self.rows[-1].ids[len(rows[0].ids) // 2]), padding.first_position)
+            filled = np.concatenate([self._together(work, other, [row]) for row in rows])
+            effect = compare(padded, filled, self.least)
+            if not self._counts(effect):
+                return NONE
+        try:
+            if self.unpadded is None:
+                return effect
+            run = self.unpadded()
+            free = [run(pad([row], padding, rows=work.batching.fixed_rows))[:1] for row in rows]
+        except InferenceError:
+            return effect
+        real = compare(np.concatenate(free), padded, self.least)
+        return real if self._counts(real) else NONE
+
+
+@dataclass(frozen=True)
+class _Filler:
+    """Padding with another token."""
+
+    pad_id: int
+    first_position: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`groups` is "" for any batches, "equal" for rows of equal length, "alone"; `padding` is the effect of the padding
+    that a fixed length demands."""
+
+    groups: str
+    shared: Effect
+    padding: Effect
+    why: str = ""
+
+    @property
+    def effect(self) -> Effect:
+        return self.shared if self.padding is NONE else self.padding
+
+    def report(self, info: ModelInfo, batching: Batching, notes: tuple[str, ...]) -> ModelInfo:
+        """What a model says of its batches."""
+        moves = {} if self.effect is NONE else {"batch_dependence": f"outputs move by up to {self.effect}"}
+        return replace(
+            info, settings={**info.settings, "batching": str(batching), **moves}, notes=(*info.notes, *notes)
+        )
+
+    def apply(self, batching: Batching) -> tuple[Batching, tuple[str, ...]]:
+        """The batches to make, and what to warn of."""
+        notes = []
+        if self.padding is not NONE:
+            notes.append(
+                f"the graph pads every row to {batching.fixed_length} tokens, and that moves its outputs by up to "
+                f"{self.padding}: the results are not those of the model without padding"
+            )
+        if not self.groups:
+            return batching, tuple(notes)
+        if batching.forced:
+            better = "rows of equal length share a batch" if self.groups == "equal" else "every row runs alone"
+            notes.append(
+                f"the results depend on the batches that were requested: {self.why}; without `batch_size` and "
+                f"`batch_tokens`, {better}"
+            )
+            return batching, tuple(notes)
+        if self.groups == "equal":
+            return replace(batching, equal_lengths=True, why=self.why), tuple(notes)
+        return replace(batching, tokens=None, rows=1, why=self.why), tuple(notes)
