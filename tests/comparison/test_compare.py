@@ -199,7 +199,8 @@ def test_the_published_uint8_graph_passes_on_all_of_stsb(
     assert done.returncode == 0, done.stderr
     found = comparison(done.stdout)
     assert (found["label"], found["examples"]) == ("PASS", 1379)
-    assert found["delta"] == pytest.approx(81.9084 - 82.0325, abs=0.002)
+    # int8 kernels differ by processor: -0.1241 on one, -0.1261 on another; the rows and the label do not
+    assert found["delta"] == pytest.approx(81.9084 - 82.0325, abs=0.01)
     assert found["interval"][0] < found["delta"] < found["interval"][1]
 
 

@@ -75,11 +75,11 @@ class Shelf:
         found = {layer: LAYERS[layer].run(encoder, space, options, SILENT) for layer, options in LAYER_OPTIONS.items()}
         return {layer: _result(name, layer, outcomes) for layer, outcomes in found.items()}
 
-    def read(self, name: str, adaptation: Any) -> Scorecard:
+    def read(self, name: str, purpose: Any) -> Scorecard:
         frequency = adaptation.query_frequency(DATA, path=self.path("shop"), queries=None, source=DATA.source)
         base, other = self.results("base"), self.results(name)
-        card = scorecard.read(adaptation, base, other, MEASURES, frequency=frequency, terms=TERMS)
-        print(f"\n{name} as {adaptation}")
+        card = scorecard.read(purpose, base, other, MEASURES, frequency=frequency, terms=TERMS)
+        print(f"\n{name} as {purpose}")
         _show_scorecard(Console(width=150), card)
         return card
 
