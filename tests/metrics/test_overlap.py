@@ -26,8 +26,17 @@ def test_jaccard_against_sets() -> None:
     assert overlap.jaccard(left, right).tolist() == [len(a & b) / len(a | b) for a, b in sets]
 
 
-def test_churn_is_less_than_half() -> None:
-    assert overlap.churned(np.array([0.49, 0.5, 0.51])).tolist() == [1, 0, 0]
+def test_a_query_has_churned_when_at_most_four_of_ten_stay() -> None:
+    first = np.arange(10)
+    lists = np.stack([np.where(np.arange(10) < stay, first, first + 100) for stay in range(11)])
+    expected = [1] * 5 + [0] * 6  # four stay: churned; five stay: more than half is not altered
+    assert overlap.churned(np.tile(first, (11, 1)), lists).tolist() == expected
+
+
+def test_churn_of_short_and_empty_lists() -> None:
+    left, right = np.array([[1, 2, -1], [-1, -1, -1], [1, 2, 3]]), np.array([[1, 7, -1], [-1, -1, -1], [1, -1, -1]])
+    assert overlap.churned(left, right)[[0, 2]].tolist() == [0, 1]
+    assert np.isnan(overlap.churned(left, right)[1])
 
 
 def test_reversals_by_hand() -> None:

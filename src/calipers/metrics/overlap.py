@@ -9,7 +9,7 @@ import numpy as np
 
 from calipers.metrics.arrays import Array, Floats, Ints, share
 
-CHURNED = 0.5  # a query whose two lists share less than this has other results
+CHURNED = 0.5  # a query of whose results less than this share stays has other results
 
 
 def jaccard(left: Array, right: Array) -> Floats:
@@ -20,20 +20,28 @@ def jaccard(left: Array, right: Array) -> Floats:
     >>> jaccard(np.array([[1, 2, 3], [4, -1, -1]]), np.array([[3, 1, 9], [-1, -1, -1]]))
     array([0.5, 0. ])
     """
-    # What is in both stands twice; memory q · k, not q · k².
-    both = np.sort(np.concatenate([left, right], axis=1), axis=1)
-    shared = ((both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)).sum(axis=1)
+    shared = _in_both(left, right)
     union = (left >= 0).sum(axis=1) + (right >= 0).sum(axis=1) - shared
     return share(shared, union)
 
 
-def churned(overlap: Floats) -> Floats:
-    """1 where less than half is shared, else 0; NaN stays.
+def churned(left: Array, right: Array) -> Floats:
+    """1 where fewer than half of the results stay, of the longer of the two lists of a query, else 0: float64[q].
 
-    >>> churned(np.array([0.4, 0.5, np.nan]))
-    array([ 1.,  0., nan])
+    Two empty lists are NaN. With ten results, a query has churned when at most four are in both lists.
+
+    >>> churned(np.array([[1, 2, 3, 4], [1, 2, 3, 4]]), np.array([[1, 2, 8, 9], [1, 7, 8, 9]]))
+    array([0., 1.])
     """
-    return np.where(np.isnan(overlap), np.nan, (overlap < CHURNED).astype(np.float64))
+    longer = np.maximum((left >= 0).sum(axis=1), (right >= 0).sum(axis=1))
+    stay = share(_in_both(left, right), longer)
+    return np.where(np.isnan(stay), np.nan, (stay < CHURNED).astype(np.float64))
+
+
+def _in_both(left: Array, right: Array) -> Ints:
+    """How many documents stand in both lists of a query: sorted, each of them stands twice. Memory q · k, not q · k²."""
+    both = np.sort(np.concatenate([left, right], axis=1), axis=1)
+    return np.asarray(((both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)).sum(axis=1))
 
 
 def reversals(scores: Floats, grades: Floats) -> Floats:

@@ -45,21 +45,22 @@ def test_zero_recall_and_reversals_by_hand() -> None:
     found = figures(outcomes)
     assert found["zero_recall"].value == 0.5  # q2 misses, q3 has nothing to find and does not count
     assert (found["zero_recall"].count, found["zero_recall@100"].value) == (2, 0.0)
-    assert found["rank_reversal"].value == 1.0  # a (grade 1) above ab (grade 3)
+    assert found["grade_reversal"].value == 1.0  # a (grade 1) above ab (grade 3)
     named = {(n.figure, n.id): n.note for n in read_named(outcomes)}
     assert "of 1 that are relevant" in named["zero_recall", "q2"]
-    assert "grade 1, at 1, stands above" in named["rank_reversal", "q1"]
+    assert "grade 1, at 1, stands above" in named["grade_reversal", "q1"]
 
 
 def test_an_accessory_above_a_product_is_named_with_esci_grades() -> None:
     made, _ = space(DOCUMENTS, {"q1": ("a", {"a": 1, "ab": 3})})
     outcomes = retrieval.run(Letters(), made, RankingOptions(k=3, grades="esci"), SILENT)
-    assert figures(outcomes)["accessory_above_product"].value == 1
-    (named,) = [n for n in read_named(outcomes) if n.figure == "accessory_above_product"]
+    assert figures(outcomes)["rank_reversal"].value == 1
+    (named,) = [n for n in read_named(outcomes) if n.figure == "rank_reversal"]
     assert "complement, at 1" in named.note
     assert "exact, at 2" in named.note
     plain = figures(retrieval.run(Letters(), made, RankingOptions(k=3), SILENT))
-    assert "accessory_above_product" not in plain
+    assert plain["rank_reversal"].value is None
+    assert "accessories" in str(plain["rank_reversal"].reason)
 
 
 def test_edits_reach_the_model_and_case_matters_to_this_one() -> None:
@@ -124,7 +125,7 @@ def test_quality_is_that_of_the_retrieval_task(k: int) -> None:
         dataset,
     )
     assert np.allclose(found.columns[f"ndcg@{k}"], task.ranking.ndcg(hits, k))
-    assert k < 10 or figures(found)["accessory_above_product"].count > 0
+    assert k < 10 or figures(found)["rank_reversal"].count > 0
 
 
 class _Found:

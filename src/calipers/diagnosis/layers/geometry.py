@@ -51,7 +51,7 @@ class GeometryOptions(LayerOptions):
     k: int = setting(10, "How many results a user sees.", metavar="K", at_least=1)
     alpha: float = setting(2.0, "The power of distances, for alignment.", above=0)
     t: float = setting(2.0, "The factor of squared distances, for uniformity.", above=0)
-    permutations: int = setting(3, "Shuffles of a text, for word order.", metavar="N", at_least=1)
+    permutations: int = setting(10, "Shuffles of a text, for word order.", metavar="N", at_least=1)
     texts: int = setting(500, "Texts to shuffle, for word order.", metavar="N", at_least=1)
     words: str = setting("auto", "What a word is: phrases for Japanese and Chinese, or by the text.", choices=WORDS)
     exact: bool = setting(False, "Never work a figure out on a sample.")

@@ -318,11 +318,17 @@ def order(space: Space, results: SearchResults, options: RankingOptions) -> Retr
         overlap.table(results.example, results.rank, values, queries=len(results.queries), k=options.k, missing=np.nan)
         for values in (results.grades, results.scores)
     )
-    columns = {"rank_reversal": overlap.reversals(scores, grades)}
-    if options.grades == "esci":
-        columns["accessory_above_product"] = overlap.above(grades, _COMPLEMENT, _EXACT)
     named = tuple(_reversal(space, results, q, pair, grades, options) for q, pair in _worst_pairs(grades))
-    return _part(columns, "no query has two judged results of different grades among the first", named=named)
+    why = "no query has two judged results of different grades among the first"
+    part = _part({"grade_reversal": overlap.reversals(scores, grades)}, why, named=named)
+    if options.grades != "esci":
+        unknown = {"rank_reversal": "the judgements do not say which products are accessories (`grades` of ESCI do)"}
+        return replace(part, unknown=part.unknown | unknown)
+    accessories = _part(
+        {"rank_reversal": overlap.above(grades, _COMPLEMENT, _EXACT)},
+        "no query has both an accessory and an exact product among the first",
+    )
+    return replace(part, columns=accessories.columns | part.columns, unknown=part.unknown | accessories.unknown)
 
 
 def _part(columns: dict[str, Floats], why: str, **others: Any) -> RetrievalPart:
@@ -358,7 +364,7 @@ def _reversal(
 
     upper, lower = (float(grades[query, place]) for place in pair)
     accessory = esci and (upper, lower) == (_COMPLEMENT, _EXACT)
-    figure = "accessory_above_product" if accessory else "rank_reversal"
+    figure = "rank_reversal" if accessory else "grade_reversal"
     note = f"{describe(pair[0])}, stands above {describe(pair[1])}"
     return Named(figure, results.queries.ids[query], results.queries.texts[query], lower - upper, note)
 
@@ -386,7 +392,7 @@ def beside_baseline(space: Space, results: SearchResults, options: RankingOption
 
 def _overlaps(results: Ints, others: Ints, setting: str, options: RankingOptions) -> dict[str, Floats]:
     shared = overlap.jaccard(results, others)
-    return {f"jaccard@{options.k}{setting}": shared, f"churn{setting}": overlap.churned(shared)}
+    return {f"jaccard@{options.k}{setting}": shared, f"churn{setting}": overlap.churned(results, others)}
 
 
 def precisions(results: SearchResults, options: RankingOptions) -> RetrievalPart:
