@@ -39,7 +39,7 @@ def churned(left: Array, right: Array) -> Floats:
 
 
 def _in_both(left: Array, right: Array) -> Ints:
-    """How many documents stand in both lists of a query: sorted, each of them stands twice. Memory q · k, not q · k²."""
+    """How many documents are in both lists of a query: sorted, each stands twice. Memory q · k, not q · k²."""
     both = np.sort(np.concatenate([left, right], axis=1), axis=1)
     return np.asarray(((both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)).sum(axis=1))
 
