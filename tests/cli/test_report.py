@@ -51,19 +51,31 @@ def test_json_is_the_document_of_eval_and_several_are_a_list(report: Report) -> 
 def test_a_task_of_mteb_can_be_named(report: Report, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "out"
     asked = ("whole", "--format", kind, "--mteb-task", "STSBenchmark", "-o", target)
-    assert report(*asked) == (0, "", "")
+    code, out, err = report(*asked)
+    assert (code, out) == (0, "")
+    assert ("is not known to be of MTEB's own data of STSBenchmark (3 of 1,379 pairs)" in err) is (kind == "mteb")
     assert "STSBenchmark" in target.read_text()
     assert report(*asked)[0] == 2
     assert report(*asked, "--force")[0] == 0
 
 
-def test_a_folder_gets_a_file_per_task(report: Report, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_gets_the_layout_of_mtebs_cache(report: Report, tmp_path: Path, exists: bool) -> None:
     folder = tmp_path / "results"
-    folder.mkdir()
-    asked = ("whole", "--format", "mteb", "--mteb-task", "STSBenchmark", "-o", folder)
-    assert report(*asked) == (0, f"{folder / 'STSBenchmark.json'}\n", "")
-    assert strict((folder / "STSBenchmark.json").read_text())["task_name"] == "STSBenchmark"
+    if exists:
+        folder.mkdir()
+    asked = ("whole", "--format", "mteb", "--mteb-task", "STSBenchmark", "-o", f"{folder}/")
+    code, out, _ = report(*asked)
+    assert code == 0
+    task, meta = map(Path, out.splitlines())
+    assert task.parent == meta.parent
+    assert task.relative_to(folder).parts[:2] == ("results", "calipers__all-MiniLM-L6-v2")
+    assert strict(task.read_text())["task_name"] == "STSBenchmark"
+    assert strict(meta.read_text())["revision"] == task.parent.name
     assert report(*asked)[0] == 2
+    assert report(*asked, "--force")[0] == 0
+    code, _, err = report("whole", "-o", f"{tmp_path / 'new'}/")
+    assert (code, "is a folder" in err) == (2, True)
 
 
 def test_a_sampled_run_is_called_one(report: Report) -> None:

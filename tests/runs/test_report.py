@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calipers.core import RequestError
-from calipers.runs.report import load_runs, mteb_files, report
+from calipers.runs.report import load_runs, mteb_files, mteb_folder, report
 from calipers.runs.store import Store
 from tests.support import verdicts as made
 
@@ -26,9 +26,24 @@ def test_each_format_is_a_text() -> None:
     assert json.loads(report([result], format="json"))["run"] == result.run_id
     both = [result, made.result(run_id="20261001-120000-abc124")]
     assert len(json.loads(report(both, format="json"))) == 2
-    assert json.loads(report([result], format="mteb"))["task_name"] == "STSBenchmark"
+    assert json.loads(report([result], format="mteb", mteb_task="STSBenchmark"))["task_name"] == "STSBenchmark"
     assert report([result], format="model-index").startswith("---\n")
-    assert list(mteb_files([result])) == ["STSBenchmark"]
+    assert list(mteb_files([result], mteb_task="STSBenchmark")) == ["STSBenchmark"]
+
+
+@pytest.mark.filterwarnings("ignore")  # mteb's own imports
+def test_mtebs_result_cache_finds_the_files_of_a_folder(tmp_path: Path) -> None:
+    mteb = pytest.importorskip("mteb")
+    for name, content in mteb_folder([made.result("enc/model_int8.onnx")], mteb_task="STSBenchmark").items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (found,) = mteb.ResultCache(tmp_path).load_results(include_remote=False).model_results
+    assert found.model_name == "calipers/enc-model_int8"
+    assert [one.task_name for one in found.task_results] == ["STSBenchmark"]
+    assert found.task_results[0].get_score() == pytest.approx(0.8205)
+    assert (
+        mteb.ResultCache(tmp_path).load_results(tasks=["STSBenchmark"], include_remote=False).to_dataframe() is not None
+    )
 
 
 def test_what_cannot_be_reported_is_one_sentence() -> None:

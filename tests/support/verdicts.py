@@ -46,6 +46,11 @@ def result(name: str = "all-MiniLM-L6-v2", **changes: Any) -> Result:
     return Result(**{**known, **changes})
 
 
+def outcomes(size: int) -> Outcomes:
+    """Outcomes of so many examples."""
+    return Outcomes(ids=tuple(map(str, range(size))), columns={"gold": np.arange(float(size))})
+
+
 def scored(right: Any, **changes: Any) -> Result:
     """A run of the task `toy`, whose examples are right (1) or not (0)."""
     right = np.asarray(right, dtype=np.float64)

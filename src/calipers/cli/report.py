@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from calipers.cli import options
 @click.command(cls=options.GroupedCommand, short_help="Stored runs as JSON, Markdown, MTEB results or a model card.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @options.flags("runs.report:ReportOptions")
-@options.file_option(
+@options.option(
     "Output",
     "-o",
     "--output",
-    help="Write to a file instead of standard output. For mteb it may be a folder, which gets a file per task.",
+    metavar="FILE",
+    help="Write to a file instead of standard output. For mteb it may be a folder (a new one ends in /), "
+    "which gets the layout that mteb's ResultCache reads.",
 )
 @options.FORCE_FLAG
 @options.file_option("Output", "--store", metavar="DIR", help="Where runs are kept.")
@@ -30,34 +33,42 @@ def report(**flags: Any) -> None:
       calipers report 20261116-043822-5f0a1c latest --format markdown -o results.md
       calipers report latest --format model-index
       calipers report latest --format mteb --mteb-task STSBenchmark -o STSBenchmark.json
+      calipers report latest --format mteb -o cache/
     """
-    form, output, mteb_task = flags["format"], flags["output"], flags["mteb_task"]
-    is_folder = form == "mteb" and output is not None and output.is_dir()
-    if not is_folder:
+    form, mteb_task = flags["format"], flags["mteb_task"]
+    ends_in_slash = (flags["output"] or "").endswith(("/", os.sep))
+    flags["output"] = output = Path(flags["output"]).expanduser() if flags["output"] else None
+    folder = output if output and (output.is_dir() or ends_in_slash) else None
+    if folder and form != "mteb":
+        raise click.UsageError(f"{folder} is a folder: expected a file, or --format mteb")
+    if not folder:
         options.check_outputs(flags, "output")
-    from calipers.rendering import mteb_json
     from calipers.runs import report as reporting
     from calipers.runs.store import Store
 
     results = reporting.load_runs(flags["runs"], Store(flags["store"]))
     if form == "mteb":
-        for warning in (warning for result in results for warning in mteb_json.warnings(result)):
+        for warning in reporting.mteb_warnings(results, mteb_task=mteb_task):
             click.echo(f"calipers: {warning}", err=True)
-    if is_folder:
-        _write_folder(output, reporting.mteb_files(results, mteb_task=mteb_task), flags["force"])
+    if folder:
+        _write_folder(folder, reporting.mteb_folder(results, mteb_task=mteb_task), flags["force"])
         return
     content = reporting.report(results, format=form, mteb_task=mteb_task).rstrip("\n")
     if output:
         options.write_output(output, content)
-    elif form in ("json", "mteb"):
-        options.echo_json(content)
     else:
         click.echo(content)
 
 
 def _write_folder(folder: Path, contents: dict[str, str], force: bool) -> None:
     for name in contents:
-        options.check_output(folder / f"{name}.json", force)
+        file = folder / name
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.UsageError(f"{file.parent} cannot be made: {error.strerror}") from error
+        if file.name != "model_meta.json":  # says the same each time
+            options.check_output(file, force)
     for name, content in contents.items():
-        options.write_output(folder / f"{name}.json", content)
-        click.echo(str(folder / f"{name}.json"))
+        options.write_output(folder / name, content)
+        click.echo(str(folder / name))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from calipers.interop.mteb_results import Drop, MtebScores, TaskScore, drops, im
 from calipers.metrics.arrays import Vectors
 from calipers.models import ModelOptions
 from calipers.models.tokenizer_files import first_line, read_json
+from calipers.rendering.mteb_json import model_name
 from calipers.runs.record import Resampling
 from calipers.tasks import outputs
 from calipers.tasks.search import PASSAGE_PROMPTS
@@ -67,7 +67,6 @@ class MtebTask(Protocol):
 
 _SIMILARITIES = {"cosine": "cos_sim", "dot": "dot_score"}  # ours → the function of mteb
 _FRAMEWORKS = {"torch": ["PyTorch"], "onnx": ["ONNX"], "static": ["NumPy"], "vectors": ["NumPy"], "http": ["API"]}
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _DEAD_FROM = 10  # distinct texts with one and the same vector: fewer may differ only in what a tokenizer drops
 _LOADER_ROWS = 512  # texts that mteb's loader hands over at a time; the model has batches of its own
 _DIGITS = 6  # mteb's files keep so many: a score is the same whether it was measured now or read there
@@ -249,15 +248,6 @@ def make_meta(info: ModelInfo, kind: str, prompts: Mapping[str, str], similarity
             "model_type": [kind],
         }
     )
-
-
-def model_name(model_id: str) -> str:
-    """mteb wants owner/name, and makes a folder of it.
-
-    >>> model_name("BAAI/bge-small-en-v1.5"), model_name("http://localhost:80/embed")
-    ('BAAI/bge-small-en-v1.5', 'calipers/http_localhost_80_embed')
-    """
-    return model_id if _HUB_NAME.fullmatch(model_id) else "calipers/" + re.sub(r"[^\w.-]+", "_", model_id)
 
 
 def revision(info: ModelInfo, prompts: Mapping[str, str], similarity: str | None) -> str:

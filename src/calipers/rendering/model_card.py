@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import RequestError, Result, printable
@@ -28,16 +27,16 @@ def model_index(results: Sequence[Result], *, mteb_task: str | None = None) -> s
     `args`. Of a path on this machine only the last part is shown."""
     from huggingface_hub import ModelCardData
 
-    names = list(dict.fromkeys(result.model.model_id for result in results))
-    if len(names) > 1:
-        raise RequestError(f"a model card is about one model, and these runs are of {len(names)}: {', '.join(names)}")
-    measured = [one for result in results for one in _eval_results(result, mteb_task)]
+    info = mteb_json.one_model(results, "a model card is about one model")
     _refuse_repeats(results)
-    card = ModelCardData(model_name=printable(_last(names[0])), eval_results=measured)
+    shared = _shared_names(results)
+    measured = [one for result in results for one in _eval_results(result, mteb_task, shared)]
+    name = " + ".join(mteb_json.short_name(part) for part in info.model_id.split(" + "))
+    card = ModelCardData(model_name=printable(name), eval_results=measured)
     return f"---\n{card.to_yaml()}\n---\n"
 
 
-def _eval_results(result: Result, mteb_task: str | None) -> list[EvalResult]:
+def _eval_results(result: Result, mteb_task: str | None, shared: Container[str]) -> list[EvalResult]:
     from huggingface_hub import EvalResult
 
     kind, task_name = _TASKS.get(result.task, (result.task, result.task))
@@ -49,25 +48,49 @@ def _eval_results(result: Result, mteb_task: str | None) -> list[EvalResult]:
             metric_name=name,
             metric_value=round(float(value), 6),
             metric_args=_interval(result, name),
-            **_dataset(result, mteb_task),
+            **_dataset(result, mteb_task, shared),
         )
         for name, value in result.metrics.items()
     ]
 
 
-def _dataset(result: Result, mteb_task: str | None) -> dict[str, Any]:
-    """Under MTEB's name where the task is one of MTEB's, so that cards about the same data can be recognised."""
+def _dataset(result: Result, mteb_task: str | None, shared: Container[str]) -> dict[str, Any]:
+    """Under MTEB's name where the data are MTEB's or the user says so, so that cards about the same data can be
+    recognised; else under their own, with a fingerprint where several data are called the same."""
     source = result.dataset
-    task = mteb_json.find_task(result, mteb_task) if mteb_task else mteb_json.known_task(result)
-    place = printable(_last(source.path.removeprefix("hub:")))
+    task = mteb_json.find_task(result, mteb_task) if mteb_task else mteb_json.official_task(result)
+    place = _place(result)
+    if place in shared:
+        place = f"{place} ({result.fingerprint.removeprefix('sha256:')[:8]})"
     return {
         "dataset_type": task.path if task else place,
-        "dataset_name": f"MTEB {task.name}" if task else place,
+        "dataset_name": mteb_json.title(result, task) if task else f"{place}{_chosen(result)}",
         "dataset_config": source.name or "default",
-        "dataset_split": mteb_json.split(result),
+        "dataset_split": mteb_json.split(result, task) or (task.split if task else None),
         "dataset_revision": source.revision,
         "dataset_args": {"examples": len(result.outcomes), "fingerprint": result.fingerprint},
     }
+
+
+def _place(result: Result) -> str:
+    return printable(mteb_json.short_name(result.dataset.path.removeprefix("hub:")))
+
+
+def _chosen(result: Result) -> str:
+    """Says that not all rows were scored."""
+    source = result.dataset
+    if source.requested is None:
+        return ""
+    rows = source.rows_read - source.rows_blank
+    return f" ({len(result.outcomes):,} of {rows:,} rows)" if rows else f" ({len(result.outcomes):,} chosen rows)"
+
+
+def _shared_names(results: Sequence[Result]) -> set[str]:
+    """Names that data at different places would have on the card."""
+    paths: dict[str, set[str]] = {}
+    for result in results:
+        paths.setdefault(_place(result), set()).add(result.dataset.path)
+    return {name for name, several in paths.items() if len(several) > 1}
 
 
 def _interval(result: Result, name: str) -> dict[str, Any] | None:
@@ -84,15 +107,3 @@ def _refuse_repeats(results: Sequence[Result]) -> None:
         if key in seen:
             raise RequestError(f"the runs {seen[key]} and {result.run_id} measure the same: give one of them")
         seen[key] = result.run_id
-
-
-def _last(path: str) -> str:
-    """A hub id as it is; of a path its last part, since the rest is nobody's business.
-
-    >>> _last("org/name"), _last("/tmp/models/mine/"), _last("./data/pairs.csv")
-    ('org/name', 'mine', 'pairs.csv')
-    """
-    parts = [part for part in re.split(r"[/\\]+", path) if part]
-    is_hub = len(parts) <= 2 and not path.startswith((".", "/", "~")) and ":" not in path
-    looks_like_file = bool(parts) and bool(re.search(r"\.(jsonl?|csv|tsv|parquet|txt|onnx)$", parts[-1]))
-    return path if is_hub and not looks_like_file else (parts[-1] if parts else path)

@@ -6,43 +6,78 @@ fingerprint of the data) stand beside them under `calipers`, where mteb lets the
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from calipers.core import RequestError, Result
+from calipers.core import ModelInfo, RequestError, Result
 from calipers.core.benchmarks import TASKS, MtebTaskFacts
+from calipers.rendering.numbers import plural
 
 _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
 _HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
 
 
 def find_task(result: Result, name: str | None = None) -> MtebTaskFacts:
-    """The task of MTEB that a run measured: the one named, else the one whose data it read."""
+    """The task of MTEB that a run measured: the one that the user names, else the one whose data it read."""
     if result.task not in _TYPES:
         run = f"the run {result.run_id} is of the task {result.task}"
         raise RequestError(f"{run}, which MTEB does not have: expected one of {', '.join(_TYPES)}")
-    task = _named(name, result.dataset.name or "default") if name else known_task(result)
+    task = _named(name, result.dataset.name or "default") if name else official_task(result)
     if task is None:
-        path = result.dataset.path
-        raise RequestError(f"which task of MTEB {path} belongs to is not known: name it with `mteb_task`")
+        raise RequestError(f"{_why_not(result)}: if they belong to a task of MTEB, name it with `mteb_task`")
     if task.main_score not in scores(result):
         judged = f"MTEB's task {task.name} is judged by {task.main_score}"
         raise RequestError(f"{judged}, which the run {result.run_id} of {result.task} does not have")
     return task
 
 
-def known_task(result: Result) -> MtebTaskFacts | None:
-    """By the hub id of the data, or for a BEIR folder by its name; None where neither tells."""
-    path = result.dataset.path.removeprefix("hub:").rstrip("/\\")
-    folder = re.split(r"[/\\]", path)[-1].lower()
+def official_task(result: Result) -> MtebTaskFacts | None:
+    """The task whose official data the run measured, by mteb's rules; None where that is not certain. The fingerprint
+    tells it, or the hub id of the data with the split and the number of examples."""
+    return next((task for task in TASKS if is_official(result, task)), None)
+
+
+def is_official(result: Result, task: MtebTaskFacts) -> bool:
+    """Whether the run is of all examples of this task, and by its rules."""
+    if task.main_score != _TYPES.get(result.task):
+        return False
+    if bool(result.options.get("ignore_identical_ids")) != task.ignores_identical_ids:
+        return False
+    if result.fingerprint in task.fingerprints:
+        return True
+    source = result.dataset
+    whole = source.requested is None and len(result.outcomes) == (task.examples or len(result.outcomes))
+    return whole and _hub_id(result) == task.path.lower() and source.split in (None, task.split)
+
+
+def _hub_id(result: Result) -> str:
+    return result.dataset.path.removeprefix("hub:").rstrip("/\\").lower()
+
+
+def _why_not(result: Result) -> str:
+    """Why no task of MTEB is certain: data that only have the name of one are not its data."""
+    folder = re.split(r"[/\\]", _hub_id(result))[-1]
+    kind = _TYPES[result.task]
     for task in TASKS:
-        same = task.path.lower() == path.lower()
-        beir = result.task == "retrieval" and task.path.removeprefix("mteb/") == folder
-        if (same or beir) and task.main_score == _TYPES.get(result.task):
-            return task
-    return None
+        if task.main_score == kind and folder in (task.path.rpartition("/")[2].lower(), task.name.lower()):
+            named = f"{result.dataset.path} has the name of MTEB's {task.name}"
+            return f"{named}, and is not known to be its data ({_sizes(result, task)})"
+    return f"which task of MTEB {result.dataset.path} belongs to is not known"
+
+
+def _sizes(result: Result, task: MtebTaskFacts) -> str:
+    """How many examples were scored, and of how many where mteb's figure is of another number."""
+    scored, unit = len(result.outcomes), plural(str(result.bootstrap.get("unit", "example")))
+    return f"{scored:,} {unit}" if task.examples in (0, scored) else f"{scored:,} of {task.examples:,} {unit}"
+
+
+def title(result: Result, task: MtebTaskFacts) -> str:
+    """The name of the task, with the number of examples where the data are its own only because the user says so."""
+    return f"MTEB {task.name}" if is_official(result, task) else f"MTEB {task.name} ({_sizes(result, task)})"
 
 
 def document(result: Result, task: MtebTaskFacts) -> dict[str, Any]:
@@ -54,13 +89,13 @@ def document(result: Result, task: MtebTaskFacts) -> dict[str, Any]:
         "main_score": named[task.main_score],
         "hf_subset": result.dataset.name or "default",
         "languages": list(task.languages),
-        "calipers": _facts(result),
+        "calipers": {**_facts(result), "official_data": is_official(result, task)},
     }
     return {
         "dataset_revision": result.dataset.revision or result.fingerprint,
         "task_name": task.name,
         "mteb_version": None,
-        "scores": {split(result): [row]},
+        "scores": {split(result, task) or task.split: [row]},
         "evaluation_time": float(result.timing.get("total_seconds", 0.0)),
         "kg_co2_emissions": None,
         "date": datetime.fromisoformat(result.created).timestamp(),
@@ -90,17 +125,118 @@ def scores(result: Result) -> dict[str, float]:
     return {_metric(name, result.task): _scaled(value, result.task) for name, value in result.metrics.items()}
 
 
-def split(result: Result) -> str:
-    """The split that was read; of a single file the one that its name tells, else "test"."""
+_SPLITS = {"train": "train", "dev": "dev", "val": "validation", "valid": "validation", "validation": "validation"}
+
+
+def split(result: Result, task: MtebTaskFacts | None = None) -> str | None:
+    """The split that was read; of a single file the one that its name tells; None where neither tells. A task of MTEB
+    has one name for the split that others call dev or validation."""
     name = re.split(r"[/\\]", result.dataset.path)[-1].split(".")[0]
-    return result.dataset.split or (name if name in ("train", "dev", "validation") else "test")
+    read = result.dataset.split or {**_SPLITS, "test": "test"}.get(name)
+    return task.split if task and {read, task.split} <= {"dev", "validation"} else read
 
 
-def warnings(result: Result) -> list[str]:
+def warnings(result: Result, task: MtebTaskFacts) -> list[str]:
     """What keeps the figures from standing beside those of others."""
-    if result.dataset.requested is None:
+    if is_official(result, task):
         return []
-    return [f"the run {result.run_id} scored {len(result.outcomes)} chosen rows: this is not a result on all of them"]
+    run, lines = f"the run {result.run_id}", []
+    if result.dataset.requested is not None:
+        lines.append(f"{run} scored {len(result.outcomes)} chosen rows: this is not a result on all of them")
+    else:
+        lines.append(f"{run} is not known to be of MTEB's own data of {task.name} ({_sizes(result, task)})")
+    if task.ignores_identical_ids and not result.options.get("ignore_identical_ids"):
+        lines.append(f"{run} counts documents with the id of their query, which MTEB's {task.name} leaves out")
+    return lines
+
+
+# --- the model ---------------------------------------------------------------------------------------------------
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def model_name(model_id: str) -> str:
+    """mteb wants owner/name, and makes a folder of it.
+
+    >>> model_name("BAAI/bge-small-en-v1.5"), model_name("http://localhost:80/embed"), model_name("enc/model_int8.onnx")
+    ('BAAI/bge-small-en-v1.5', 'calipers/http_localhost_80_embed', 'calipers/enc-model_int8')
+    """
+    name = short_name(model_id)
+    return name if _HUB_NAME.fullmatch(name) else "calipers/" + re.sub(r"[^\w.-]+", "_", name)
+
+
+def short_name(reference: str) -> str:
+    """A hub id as it is; of a path its last part, since the rest is nobody's business. A graph is called after the
+    folder of its model, with its own name where that is not the usual one.
+
+    >>> short_name("org/name"), short_name("/tmp/models/mine/"), short_name("./data/pairs.csv")
+    ('org/name', 'mine', 'pairs.csv')
+    >>> short_name("./enc/onnx/model_quantized.onnx"), short_name("./enc/model.onnx"), short_name("int8.onnx")
+    ('enc-model_quantized', 'enc', 'int8')
+    """
+    if "://" in reference:
+        return reference
+    parts = [part for part in re.split(r"[/\\]+", reference) if part not in ("", ".", "..")]
+    if parts and parts[-1].endswith(".onnx"):
+        stem, folders = parts[-1].removesuffix(".onnx"), [part for part in parts[:-1] if part != "onnx"]
+        return "-".join([*folders[-1:], *([stem] if stem != "model" or not folders else [])])
+    is_hub = len(parts) <= 2 and not reference.startswith((".", "/", "~")) and ":" not in reference
+    is_file = bool(parts) and bool(re.search(r"\.(jsonl?|csv|tsv|parquet|txt|npy)$", parts[-1]))
+    return reference if is_hub and not is_file else (parts[-1] if parts else reference)
+
+
+def model_folder(info: ModelInfo) -> str:
+    """Where mteb's `ResultCache` looks for the results of a model below `results`: OWNER__NAME/REVISION."""
+    return f"{model_name(info.model_id).replace('/', '__')}/{_revision(info)}"
+
+
+def model_meta(info: ModelInfo) -> dict[str, Any]:
+    """What mteb's `model_meta.json` holds, without which `ResultCache.load_results` passes over a folder. What a run
+    does not tell is null."""
+    length, unknown = info.settings.get("max_length"), dict.fromkeys(_UNKNOWN_FACTS)
+    known = {
+        "name": model_name(info.model_id),
+        "revision": _revision(info),
+        "max_tokens": length if isinstance(length, int) else None,
+        "framework": {"torch": ["PyTorch"], "onnx": ["ONNX"]}.get(info.backend, []),
+    }
+    fixed = {"loader_kwargs": {}, "modalities": ["text"], "model_type": ["dense"], "is_cross_encoder": False}
+    return {**unknown, **fixed, **known}
+
+
+_UNKNOWN_FACTS = (
+    *("loader", "release_date", "languages", "n_parameters", "n_active_parameters_override", "n_embedding_parameters"),
+    *("memory_usage_mb", "embed_dim", "license", "open_weights", "public_training_code", "public_training_data"),
+    *("reference", "similarity_fn_name", "use_instructions", "training_datasets", "adapted_from", "superseded_by"),
+    *("citation", "contacts", "experiment_kwargs", "output_dtypes", "extra_requirements_groups"),
+)
+
+
+def _revision(info: ModelInfo) -> str:
+    """40 hexadecimal digits over the model's content and settings."""
+    parts = [info.fingerprint, info.backend, dict(info.settings)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:40]
+
+
+def one_model(results: Sequence[Result], what: str) -> ModelInfo:
+    """The model of all runs. Names can agree where models do not, so fingerprints decide."""
+    first = results[0].model
+    for result in results:
+        if result.model.model_id != first.model_id:
+            names = list(dict.fromkeys(one.model.model_id for one in results))
+            raise RequestError(
+                f"{what}, and these runs are of {len(names)} models ({', '.join(names)}): report one at a time"
+            )
+        if result.model.fingerprint != first.fingerprint:
+            raise RequestError(
+                f"{what}, and the runs {results[0].run_id} and {result.run_id} are of two models with the name "
+                f"{first.model_id} ({first.path} and {result.model.path}, fingerprints {first.fingerprint[:15]} and "
+                f"{result.model.fingerprint[:15]}): report one at a time"
+            )
+    return first
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
 
 
 def _metric(name: str, task: str) -> str:

@@ -27,7 +27,8 @@ class ReportOptions(Options):
     )
     mteb_task: str | None = option(
         None,
-        "The task of MTEB that the data belong to, e.g. STSBenchmark. Default: by the dataset's path.",
+        "The task of MTEB that the data belong to, e.g. STSBenchmark. Default: the one whose official data they are by "
+        "fingerprint, or by hub id and size.",
         group="Report",
         metavar="NAME",
     )
@@ -45,7 +46,7 @@ def report(
     card.
 
     A run is a Result, or the id of one in `store` (by default the user's store). `mteb_task` is the task of MTEB that
-    the data belong to, for `mteb` and `model-index`; by default the path of the data tells it.
+    the data belong to, for `mteb` and `model-index`; by default the one whose official data they are, if any.
 
     >>> import calipers
     >>> print(calipers.report(["latest"]))     # doctest: +SKIP
@@ -83,14 +84,23 @@ def load_runs(runs: Sequence[str | Result], store: Store | None = None) -> list[
 
 def mteb_files(results: Sequence[Result], *, mteb_task: str | None = None) -> dict[str, str]:
     """MTEB's task → its result file. The runs must be of one model, which the file does not name."""
-    models = list(dict.fromkeys(result.model.model_id for result in results))
-    if len(models) > 1:
-        raise RequestError(
-            f"these runs are of {len(models)} models ({', '.join(models)}), and mteb has a folder for each: "
-            "report one at a time"
-        )
+    mteb_json.one_model(results, "mteb has a folder for each model")
     parts: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         task = mteb_json.find_task(result, mteb_task)
         parts.setdefault(task.name, []).append(mteb_json.document(result, task))
     return {name: document.to_json(mteb_json.merge(documents)) for name, documents in parts.items()}
+
+
+def mteb_folder(results: Sequence[Result], *, mteb_task: str | None = None) -> dict[str, str]:
+    """The same as files of a folder that mteb's `ResultCache` reads, by their path in it."""
+    files = mteb_files(results, mteb_task=mteb_task)
+    info = results[0].model
+    place = f"results/{mteb_json.model_folder(info)}"
+    named = {f"{place}/{name}.json": content for name, content in files.items()}
+    return {**named, f"{place}/model_meta.json": document.to_json(mteb_json.model_meta(info))}
+
+
+def mteb_warnings(results: Sequence[Result], *, mteb_task: str | None = None) -> list[str]:
+    """What keeps the figures of a report for mteb from standing beside those of others."""
+    return [line for one in results for line in mteb_json.warnings(one, mteb_json.find_task(one, mteb_task))]
