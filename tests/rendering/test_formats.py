@@ -198,7 +198,7 @@ def test_a_figure_that_counts_identical_ids_is_not_arguanas() -> None:
 
 def test_models_with_one_name_and_two_fingerprints_are_two() -> None:
     first = made.result(fingerprint=STSB)
-    info = replace(first.model, fingerprint="sha256:11", path="/b/all-MiniLM-L6-v2")
+    info = replace(first.model, fingerprint="sha256:11", path="b/all-MiniLM-L6-v2")
     second = made.result(**RETRIEVAL, model=info, run_id="20261001-120000-abc124")
     with pytest.raises(RequestError, match="two models with the name all-MiniLM-L6-v2"):
         model_card.model_index([first, second])
@@ -206,7 +206,7 @@ def test_models_with_one_name_and_two_fingerprints_are_two() -> None:
 
 def test_data_of_one_name_stay_apart_on_a_card() -> None:
     both = [
-        made.result(dataset=DataSource(f"/{x}/test.jsonl"), fingerprint=f"sha256:{x * 8}99", run_id=x)
+        made.result(dataset=DataSource(f"{x}/test.jsonl"), fingerprint=f"sha256:{x * 8}99", run_id=x)
         for x in ("a", "b")
     ]
     names = {(one.dataset_name, one.dataset_type) for one in card(*both).eval_results}
@@ -218,7 +218,7 @@ def test_data_of_one_name_stay_apart_on_a_card() -> None:
     [
         ("enc/model_quantized.onnx", "enc-model_quantized", "calipers/enc-model_quantized"),
         ("enc/model.onnx", "enc", "calipers/enc"),
-        ("/x/enc/onnx/model_int8.onnx", "enc-model_int8", "calipers/enc-model_int8"),
+        ("./x/enc/onnx/model_int8.onnx", "enc-model_int8", "calipers/enc-model_int8"),
         ("BAAI/bge-small-en-v1.5", "BAAI/bge-small-en-v1.5", "BAAI/bge-small-en-v1.5"),
     ],
 )
