@@ -17,8 +17,9 @@ import pytest
 from calipers.core import DataError
 from calipers.shop import Agreement, Extractor, agree
 from calipers.shop.lexicon import read_words
+from calipers.shop.products import Noticing
 from calipers.shop.text import normal
-from tests.support import attribute_cases
+from tests.support import attribute_cases, bilingual_shop
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,12 @@ def extractor() -> Extractor:
 # `python -m tests.support.attribute_cases` prints them.
 
 REACHED = {
-    "colour": (0.974, 1.0),
-    "brand": (0.989, 0.989),
+    "colour": (0.991, 1.0),
+    "brand": (0.994, 0.989),
     "dimension": (0.996, 1.0),
-    "English": (0.983, 1.0),
-    "Japanese": (0.993, 0.993),
-    "all": (0.987, 0.997),
+    "English": (0.993, 1.0),
+    "Japanese": (0.996, 0.993),
+    "all": (0.994, 0.997),
 }
 
 
@@ -45,7 +46,21 @@ def test_precision_and_recall_on_the_hand_written_cases(extractor: Extractor) ->
     assert {g: (s.precision >= REACHED[g][0], s.recall >= REACHED[g][1]) for g, s in scores.items()} == dict.fromkeys(
         REACHED, (True, True)
     )
-    assert len(failures) <= 11
+    assert len(failures) <= 6
+
+
+def test_compounds_spellings_sizes_and_false_friends_are_read(extractor: Extractor) -> None:
+    """The cases that were written before this code: 304 of them, of which one stays (STAEDTLER is ステッドラー)."""
+    scores, failures = attribute_cases.score(extractor, attribute_cases.read_cases(attribute_cases.FRESH))
+    assert len(failures) <= 1, "\n".join(failures)
+    assert min(scores["all"].precision, scores["all"].recall) >= 0.99
+
+
+def test_contradictions_in_a_bilingual_shop_are_those_of_its_labels() -> None:
+    scores, _ = bilingual_shop.score()
+    reached = {group: (s.precision, s.recall) for group, s in scores.items()}
+    assert min(*reached["brand"], *reached["colour"]) == 1.0
+    assert min(*reached["dimension"], *reached["Japanese"], *reached["English"]) >= 0.99
 
 
 def test_there_are_many_cases_in_both_languages_with_traps() -> None:
@@ -243,7 +258,7 @@ def test_every_built_in_brand_and_unit_name_is_found(extractor: Extractor) -> No
         for word in (*brand.get("names", ()), *brand.get("exact", ()), *brand.get("common", ())):
             assert id in extractor.read(word).brands, word
     for kind, entry in words["kinds"].items():
-        for unit in entry["units"].values():
+        for unit in entry.get("units", {}).values():
             number = int(max(2, unit.get("at_least", 2)))
             for word in (*unit.get("names", ()), *unit.get("exact", ())):
                 assert kind in {q.kind for q in extractor.read(f"{number} {word}").quantities}, word
@@ -315,3 +330,69 @@ def test_one_quantity_in_two_spellings_agrees(extractor: Extractor) -> None:
     for query, product in (("567 g coffee", "coffee 1 lb 4 oz"), ("10000mAh bank", "bank 10 000 mAh")):
         wanted, stated = extractor.read(query), extractor.read(product)
         assert agree(extractor, wanted, stated)["dimension"] == Agreement.MATCH
+
+
+# --- spellings of one brand, shades, the user's file -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"brand": "Gap"}, {"brand": "ギャップ"}],  # by their sound
+        [{"brand": "ギャップ(GAP)"}, {"brand": "ギャップ"}, {"brand": "Gap"}],
+        [
+            {"brand": "Quux", "ブランド": "ナンセンス"},
+            {"brand": "ナンセンス"},
+            {"brand": "Quux"},
+        ],  # two columns of a row
+        [{"brand": "Quux", "title": "ナンセンス(QUUX) 靴"}, {"brand": "ナンセンス"}],  # a title
+        [{"brand": "Coca-Cola"}, {"brand": "コカ・コーラ"}],
+        [{"brand": "Ito En"}, {"brand": "伊藤園"}],
+    ],
+)
+def test_two_spellings_in_a_corpus_are_one_brand(rows: list[dict[str, str]]) -> None:
+    noticing = Noticing(read_words())
+    for i, row in enumerate(rows):
+        noticing.notice(str(i), row)
+    extractor = noticing.finish(lambda: iter(())).extractor
+    brands = [extractor.read_product({"title": "thing", "brand": row["brand"]}) for row in rows]
+    assert len({product.brands for product in brands}) == 1
+    for query in brands:
+        assert agree(extractor, query, brands[-1])["brand"] is Agreement.MATCH
+
+
+def test_two_spellings_of_a_file_are_one_brand(tmp_path: Path) -> None:
+    file = tmp_path / "more.yaml"
+    file.write_text("brands: {quux: {names: [Quux, ナンセンス]}}", encoding="utf-8")
+    extractor = Extractor.from_files([file], brands=["Quux", "ナンセンス"])
+    assert extractor.read("ナンセンスシューズ").brands == extractor.read("Quux shoes").brands == {"quux"}
+
+
+def test_other_names_that_sound_a_little_alike_stay_apart() -> None:
+    extractor = Extractor.from_files(
+        brands=["Amazon", "ミズノ", "Bosch", "ボーズ", "Jabra", "ゼブラ", "Anker", "ユニクロ"]
+    )
+    for name in ("ミズノ", "ボーズ", "ゼブラ", "ユニクロ"):
+        assert not extractor.read(name).brands & extractor.read("Amazon Bosch Jabra Anker").brands
+
+
+def test_navy_is_blue_unless_only_equal_colours_agree(extractor: Extractor) -> None:
+    query, product = extractor.read("blue bag"), extractor.read("navy bag")
+    assert agree(extractor, query, product)["colour"] is Agreement.MATCH
+    assert agree(extractor.with_exact_colours(), query, product)["colour"] is Agreement.CONTRADICT
+
+
+def test_the_size_of_a_drive_is_no_length(extractor: Extractor) -> None:
+    query = extractor.read("2.5 inch SSD")
+    assert agree(extractor, query, extractor.read("SSD 100 x 70 x 7 mm"))["dimension"] is Agreement.SILENT
+    assert agree(extractor, query, extractor.read("内蔵SSD 2.5インチ 100mm"))["dimension"] is Agreement.MATCH
+    assert agree(extractor, query, extractor.read("3.5 inch hard drive"))["dimension"] is Agreement.CONTRADICT
+
+
+@pytest.mark.parametrize(
+    ("size", "state"), [("27.5", "MATCH"), ("27.5cm", "MATCH"), (27.5, "MATCH"), ("26.0", "CONTRADICT")]
+)
+def test_a_bare_shoe_size_is_the_length_of_the_foot(extractor: Extractor, size: object, state: str) -> None:
+    product = extractor.read_product({"title": "ナイキ スニーカー", "サイズ": size})
+    assert agree(extractor, extractor.read("スニーカー 27.5"), product)["dimension"].name == state
+    assert agree(extractor, extractor.read("sneakers US 9.5"), product)["dimension"] is Agreement.SILENT

@@ -5,8 +5,8 @@ colour, no brand and no unit. `sample` is a made-up shop.
 """
 
 from calipers.shop.agree import Agreement, agree, agree_all
-from calipers.shop.extract import Attributes, Extractor
+from calipers.shop.extract import ANALYSER, Attributes, Extractor
 from calipers.shop.lexicon import Words, read_words
 from calipers.shop.units import Quantity
 
-__all__ = ["Agreement", "Attributes", "Extractor", "Quantity", "Words", "agree", "agree_all", "read_words"]
+__all__ = ["ANALYSER", "Agreement", "Attributes", "Extractor", "Quantity", "Words", "agree", "agree_all", "read_words"]

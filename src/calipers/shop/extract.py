@@ -16,14 +16,19 @@ from typing import TypeVar
 
 from calipers.shop.brands import Brands
 from calipers.shop.colours import Colours
+from calipers.shop.compounds import Compounds
 from calipers.shop.lexicon import Words, read_words
+from calipers.shop.sizes import Sizes
 from calipers.shop.text import Line, Mention, closes, fold, normal, opens, squash
 from calipers.shop.units import Quantity, Units
+
+ANALYSER = "rules/2"  # how texts are read; another number where the same words are read in another way
 
 T = TypeVar("T")
 Columns = Mapping[str, Sequence[tuple[str, object]]]  # what a column holds → (name, value)
 
 _HOLDS = ("text", "title", "dimension", "brand", "colour")
+_SIZE_COLUMNS = ("size", "sizes", "サイズ")  # what they hold may be understood beside the title: L, 27.5
 _DEEPEST = 4  # levels of nested maps and lists that are looked into
 _LONGEST_NUMBER = 300  # float() of a longer integer fails
 _MODEL = re.compile(r"[a-z0-9 ./+()-]{0,24}(?:シリーズ)? ?")  # what may stand between a name and 用: " 14 pro max"
@@ -58,6 +63,7 @@ class Extractor:
     colours: Colours
     brands: Brands
     units: Units
+    _sizes: Sizes
     _scope: Scope
     _columns: Mapping[str, str]  # folded column name → what it holds
     _column_units: Mapping[str, str]  # folded column name → the unit of its numbers
@@ -75,14 +81,20 @@ class Extractor:
     def from_words(cls, words: Words) -> Extractor:
         columns, units = words["columns"], {_name(k): v for k, v in words["columns"].get("units", {}).items()}
         holds = {_name(n): part for part in _HOLDS for n in columns.get(part, ())}
+        compounds = Compounds.from_words(words)
         return cls(
-            Colours.from_words(words),
-            Brands.from_words(words),
+            Colours.from_words(words, compounds),
+            Brands.from_words(words, compounds),
             Units.from_words(words),
+            Sizes.from_words(words),
             Scope.from_words(words),
             {**holds, **dict.fromkeys(units, "dimension")},
             units,
         )
+
+    def with_exact_colours(self) -> Extractor:
+        """The same, and only equal colours agree: navy is not blue."""
+        return replace(self, colours=self.colours.exact())
 
     def with_brands(self, values: Iterable[str]) -> Extractor:
         """The same, and the values of a brand column."""
@@ -97,7 +109,7 @@ class Extractor:
         only kinds of sizes that both lack, and no colour or brand.
         """
         attributes = self._read(normal(text))
-        return self._with_columns(attributes, self.sort(columns)) if columns else attributes
+        return self._with_columns(attributes, self.sort(columns), fold(text)) if columns else attributes
 
     def read_product(self, product: str | Mapping[str, object]) -> Attributes:
         """The attributes of a row with a title among its columns; of one without, its description is read as one."""
@@ -140,7 +152,7 @@ class Extractor:
         return self._by_role(line, mentions, self._scope.made_for(line, mentions, [m.what.is_line for m in spans]))
 
     def _quantities_of(self, line: Line) -> dict[Role, list[Quantity]]:
-        mentions = self.units.find(line)
+        mentions = self._sizes.find(line, self.units.find(line))
         after = self._scope.fits["after_ja"]  # 用, 対応
         fits = [
             m.what.kind in self.units.fits
@@ -152,13 +164,15 @@ class Extractor:
     def _by_role(self, line: Line, mentions: Sequence[Mention[T]], fits: Sequence[bool]) -> dict[Role, list[T]]:
         values: dict[Role, list[T]] = {role: [] for role in Role}
         for mention, is_excluded, is_for in zip(mentions, self._scope.excluded(line, mentions), fits, strict=True):
+            if self._scope.left_open(line, mention.end):
+                continue
             role = Role.EXCLUDED if is_excluded else Role.FITS if is_for else Role.OWN
             values[role].append(mention.what)
         return values
 
     # --- columns -----------------------------------------------------------------------------------------------
 
-    def _with_columns(self, attributes: Attributes, values: Columns) -> Attributes:
+    def _with_columns(self, attributes: Attributes, values: Columns, title: str) -> Attributes:
         colours = {m.what for _, value in values["colour"] for m in self.colours.in_column(normal(str(value)))}
         brands = frozenset(filter(None, (self.brands.in_column(str(value)) for _, value in values["brand"])))
         return replace(
@@ -166,23 +180,24 @@ class Extractor:
             colours=frozenset(colours) or attributes.colours,
             brands=brands or attributes.brands,
             hinted_brands=attributes.brands - brands if brands else frozenset(),
-            quantities=self._all_quantities(attributes.quantities, values),
+            quantities=self._all_quantities(attributes.quantities, values, title),
         )
 
-    def _all_quantities(self, of_title: tuple[Quantity, ...], values: Columns) -> tuple[Quantity, ...]:
-        of_columns = (q for name, value in values["dimension"] for q in self._column_quantities(name, value))
+    def _all_quantities(self, of_title: tuple[Quantity, ...], values: Columns, title: str) -> tuple[Quantity, ...]:
+        of_columns = (q for name, value in values["dimension"] for q in self._column_quantities(name, value, title))
         stated = (*of_columns, *of_title)
         kinds = {q.kind for q in stated}
         described = (q for _, value in values["text"] for q in self._quantities_of(normal(str(value)))[Role.OWN])
         return tuple(dict.fromkeys((*stated, *(q for q in described if q.kind not in kinds))))
 
-    def _column_quantities(self, name: str, value: object) -> Iterator[Quantity]:
+    def _column_quantities(self, name: str, value: object, title: str) -> Iterator[Quantity]:
         unit = self._column_units.get(name)
-        if unit is None and isinstance(value, int | float):
+        if unit is None and isinstance(value, int | float) and name not in _SIZE_COLUMNS:
             return
         text = f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
         line = normal(f"{text} {unit}" if unit and _is_number(text) else text)
-        yield from (m.what for m in self.units.find(line))
+        context = f"{name} {title}" if name in _SIZE_COLUMNS else ""
+        yield from (m.what for m in self._sizes.find(line, self.units.find(line), context))
 
 
 def _is_number(text: str) -> bool:
@@ -265,6 +280,10 @@ class Scope:
             between = next((w for w in self.negation["between"] if _ends_with(text, end, w)), "")
             end = _back_over(text, end - len(between), " -")
         return end < start and _ends_with_any(text, end, self.negation["before"])
+
+    def left_open(self, line: Line, end: int) -> bool:
+        """Whether the text says that it need not have this value: 黒でなくてもいい."""
+        return line.folded.startswith(self.negation["open_after"], end)
 
     def _negated_after(self, line: Line, end: int) -> bool:
         return any(

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from calipers.core import DataError, name_some
 from calipers.shop import Attributes, Extractor, Words
 from calipers.shop.agree import PARTS
+from calipers.shop.text import squash
+
+_IN_BRACKETS = re.compile(r"(?P<name>[^\s()\[\]|/,、]{2,24}) ?\((?P<other>[^()\[\]|/,、]{2,24})\)")
+_LONGEST_TITLE = 200  # characters that are looked at
 
 Rows = Callable[[], Iterator[tuple[str, Mapping[str, object]]]]
 
@@ -58,6 +65,24 @@ def read_item(extractor: Extractor, product: str | Mapping[str, object]) -> Item
     return Item(extractor.read_product(product), extractor.title(product))
 
 
+def _two_spellings(brands: Sequence[str], titles: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What a row shows to be one brand in two scripts, written as a column would have it: ナイキ(NIKE).
+
+    Two brand columns (brand, ブランド), or a title with the other spelling in brackets behind the one of the column.
+
+    >>> list(_two_spellings(["Gap"], [("title", "ギャップ(GAP) デニム")])), list(_two_spellings(["Nike", "ナイキ"], []))
+    (['ギャップ(GAP)'], ['Nike(ナイキ)'])
+    """
+    columns = [value for value in brands if squash(value)]
+    yield from (f"{one}({other})" for one, other in pairwise(columns) if one.isascii() != other.isascii())
+    names = {squash(value) for value in columns}
+    for _, title in titles:
+        for match in _IN_BRACKETS.finditer(unicodedata.normalize("NFKC", title[:_LONGEST_TITLE])):
+            one, other = match["name"].strip(), match["other"].strip()
+            if one.isascii() != other.isascii() and names & {squash(one), squash(other)}:
+                yield f"{one}({other})"
+
+
 class Noticing:
     """Takes the columns of documents one by one; `finish` makes the Products of them."""
 
@@ -71,7 +96,8 @@ class Noticing:
     def notice(self, id: str, row: Mapping[str, object]) -> None:
         values = self._extractor.sort(row)
         stated = {part: [(name, str(value)) for name, value in values[part]] for part in (*PARTS, "title")}
-        self._brands.update(dict.fromkeys(value for _, value in stated["brand"] if value.strip()))
+        brands = [value for _, value in stated["brand"] if value.strip()]
+        self._brands.update(dict.fromkeys((*brands, *_two_spellings(brands, stated["title"]))))
         self._expected = self._expected or any(value.strip() for part in PARTS for _, value in stated[part])
         self._total.update(json.dumps([id, stated]).encode() + b"\n")
 

@@ -28,7 +28,7 @@ from calipers.metrics import bootstrap, geometry
 from calipers.metrics.arrays import Array, Bools, Ints
 from calipers.metrics.means import ratio_statistic
 from calipers.runs.space import Space
-from calipers.shop import Agreement, Attributes, Extractor, agree_all
+from calipers.shop import ANALYSER, Agreement, Attributes, Extractor, agree_all
 from calipers.shop.agree import PARTS
 from calipers.shop.products import Item, read_item
 
@@ -50,11 +50,17 @@ _RATES = {
 
 @dataclass(frozen=True)
 class AttributeOptions(LayerOptions):
-    """`dictionary` and `products` are fingerprints of the words and of what the attribute columns hold: runs are
-    compared only where they are the same."""
+    """`analyser` names how texts are read; `dictionary` and `products` are fingerprints of the words and of what the
+    attribute columns hold. Runs are compared only where they are the same."""
 
     k: int = setting(10, "How many results a user sees.", metavar="K", at_least=1)
     most: int = setting(2000, "How many queries are checked; beyond, a seeded sample.", metavar="N", at_least=1)
+    colours: str = setting(
+        "families",
+        "Which colours agree: shades of a family, so that navy is blue, or equal ones only.",
+        choices=("families", "exact"),
+    )
+    analyser: str = ANALYSER
     dictionary: str = ""
     products: str = ""
 
@@ -66,6 +72,8 @@ def run(model: Encoder | None, space: Space, options: AttributeOptions, progress
     if space.searched is None or space.products is None:
         raise RequestError("the layer attributes needs search results and products: Space.searched, Space.products")
     products = space.products
+    if options.colours == "exact":
+        products = replace(products, extractor=products.extractor.with_exact_colours())
     progress.start("Attributes", 0)
     rows = np.sort(geometry.sample(len(space.queries), options.most, seed=options.seed))
     queries = {space.queries.ids[i]: space.queries.texts[int(i)] for i in rows}
