@@ -32,6 +32,8 @@ def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
         if len({c.decides for c in verdict.comparisons}) > 1:
             yield "The verdict depends on the metrics in bold."
         yield "Chances are of PASS / AT_RISK / REGRESSION."
+    if unread := wording.unread(verdict):
+        yield "\n".join(f"- {escape(words)}" for words in unread)
     if notes := wording.notes(verdict):
         yield "\n".join(f"- {code(c.metric)}: {code(words) if c.reason else escape(words)}" for c, words in notes)
     if verdict.differences:

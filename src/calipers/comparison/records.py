@@ -208,6 +208,18 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """Ids of the examples with a text without a vector, by who has none: one of the models alone, or both."""
+
+    baseline: tuple[str, ...] = ()
+    candidate: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, list[str]]:
+        return {name: list(ids) for name, ids in vars(self).items()}
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A candidate against the baseline. `candidate` is None where its output was dead; `reason` says how."""
 
@@ -220,6 +232,7 @@ class Verdict:
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # of the models' settings
     reason: str | None = None
     bootstrap: Mapping[str, Any] = field(default_factory=dict)
+    unread: Unread = Unread()  # what one model alone cannot read counts against it
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{c.metric} {signed(c.delta, c.digits)}" for c in self.comparisons if c.decides)
@@ -242,6 +255,7 @@ class Verdict:
             "label": self.label,
             "reason": self.reason,
             "differences": {name: {"baseline": plain(old), "candidate": plain(new)} for name, (old, new) in changed},
+            "without_vector": self.unread.to_dict(),
             "comparisons": [c.to_dict() for c in self.comparisons],
             "worst": [example.to_dict() for example in self.worst],
         }

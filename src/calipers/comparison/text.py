@@ -37,6 +37,8 @@ def show_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
             _show_table(console, verdicts, verdict)
         for warning in verdict.candidate.outcomes.notes if verdict.candidate else ():
             say(console, f"note: {printable(warning)}", "dim")
+        for words in wording.unread(verdict):
+            say(console, f"note: {words}", "dim")
         for comparison, words in wording.notes(verdict):
             say(console, f"{comparison.metric}: {words}", "dim")
         _show_worst(console, verdict)

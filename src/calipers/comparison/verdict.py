@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.comparison import evidence
+from calipers.comparison import evidence, unread
 from calipers.comparison.evidence import Evidence, Units
 from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, worst_label
 from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
@@ -127,6 +127,7 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     shared = [metric for metric in metrics if all(c in a.columns and c in b.columns for c in metric.needs)]
     _refuse_undecided(shared, metrics, terms)
     _refuse_unlike_units(shared, a, b, terms)
+    a, b, unread_examples = unread.settle(shared, a, b)
     drawn = {"resamples": terms.resamples, "seed": terms.seed, "threads": terms.threads}
     gathered = evidence.gather(shared, a, b, _units(baseline, candidate), **drawn)
     comparisons = tuple(_compare_metric(each, (a, b), terms) for each in gathered)
@@ -136,9 +137,10 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
         candidate_name=candidate.model.model_id,
         label=worst_label((c.label for c in comparisons if c.decides), terms.question),
         comparisons=comparisons,
-        worst=_worst(gathered[0], a, b, terms.worst),
+        worst=_worst(gathered[0], baseline.outcomes, candidate.outcomes, terms.worst),
         differences=differences(baseline, candidate),
         bootstrap=_record(baseline, terms) | _clusters(baseline, candidate),
+        unread=unread_examples,
     )
 
 

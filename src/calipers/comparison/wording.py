@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Question, Verdict, worst_label
-from calipers.core import Thresholds, printable
+from calipers.core import Thresholds, name_some, printable
 from calipers.core.rounding import percentage
 from calipers.rendering import numbers
 from calipers.rendering.numbers import NONE, chance, number, shorten
@@ -149,6 +149,17 @@ def notes(verdict: Verdict) -> list[tuple[Comparison, str]]:
     closing = deciding(verdict)
     others = [c for c in verdict.comparisons if c is not closing and (not c.reason or c.reason != verdict.reason)]
     return [(c, words) for c in others if (words := note(c, unit(verdict)))]
+
+
+def unread(verdict: Verdict) -> list[str]:
+    """What became of the examples that a model has no vector for."""
+    units, ids = numbers.plural(unit(verdict)), verdict.unread
+    lines = [
+        (ids.baseline, "only the baseline has no vector for: they count against it"),
+        (ids.candidate, "only the candidate has no vector for: they count against it"),
+        (ids.both, "neither model has a vector for: they are left out of correlations and fail in a search"),
+    ]
+    return [printable(f"{len(rows)} {units} (rows {name_some(rows)}) that {words}") for rows, words in lines if rows]
 
 
 def note(comparison: Comparison, unit: str) -> str | None:

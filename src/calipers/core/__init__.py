@@ -29,7 +29,7 @@ from calipers.core.models import (
     Silent,
     TokenizedText,
 )
-from calipers.core.outcomes import CLUSTER, Columns, Counts, Floats, Outcomes
+from calipers.core.outcomes import CLUSTER, WITHOUT_VECTOR, Columns, Counts, Floats, Outcomes
 from calipers.core.results import (
     DefaultData,
     Measurement,
@@ -49,5 +49,5 @@ __all__ += ["name_some", "printable"]
 __all__ += ["Figure", "FigureKind", "Named", "figure_tables", "read_figures", "read_named"]
 __all__ += ["SILENT", "Encoder", "Halo", "MaskedLM", "MaskedTokens", "Model", "ModelInfo", "PairScorer", "Progress"]
 __all__ += ["ShowsHalo", "Silent", "TokenizedText"]
-__all__ += ["CLUSTER", "Columns", "Counts", "Floats", "Outcomes"]
+__all__ += ["CLUSTER", "WITHOUT_VECTOR", "Columns", "Counts", "Floats", "Outcomes"]
 __all__ += ["DefaultData", "Measurement", "Metric", "NoOptions", "Result", "RunLine", "Statistic", "Task", "Thresholds"]

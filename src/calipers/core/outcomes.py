@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.number[Any]]
 Columns = Mapping[str, NDArray[Any]]
 
+# The outcome column that marks examples with a text that the model has no vector for; it is there if there are any.
+WITHOUT_VECTOR = "without_vector"
+
 
 CLUSTER = "cluster"  # the name under which the texts of outcomes hold the source of each example
 

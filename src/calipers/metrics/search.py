@@ -120,6 +120,19 @@ def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
     return hits.take(kept, beyond)
 
 
+def spread_hits(hits: Hits, queries_of: Ints, documents_of: Ints, *, queries: int) -> Hits:
+    """A search of some queries among some documents, both in ascending order, as one of all: the other queries have no
+    result.
+
+    >>> spread_hits(Hits(np.array([0, 1]), np.array([1]), np.array([0.5])), np.array([1]), np.array([4, 7]), queries=2)
+    Hits(offsets=array([0, 0, 1]), documents=array([7]), scores=array([0.5]), beyond=array([0, 0]))
+    """
+    beyond = np.zeros(queries, np.int64)
+    beyond[queries_of] = hits.left_out
+    rows, documents = queries_of[hits.queries], documents_of[hits.documents]
+    return replace(sort_hits(rows, documents, hits.scores, queries=queries), beyond=beyond)
+
+
 def last_scores(hits: Hits, k: int) -> Floats:
     """The score of the k-th result of each query, -inf where there are fewer, float64[q]."""
     full = np.diff(hits.offsets) >= k

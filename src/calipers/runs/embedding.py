@@ -14,7 +14,7 @@ from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo
 from calipers.core.options import Options, option
 from calipers.data import corpora
 from calipers.metrics import geometry
-from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, sort_hits
+from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, spread_hits
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.space import GroupVectors, PairVectors, Space, Texts, directed, refuse
@@ -231,10 +231,7 @@ class _SpaceSearch:
         windows = geometry.windows(alive.space.corpus.vectors, WINDOW)
         pairs = wanted.among(alive.queries, alive.documents)
         hits = exact_search(geometry.unit(alive.space.queries.vectors), windows, k, pairs)
-        beyond = np.zeros(len(queries), np.int64)
-        beyond[alive.queries] = hits.left_out
-        rows, found = alive.queries[hits.queries], alive.documents[hits.documents]
-        return replace(sort_hits(rows, found, hits.scores, queries=len(queries)), beyond=beyond)
+        return spread_hits(hits, alive.queries, alive.documents, queries=len(queries))
 
 
 def search(space: Space, info: ModelInfo, material: Material, options: SearchOptions, progress: Progress) -> Space:

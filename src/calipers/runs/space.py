@@ -2,7 +2,7 @@
 
 Texts without a direction: a model that knows no word of a text may give it a vector of zeros, about which no cosine
 says anything. It is counted and named, left out of all that rests on cosines, and neither finds nor is found in a
-search, which counts as failing. Above `MOST` of a side, and where a number is not finite, the output is INVALID.
+search, which counts as failing. Above a tenth of a side, and where a number is not finite, the output is INVALID.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from calipers.core import DataError, InvalidOutput, Outcomes, ShowsHalo, name_so
 from calipers.metrics import geometry
 from calipers.metrics import search as searching
 from calipers.shop.products import Products
+from calipers.tasks.outputs import MOST_UNREAD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Search = Callable[[NDArray[Any], NDArray[Any], int], Ints]  # vectors of queries, documents, k → rows int64[q, k]
 
-MOST = 0.1  # share of the texts of a side that may have no direction
 LEAST = 3  # documents that the geometry of a space needs
 
 
@@ -198,8 +198,10 @@ def refuse_side(name: str, ids: Sequence[str], lengths: Floats) -> None:
         raise DataError(f"{len(ids)} {name} have {len(lengths)} vectors: expected one each")
     broken = [ids[int(i)] for i in np.flatnonzero(~np.isfinite(lengths))]
     zero = [ids[int(i)] for i in np.flatnonzero(lengths == 0)]
-    if broken or len(zero) > MOST * len(ids):
-        dead, are = (broken, "hold NaN or infinite numbers") if broken else (zero, f"are zero, more than {MOST:.0%}")
+    if broken or len(zero) > MOST_UNREAD * len(ids):
+        dead, are = (
+            (broken, "hold NaN or infinite numbers") if broken else (zero, f"are zero, more than {MOST_UNREAD:.0%}")
+        )
         raise InvalidOutput(f"the vectors of {len(dead)} of {len(ids)} {name} {are} (rows {name_some(dead)})", dead)
 
 

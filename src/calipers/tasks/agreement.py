@@ -19,7 +19,7 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Outcomes
 from calipers.core.results import DefaultData, Metric, NoOptions, Task, Thresholds
 from calipers.metrics import agreement
-from calipers.metrics.arrays import Array, Floats, Vectors, slices
+from calipers.metrics.arrays import Array, Bools, Floats, Vectors, slices
 from calipers.metrics.correlation import kendall
 from calipers.metrics.means import mean_of
 from calipers.tasks import outputs
@@ -52,6 +52,10 @@ class Both:
 _PERFECT = {"cosine_drift": 0.0, "neighbour_overlap@10": 1.0, "cka": 1.0, "kl": 0.0, "kendall": 1.0, "overlap@k": 1.0}
 
 
+# 1 − cosine is 1 where a vector is zero, as libraries have it.
+_NO_AGREEMENT = {"cosine_drift": 1.0, "neighbour_overlap@10": 0.0, "cka": np.nan}
+
+
 def perfect(outcomes: Outcomes) -> Outcomes:
     """What a candidate would give that agrees in everything."""
     columns = dict(outcomes.columns)
@@ -71,27 +75,55 @@ def run_encoders(both: Both, dataset: Dataset, options: NoOptions, progress: Pro
     for id, text in zip(dataset.ids, dataset.columns["input_column"], strict=True):
         first.setdefault(text, id)
     texts, ids = list(first), tuple(first.values())
-    if len(texts) < NEIGHBOURS + 2:
-        raise DataError(
-            f"{dataset.source.path} has {len(texts)} distinct texts: expected at least {NEIGHBOURS + 2}, "
-            f"for {NEIGHBOURS} neighbours that could differ"
-        )
-    a, b = (_encode(model, texts, ids, progress) for model in both.models)
-    columns = {"neighbour_overlap@10": agreement.neighbour_overlap(a, b, NEIGHBOURS), "cka": agreement.cka(a, b)}
+    _refuse_few(len(texts), dataset, "distinct texts")
+    (a, lost_a), (b, lost_b) = (_encode(model, texts, ids, progress) for model in both.models)
+    _refuse_few(int((~(lost_a | lost_b)).sum()), dataset, "texts that both models have a vector for")
+    columns, notes = _agree(a, b, lost_a, lost_b)
     repeated = len(dataset) - len(ids)
-    notes = [f"{repeated} repeated texts count once"] if repeated else []
-    if a.shape[1] == b.shape[1]:
-        columns["cosine_drift"] = agreement.cosine_drift(a, b)
-    else:
-        notes.append(f"cosine_drift is unknown: the vectors have {a.shape[1]} and {b.shape[1]} dimensions")
+    notes = [f"{repeated} repeated texts count once", *notes] if repeated else notes
+    for side, lost, effect in (
+        ("the baseline", lost_a, "they are left out"),
+        ("the candidate", lost_b & ~lost_a, "they count as no agreement"),
+    ):
+        notes += [f"{side}: {note}" for note in outputs.note_unread(lost, ids, "texts", effect)]
+    unread = lost_a | lost_b
     counts = {"texts": len(ids), "repeated": repeated}
+    counts |= {"texts_without_vector": int(unread.sum())} if unread.any() else {}
     return Outcomes(ids, columns, texts={"text": tuple(texts)}, counts=counts, notes=tuple(notes))
 
 
-def _encode(model: Encoder, texts: Sequence[str], ids: Sequence[str], progress: Progress) -> Vectors:
+def _refuse_few(texts: int, dataset: Dataset, what: str) -> None:
+    if texts < NEIGHBOURS + 2:
+        raise DataError(
+            f"{dataset.source.path} has {texts} {what}: expected at least {NEIGHBOURS + 2}, "
+            f"for {NEIGHBOURS} neighbours that could differ"
+        )
+
+
+def _encode(model: Encoder, texts: Sequence[str], ids: Sequence[str], progress: Progress) -> tuple[Vectors, Bools]:
+    """Vectors, and which of them are zero."""
     vectors = model.encode(texts, progress=progress)
-    outputs.refuse_dead_vectors(vectors, ids, texts, "texts", model=model.info.model_id)
-    return vectors
+    unread = outputs.unread(vectors, ids, texts, "texts", model=model.info.model_id)
+    outputs.refuse_unread(unread, ids, "texts", model=model.info.model_id)
+    return vectors, unread
+
+
+def _agree(a: Vectors, b: Vectors, lost_a: Bools, lost_b: Bools) -> tuple[dict[str, Floats], list[str]]:
+    """The columns, among the texts that both have a vector for. Of the others, those that the candidate alone has none
+    for agree in nothing, but have no part in CKA; the rest are NaN."""
+    rows = np.flatnonzero(~(lost_a | lost_b))
+    a, b = a[rows], b[rows]
+    measured = {"neighbour_overlap@10": agreement.neighbour_overlap(a, b, NEIGHBOURS), "cka": agreement.cka(a, b)}
+    notes = []
+    if a.shape[1] == b.shape[1]:
+        measured["cosine_drift"] = agreement.cosine_drift(a, b)
+    else:
+        notes.append(f"cosine_drift is unknown: the vectors have {a.shape[1]} and {b.shape[1]} dimensions")
+    columns = {}
+    for name, values in measured.items():
+        columns[name] = np.where(lost_b & ~lost_a, _NO_AGREEMENT[name], np.nan)
+        columns[name][rows] = values
+    return columns, notes
 
 
 # --- masked language models --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 from calipers.core import InvalidOutput, PairScorer, Progress, RequestError, name_some
 from calipers.metrics.arrays import Array, Bools, Vectors
 
+MOST_UNREAD = 0.1  # share of the texts of a kind that may have no vector
 ROUNDING = 1e-9  # scores that differ by no more than this differ by rounding only
 
 
@@ -26,7 +27,9 @@ def is_zero(vectors: Array) -> Bools:
     return np.asarray(~vectors.any(axis=1))
 
 
-def refuse_rows(dead: Bools, ids: Sequence[str], problem: str, unit: str, *, model: str = "the model") -> None:
+def refuse_rows(
+    dead: Bools, ids: Sequence[str], problem: str, unit: str, *, model: str = "the model", limit: str = ""
+) -> None:
     """Refuse output with dead rows. `ids[i]` is the example of row i; several rows may belong to one example.
 
     >>> refuse_rows(np.array([True, False]), ["a", "b"], "NaN", "pairs")
@@ -35,7 +38,7 @@ def refuse_rows(dead: Bools, ids: Sequence[str], problem: str, unit: str, *, mod
     """
     if dead.any():
         rows = list(dict.fromkeys(ids[i] for i in np.flatnonzero(dead).tolist()))
-        reason = f"{model} gives {problem} for {dead.sum()} of {len(dead)} {unit} (rows {name_some(rows)})"
+        reason = f"{model} gives {problem} for {dead.sum()} of {len(dead)} {unit}{limit} (rows {name_some(rows)})"
         raise InvalidOutput(reason, rows)
 
 
@@ -56,13 +59,45 @@ def refuse_constant(
     raise InvalidOutput(f"{model} gives {answer} for all {len(values)} {unit} (rows {name_some(rows)})", rows)
 
 
-def refuse_dead_vectors(
-    vectors: Array, ids: Sequence[str], texts: Sequence[str], unit: str, *, model: str = "the model"
-) -> None:
-    """Refuse vectors, [n, d], that are not finite, zero, or the same for different texts."""
+def unread(vectors: Array, ids: Sequence[str], texts: Sequence[str], unit: str, *, model: str = "the model") -> Bools:
+    """Which rows of [n, d] are zero, bool[n]: a model that knows no word of a text has nothing to say about it.
+
+    Refuses vectors that are not finite, or the same for different texts. How many may be zero: see `refuse_unread`.
+    """
     refuse_rows(not_finite(vectors), ids, "NaN or infinite numbers", unit, model=model)
-    refuse_rows(is_zero(vectors), ids, "zero vectors", unit, model=model)
-    refuse_constant(vectors, ids, "the same vector", unit, inputs=texts, model=model)
+    zero = is_zero(vectors)
+    if not zero.any():
+        refuse_constant(vectors, ids, "the same vector", unit, inputs=texts, model=model)
+    elif not zero.all():
+        rows = np.flatnonzero(~zero).tolist()
+        chosen, inputs = [ids[i] for i in rows], [texts[i] for i in rows]
+        refuse_constant(vectors[rows], chosen, "the same vector", unit, inputs=inputs, model=model)
+    return zero
+
+
+def refuse_unread(zero: Bools, ids: Sequence[str], unit: str, *, model: str = "the model") -> None:
+    """Refuse output in which more than a tenth of the texts have no vector: what is left would say little.
+
+    >>> refuse_unread(np.array([True, False]), ["a", "b"], "queries")
+    Traceback (most recent call last):
+    calipers.core.errors.InvalidOutput: INVALID: the model gives zero vectors for 1 of 2 queries, more than 10% (rows a)
+    """
+    if zero.sum() > MOST_UNREAD * len(zero):
+        refuse_rows(zero, ids, "zero vectors", unit, model=model, limit=f", more than {MOST_UNREAD:.0%}")
+
+
+def note_unread(zero: Bools, ids: Sequence[str], unit: str, effect: str) -> tuple[str, ...]:
+    """A sentence with the count and the names of the texts without a vector, if there are any.
+
+    >>> note_unread(np.array([True, False]), ["a", "b"], "queries", "they find nothing")
+    ('1 of 2 queries have no vector, the model gives zeros (rows a): they find nothing',)
+    """
+    if not zero.any():
+        return ()
+    rows = [ids[i] for i in np.flatnonzero(zero).tolist()]
+    return (
+        f"{len(rows)} of {len(zero)} {unit} have no vector, the model gives zeros (rows {name_some(rows)}): {effect}",
+    )
 
 
 def refuse_dead_scores(scores: Array, ids: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError
 from calipers.core.models import Encoder, ModelInfo, PairScorer, Progress
-from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
 from calipers.metrics.arrays import Array, Bools, Floats, Ints
@@ -99,11 +99,11 @@ def run(
     if isinstance(first, GivenRun):
         dataset = with_blank_documents(dataset, first)
     judgements = read_judgements(dataset)
-    hits = search(first, dataset, options, progress, judgements.wanted)
+    hits, unread = search(first, dataset, options, progress, judgements.wanted)
     base: dict[str, Floats] = {}
     staged: dict[str, Ints] = {}
     base_rank = None
-    notes = _notes(first, hits, options)
+    notes = [*_notes(first, hits, options), *unread.notes(dataset)]
     if isinstance(model, TwoStage):
         base = measure(rank(hits, judgements, options, dataset), options)
         hits, base_rank = rerank(model.second, dataset, hits, options.reranked, progress)
@@ -112,7 +112,12 @@ def run(
     details = _details(hits, judgements, dataset, base_rank, options.top_k)
     return Outcomes(
         ids=dataset.ids,
-        columns=measure(rankings, options) | {f"base_{name}": values for name, values in base.items()} | staged,
+        columns={
+            **measure(rankings, options),
+            **{f"base_{name}": values for name, values in base.items()},
+            **staged,
+            **({WITHOUT_VECTOR: unread.queries} if unread.queries.any() else {}),
+        },
         texts={"query": tuple(dataset.columns["query"])},
         details={"results": details, **_cut_ties(hits, judgements, options.top_k)},
         counts={
@@ -125,6 +130,7 @@ def run(
             "results": len(details["rank"]),
             "results_tied": _tied_results(hits, options),
             **{name: int(counts.sum()) for name, counts in staged.items()},
+            **{f"{kind}_without_vector": int(zero.sum()) for kind, zero in vars(unread).items() if zero.any()},
         },
         notes=(*dataset.notes, *notes),
     )

@@ -18,9 +18,9 @@ from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError, name_some
 from calipers.core.models import SILENT, Encoder, ModelInfo, Progress
 from calipers.core.options import Options, option
-from calipers.metrics.arrays import Ints, Vectors, slices
+from calipers.metrics.arrays import Bools, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
-from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits
+from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits, spread_hits
 from calipers.tasks import outputs
 
 SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
@@ -126,20 +126,20 @@ def search(
     options: RetrievalOptions,
     progress: Progress,
     wanted: Wanted = NOTHING_WANTED,
-) -> Hits:
-    """The `top_k` best documents of every query. Of those that tie with the last one, the wanted ones are kept and the
-    others counted, unless ties are broken."""
+) -> tuple[Hits, UnreadTexts]:
+    """The `top_k` best documents of every query, and the texts without a vector. Of documents that tie with the last,
+    the wanted ones are kept and the others counted, unless ties are broken."""
     if options.ties != "expected":
         wanted = NOTHING_WANTED
     own = _identical(dataset) if options.ignore_identical_ids else NOTHING_WANTED
     both = Wanted(np.concatenate([wanted.query, own.query]), np.concatenate([wanted.document, own.document]))
-    hits = _find(model, dataset, options, progress, options.top_k + bool(len(own.query)), both)
+    hits, unread = _find(model, dataset, options, progress, options.top_k + bool(len(own.query)), both)
     if len(own.query):
         hits = hits.take(~own.holds(hits.queries, hits.documents), hits.beyond)
     if options.ties == "expected":
-        return cut_hits(hits, options.top_k, wanted)
+        return cut_hits(hits, options.top_k, wanted), unread
     hits = _as_trec_eval(hits, dataset)
-    return hits.take(hits.ranks <= options.top_k)
+    return hits.take(hits.ranks <= options.top_k), unread
 
 
 def _find(
@@ -149,36 +149,64 @@ def _find(
     progress: Progress,
     k: int,
     wanted: Wanted,
-) -> Hits:
+) -> tuple[Hits, UnreadTexts]:
     """At least the k best documents of every query; all results of a run."""
     if not isinstance(model, GivenRun) and not hasattr(model, "search"):
         return _nearest(model, dataset, options, progress, k, wanted)
     for name in ("query_prompt", "passage_prompt", "similarity"):
         if getattr(options, name) != getattr(RetrievalOptions(), name):
             raise RequestError(f"`{name}` does not apply to {model.info.model_id}, which has no vectors")
-    if isinstance(model, GivenRun):
-        return _given(model.run, dataset)
     texts = dataset.tables["corpus"].columns["text"]
-    return model.search(dataset.columns["query"], texts, k, wanted=wanted, progress=progress)
+    nothing = UnreadTexts(np.zeros(len(dataset), np.bool_), np.zeros(len(texts), np.bool_))
+    if isinstance(model, GivenRun):
+        return _given(model.run, dataset), nothing
+    return model.search(dataset.columns["query"], texts, k, wanted=wanted, progress=progress), nothing
 
 
 def _nearest(
     model: Encoder, dataset: Dataset, options: RetrievalOptions, progress: Progress, k: int, wanted: Wanted
-) -> Hits:
+) -> tuple[Hits, UnreadTexts]:
+    """By vectors. A query without one finds nothing, and a document without one is not found."""
     query_prompt, passage_prompt = prompts(model.info, options)
     corpus = dataset.tables["corpus"]
+    unread = UnreadTexts(np.zeros(len(dataset), np.bool_), np.zeros(len(corpus), np.bool_))
 
-    def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> Vectors:
+    def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> tuple[Vectors, Bools]:
         vectors = model.encode(texts, prompt=prompt, progress=progress)
-        outputs.refuse_dead_vectors(vectors, ids, texts, unit)
-        return unit_like(vectors) if options.similarity == "cosine" else vectors
+        zero = outputs.unread(vectors, ids, texts, unit)
+        return unit_like(vectors) if options.similarity == "cosine" else vectors, zero
 
-    def windows() -> Iterator[Vectors]:
+    def windows(*, only_read: bool) -> Iterator[Vectors]:
         for rows in slices(len(corpus), WINDOW):
-            yield encode(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
+            vectors, zero = encode(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
+            unread.documents[rows] = zero
+            yield vectors[~zero] if only_read else vectors
 
-    queries = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
-    return exact_search(queries, windows(), k, wanted)
+    queries, unread.queries[:] = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
+    outputs.refuse_unread(unread.queries, dataset.ids, "queries")
+    asked, everything = np.flatnonzero(~unread.queries), np.arange(len(corpus))
+    hits = exact_search(queries[asked], windows(only_read=False), k, wanted.among(asked, everything))
+    outputs.refuse_unread(unread.documents, corpus.ids, "documents")
+    documents = everything
+    if unread.documents.any() and (hits.scores <= 0).any():  # the score of a vector of zeros: it may stand in a place
+        documents = np.flatnonzero(~unread.documents)
+        hits = exact_search(queries[asked], windows(only_read=True), k, wanted.among(asked, documents))
+    return spread_hits(hits, asked, documents, queries=len(dataset)), unread
+
+
+@dataclass(frozen=True, eq=False)
+class UnreadTexts:
+    """Which queries and which documents have no vector, bool[q] and bool[n]."""
+
+    queries: Bools
+    documents: Bools
+
+    def notes(self, dataset: Dataset) -> tuple[str, ...]:
+        corpus = dataset.tables["corpus"]
+        return (
+            *outputs.note_unread(self.queries, dataset.ids, "queries", "they find nothing and count as failing"),
+            *outputs.note_unread(self.documents, corpus.ids, "documents", "no search finds them"),
+        )
 
 
 def prompts(info: ModelInfo, options: RetrievalOptions) -> tuple[str | None, str | None]:

@@ -9,9 +9,9 @@ import numpy as np
 from calipers.core.datasets import Column, Dataset
 from calipers.core.errors import DataError
 from calipers.core.models import Encoder, Progress
-from calipers.core.outcomes import Columns, Outcomes
+from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, NoOptions, Statistic, Task, Thresholds
-from calipers.metrics.arrays import Floats, slices
+from calipers.metrics.arrays import Bools, Floats, Vectors, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
 from calipers.metrics.exchange import ranks, standard_scores
 from calipers.metrics.geometry import unit_like
@@ -31,23 +31,58 @@ def check(dataset: Dataset) -> None:
 
 
 def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
-    """Outcomes: `gold` and, for each way of comparing vectors, the predicted similarity (higher is closer)."""
+    """Outcomes: `gold` and, for each way of comparing vectors, the predicted similarity (higher is closer), NaN where a
+    text has no vector."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
     vectors = model.encode([*first, *second], progress=progress)
     a, b = vectors[: len(first)], vectors[len(first) :]
     outputs.refuse_rows(outputs.not_finite(a) | outputs.not_finite(b), dataset.ids, "NaN or infinite numbers", "pairs")
-    outputs.refuse_rows(outputs.is_zero(a) | outputs.is_zero(b), dataset.ids, "zero vectors", "pairs")
+    unread = outputs.is_zero(a) | outputs.is_zero(b)
+    outputs.refuse_unread(unread, dataset.ids, "pairs")
+    predicted = _predict(a, b)
+    for values in predicted.values():
+        values[unread] = np.nan
+    read = np.flatnonzero(~unread)
+    answer = f"the same cosine, {predicted['cosine'][read[0]]:.6f},"
+    ids = [dataset.ids[i] for i in read.tolist()]
+    outputs.refuse_constant(predicted["cosine"][read], ids, answer, "pairs", rounding=outputs.ROUNDING)
+    return Outcomes(
+        ids=dataset.ids,
+        columns={
+            "gold": np.array(dataset.columns["score_column"], dtype=np.float64),
+            **predicted,
+            **({WITHOUT_VECTOR: unread} if unread.any() else {}),
+        },
+        texts={"text_1": tuple(first), "text_2": tuple(second)},
+        counts={"pairs_without_vector": int(unread.sum())} if unread.any() else {},
+        notes=outputs.note_unread(unread, dataset.ids, "pairs", "they are left out of the correlations"),
+    )
+
+
+def _predict(a: Vectors, b: Vectors) -> dict[str, Floats]:
+    """Every similarity of every pair, float64[n]; the cosine of a pair with a vector of zeros means nothing."""
     predicted = {name: np.empty(len(a)) for name in _SIMILARITIES}
     for rows in slices(len(a), _ROWS):
         for name, similarity in _SIMILARITIES.items():
             predicted[name][rows] = similarity(a[rows].astype(np.float64), b[rows].astype(np.float64))
-    answer = f"the same cosine, {predicted['cosine'][0]:.6f},"
-    outputs.refuse_constant(predicted["cosine"], dataset.ids, answer, "pairs", rounding=outputs.ROUNDING)
-    return Outcomes(
-        ids=dataset.ids,
-        columns={"gold": np.array(dataset.columns["score_column"], dtype=np.float64), **predicted},
-        texts={"text_1": tuple(first), "text_2": tuple(second)},
-    )
+    return predicted
+
+
+def fail(outcomes: Columns, rows: Bools) -> Columns:
+    """Outcomes in which these pairs are as wrong as can be: as near as the nearest pair where people say that they are
+    far from each other, and as far as the furthest where people say that they are near.
+
+    >>> fail({"gold": np.array([0.0, 5.0]), "cosine": np.array([np.nan, 0.8])}, np.array([True, False]))["cosine"]
+    array([0.8, 0.8])
+    """
+    if not rows.any():
+        return outcomes
+    high = outcomes["gold"] >= np.median(outcomes["gold"])
+    failed = {}
+    for name in outcomes.keys() & _SIMILARITIES.keys():
+        values = outcomes[name]
+        failed[name] = np.where(rows, np.where(high, np.nanmin(values), np.nanmax(values)), values)
+    return {**outcomes, **failed}
 
 
 def cosine(a: Floats, b: Floats) -> Floats:
@@ -60,11 +95,15 @@ def cosine(a: Floats, b: Floats) -> Floats:
 
 
 def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Callable[[Columns], Statistic]:
-    """A correlation with gold, times 100."""
+    """A correlation with gold, times 100, over the pairs that have a similarity."""
 
     def prepare(outcomes: Columns) -> Statistic:
-        correlation = statistic(outcomes[column], outcomes["gold"])
-        return lambda counts: 100.0 * correlation(counts)
+        values, gold = outcomes[column], outcomes["gold"]
+        rows = np.flatnonzero(~np.isnan(values))
+        correlation = statistic(values[rows], gold[rows])
+        if len(rows) == len(values):
+            return lambda counts: 100.0 * correlation(counts)
+        return lambda counts: 100.0 * correlation(counts[rows])
 
     return prepare
 
@@ -85,6 +124,7 @@ METRICS = tuple(
         statistic=_points(statistic, similarity),
         thresholds=_PRIMARY if (similarity, correlation) == ("cosine", "spearman") else Thresholds(0.05, 0.10),
         minor=similarity != "cosine",
+        fail=fail,
         exchange=exchange,
     )
     for similarity in _SIMILARITIES
