@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from calipers.metrics import geometry, search
+from calipers.metrics.measures import MEASURES
 from calipers.metrics.search import Wanted, exact_search
 
 N = 500
@@ -120,3 +121,25 @@ def test_products_beyond_float32_are_ranked(scale: float) -> None:
     moved = exact_search(queries * factor, [documents[:100] * factor, documents[100:] * factor], 20)
     np.testing.assert_array_equal(moved.documents, plain.documents)
     np.testing.assert_allclose(moved.scores, plain.scores * scale**2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e25, 1e-30])
+@pytest.mark.parametrize(("name", "metric"), [("euclidean", "euclidean"), ("manhattan", "cityblock")])
+def test_a_search_by_distance_is_that_of_brute_force(
+    cloud: NDArray[np.float32], name: str, metric: str, scale: float
+) -> None:
+    vectors = (cloud * scale).astype(np.float32)
+    table = cdist(vectors[:40].astype(np.float64), vectors.astype(np.float64), metric)
+    order = np.argsort(table, axis=1, kind="stable")[:, :7]
+    hits = exact_search(vectors[:40], [vectors[:123], vectors[123:]], 7, measure=MEASURES[name])
+    np.testing.assert_array_equal(hits.documents.reshape(40, 7), order)
+    np.testing.assert_allclose(-hits.scores.reshape(40, 7), np.take_along_axis(table, order, axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["euclidean", "manhattan"])
+def test_equal_distances_tie_in_the_order_of_the_documents(name: str) -> None:
+    documents = np.repeat(np.array([[3.0, 4.0], [-3.0, 4.0]], np.float32), 100, axis=0)
+    hits = exact_search(np.zeros((1, 2), np.float32), [documents], 5, measure=MEASURES[name])
+    assert hits.documents.tolist() == [0, 1, 2, 3, 4]
+    assert hits.left_out.tolist() == [195]
+    assert hits.scores.tolist() == [{"euclidean": -5.0, "manhattan": -7.0}[name]] * 5

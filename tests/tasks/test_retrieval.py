@@ -464,3 +464,38 @@ def test_a_run_file_is_known_by_its_content(tmp_path: Path) -> None:
         found.append(calipers.evaluate(f"run:{tmp_path / 'run.txt'}", **asked))
     assert found[0].model.fingerprint != found[1].model.fingerprint
     assert [result.metrics["mrr@10"] for result in found] == pytest.approx([1.0, 0.75])
+
+
+# --- similarities ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_the_similarity_that_the_files_name_gives_the_figures_of_sentence_transformers(
+    name: str, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    from tests.support.architectures import make_tiny
+
+    folder = tmp_path / "saved"
+    tiny_bert = make_tiny("bert", "encode", tmp_path / "plain")
+    SentenceTransformer(str(tiny_bert), device="cpu", similarity_fn_name=name).save(str(folder))
+    words = ["dog", "cat", "child", "run", "sleep", "park", "house", "street", "garden", "slow"]
+    corpus = {f"{a}{b}": f"the {a} {b}" for a in words for b in words if a != b}
+    queries = {word: f"a {word}" for word in words}
+    qrels = {word: {id: 1.0 for id in corpus if id.endswith(word)} for word in words}
+    outcomes = run(models.load(models.find(str(folder)), ModelOptions()), make(queries, qrels, corpus))
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    evaluator = InformationRetrievalEvaluator(queries, corpus, {q: set(ids) for q, ids in qrels.items()})
+    figures = evaluator(theirs)
+    assert theirs.similarity_fn_name == name
+    for metric in ("ndcg@10", "mrr@10", "map@100"):
+        assert outcomes.columns[metric].mean() == pytest.approx(figures[f"{name}_{metric}"], abs=1e-6)
+
+
+def test_a_similarity_that_is_none_is_refused_unless_the_option_names_one() -> None:
+    model = Words(similarity_fn_name="hamming")
+    with pytest.raises(RequestError, match="name the similarity 'hamming': set `similarity` to one of cosine, dot"):
+        run(model, ROWS)
+    assert run(model, ROWS, similarity="dot").columns["ndcg@10"] is not None

@@ -157,7 +157,9 @@ def _flag(record: Any, name: str, group: str | None, help: str | None = None) ->
     elif described.choices:
         settings["type"] = click.Choice(described.choices)
     else:
-        settings["type"] = next((k for k in (int, float) if k in kinds), HomePath() if Path in kinds else str)
+        settings["type"] = next(
+            (k for k in (int, float) if k in kinds and str not in kinds), HomePath() if Path in kinds else str
+        )
     if get_origin(kind) is tuple:
         settings |= {"multiple": True, "default": ()}
     settings["show_default"] = default is not None and bool not in kinds and "Default:" not in settings["help"]

@@ -1,7 +1,7 @@
 """Exact search, in an amount of memory that a window bounds. FAISS proposes in float32, float64 decides.
 
-`exact_search` takes any vectors and ranks by inner product; the corpus streams by. Ties are in the order of the
-documents (the earlier one first); those that a cut leaves out are counted, and neither the size of a window nor the
+`exact_search` takes any vectors and ranks by a measure of `measures`; the corpus streams by. Ties are in the order of
+the documents (the earlier one first); those that a cut leaves out are counted, and neither the size of a window nor the
 number of threads changes a result.
 
 `nearest` takes unit vectors in hand and ranks by distance. Its work is bounded however many vectors are equal, as they
@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
-from calipers.metrics.geometry import in_reach, unit
+from calipers.metrics.geometry import unit
+from calipers.metrics.measures import INNER_PRODUCT, Measure, rounding
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
-_SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
 _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
 
 _NEAREST_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
@@ -141,9 +141,15 @@ def last_scores(hits: Hits, k: int) -> Floats:
     return last
 
 
-def exact_search(queries: Vectors, windows: Iterable[Array], k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
-    """The k documents with the highest inner product for each query, best first, and those wanted that tie with the
-    last one; further documents that do are counted.
+def exact_search(
+    queries: Vectors,
+    windows: Iterable[Array],
+    k: int,
+    wanted: Wanted = NOTHING_WANTED,
+    measure: Measure = INNER_PRODUCT,
+) -> Hits:
+    """The k documents with the highest inner product (or another measure) for each query, best first, and those wanted
+    that tie with the last one; further documents that do are counted.
 
     queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order; all finite.
     Memory: one window (none, where it is a view of a mapped file), q × k results, the wanted pairs, and about 200 MB,
@@ -157,8 +163,8 @@ def exact_search(queries: Vectors, windows: Iterable[Array], k: int, wanted: Wan
     for vectors in windows:
         window = np.ascontiguousarray(vectors, dtype=np.float32)
         pieces = []
-        for query, document in _candidates(queries, window, k, last_scores(best, k)):
-            score = _inner_products(queries, window, query, document)
+        for query, document in _candidates(queries, window, k, last_scores(best, k), measure):
+            score = measure.exact(queries, window, query, document)
             pieces.append(cut_hits(sort_hits(query, document + seen, score, queries=len(queries)), k, wanted))
         best = _merge_hits(best, _join(pieces, len(queries)), k, wanted)
         seen += len(window)
@@ -196,63 +202,26 @@ def _merge_hits(first: Hits, second: Hits, k: int, wanted: Wanted) -> Hits:
     return replace(both, beyond=sum(left_out, both.left_out))
 
 
-def _candidates(queries: Vectors, window: Vectors, k: int, last: Floats) -> Iterator[tuple[Ints, Ints]]:
+def _candidates(
+    queries: Vectors, window: Vectors, k: int, last: Floats, measure: Measure
+) -> Iterator[tuple[Ints, Ints]]:
     """Every (query, document of the window) that may be among the k best or tie with the last of them, for all that
     float32 can tell; the pairs of a query are together."""
-    import faiss
-
     wide = min(k + _PROPOSALS, len(window))
     if wide == 0 or len(queries) == 0:
         return
-    queries, window, last = _in_float32(queries, window, last)
-    scores, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_INNER_PRODUCT)
-    parts = (window[rows] for rows in slices(len(window), _CELLS // window.shape[1]))
-    longest = np.sqrt(max(np.einsum("ij,ij->i", part, part).max() for part in parts))
-    slack = _rounding(queries.shape[1]) * np.linalg.norm(queries, axis=1) * longest
-    floor = (np.maximum(last, scores[:, k - 1]) if len(window) >= k else last) - slack
+    queries, window, last = measure.in_float32(queries, window, last)
+    scores, documents = measure.propose(queries, window, wide)
+    floor = (np.maximum(last, scores[:, k - 1]) if len(window) >= k else last) - measure.slack(queries, window)
     near = scores >= floor[:, None]
     crowded = near[:, -1] & (wide < len(window))  # there may be more that are as good as the last proposal
     near[crowded] = False
     query, place = np.nonzero(near)
     yield query, documents[query, place].astype(np.int64)
-    yield from _scan(queries, window, np.flatnonzero(crowded), floor)
-
-
-def _in_float32(queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
-    """The same search where products would overflow float32, or vanish in it: queries and window times powers of two,
-    and the scores to be reached with them."""
-    rows, shift = in_reach(queries)
-    largest = np.array([[float(window.max()), float(-window.min())]])
-    shift_all = int(in_reach(largest)[1][0])
-    if max(abs(shift_all), int(np.abs(shift).max())) <= _SAFE:
-        return queries, window, last
-    with np.errstate(under="ignore"):
-        window = np.ldexp(window, np.int32(-shift_all))
-        return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
-
-
-def _rounding(dimensions: int) -> float:
-    """By how much two float32 inner products of unit vectors may be in the wrong order: each is off by at most
-    d · 2⁻²⁴, times both lengths for other vectors (Higham 2002, section 3.1)."""
-    return 2.0 * dimensions * 2.0**-24
-
-
-def _scan(queries: Vectors, window: Vectors, rows: Ints, floor: Floats) -> Iterator[tuple[Ints, Ints]]:
-    """The same for queries at whose cut many documents tie: all documents of the window above the floor."""
+    rows = np.flatnonzero(crowded)  # queries at whose cut many documents tie: all documents above the floor
     for part in slices(len(rows), _CELLS // max(1, len(window))):
-        crowded = rows[part]
-        place, above = np.nonzero(queries[crowded] @ window.T >= floor[crowded, None])
-        yield crowded[place], above
-
-
-def _inner_products(queries: Vectors, window: Vectors, query: Ints, document: Ints) -> Floats:
-    """float64[n], pair by pair: a sum along the row has the same order of operations wherever the row stands."""
-    scores = np.empty(len(query))
-    for part in slices(len(query), _CELLS // queries.shape[1]):
-        products = window[document[part]].astype(np.float64)
-        products *= queries[query[part]]
-        scores[part] = products.sum(axis=1)
-    return scores
+        place, above = np.nonzero(measure.score_all(queries[rows[part]], window) >= floor[rows[part], None])
+        yield rows[part][place], above
 
 
 def nearest(
@@ -303,7 +272,7 @@ def _propose(queries: Vectors, vectors: Array, k: int, exclude: Ints | None, all
         if len(kept):
             _merge(queries, window, kept, best, proposals)
     last = np.partition(best, wide - best_of, axis=1)[:, wide - best_of]
-    possible = best >= last[:, None] - np.float32(_rounding(queries.shape[1]))
+    possible = best >= last[:, None] - np.float32(rounding(queries.shape[1]))
     if exclude is not None:
         possible &= proposals != exclude[:, None]
     return np.where(possible, proposals, -1)

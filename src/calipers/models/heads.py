@@ -61,7 +61,7 @@ class PooledEncoder(BatchedModel, ABC):
         vectors = self.embed(batch)
         if vectors.ndim == 3:
             vectors = pool(vectors, batch.mask, self.settings.pooling, skip=skip)
-        return unit_like(vectors) if self.settings.normalize else vectors
+        return self.settings.shortening.apply(unit_like(vectors) if self.settings.normalize else vectors)
 
 
 def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: int = 0) -> Vectors:

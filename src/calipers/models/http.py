@@ -27,6 +27,7 @@ from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Answer, once_each
 from calipers.models.heads import Pair, Scores
 from calipers.models.options import ModelOptions
+from calipers.models.shortening import shorten
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import first_line
 
@@ -52,12 +53,13 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
-    options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout")
+    options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout", "truncate_dim")
     url = _find_endpoint(source.reference, ("/v1/embeddings", "/embed"), lambda place: embed(place, ["test"], options))
     settings = {
         "protocol": "tei" if _path(url).endswith("/embed") else "openai",
         "prompt": options.prompt or "",
         "normalize": options.normalize,
+        **shorten(options).settings,
         "batching": f"{options.batch_size or _ROWS} texts a request",
     }
     return HttpEncoder(url, options, _info(url, options, settings))
@@ -138,7 +140,7 @@ class HttpEncoder(_Endpoint):
             raise InferenceError(f"{self.info.path} answered with vectors of different lengths, or none")
         vectors = np.concatenate(parts)
         # OpenAI's protocol cannot request it, so it is done here; for TEI it changes nothing.
-        return (unit_like(vectors) if self.options.normalize else vectors)[places]
+        return shorten(self.options).apply(unit_like(vectors) if self.options.normalize else vectors)[places]
 
 
 class HttpScorer(_Endpoint):

@@ -10,6 +10,7 @@ from typing import Any
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
+from calipers.models.shortening import Shortening, shorten
 from calipers.models.tokenizer import Tokenizer, first_position, longest_input, pad_id
 from calipers.models.tokenizer_files import Config, prepare, read_json
 
@@ -61,6 +62,8 @@ class Layout:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     include_prompt: bool = True  # False: the prompt's tokens are left out of the pooling
+    truncate_dim: int | None = None  # how many numbers of a vector are kept
+    similarity_fn_name: str | None = None  # how vectors are compared
     task: str | None = None  # the transformer_task of sentence-transformers
     modalities: bool = False  # whether its files say which kinds of input are taken
     further: tuple[str, ...] = ()
@@ -86,6 +89,7 @@ class EncoderSettings:
     lower_case: bool
     prompt: str
     include_prompt: bool
+    shortening: Shortening
 
 
 def read_layout(folder: Path) -> Layout:
@@ -115,6 +119,8 @@ def read_layout(folder: Path) -> Layout:
         prompts={k: v for k, v in (general.get("prompts") or {}).items() if isinstance(v, str)},
         default_prompt_name=general.get("default_prompt_name"),
         include_prompt=include_prompt,
+        truncate_dim=_size(general.get("truncate_dim")),
+        similarity_fn_name=general.get("similarity_fn_name"),
         task=sentence.get("transformer_task"),
         modalities=bool(sentence.get("modality_config")),
         further=(*(m.kind for m in modules if m.kind not in _PLAIN), *odd, *_beyond(sentence, call)),
@@ -171,13 +177,24 @@ def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
         lower_case=layout.lower_case,
         prompt=_prompt(layout, options),
         include_prompt=layout.include_prompt,
+        shortening=shorten(options, layout.truncate_dim),
     )
+
+
+def _size(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def prompt_settings(layout: Layout, settings: EncoderSettings, options: ModelOptions) -> dict[str, object]:
     """The prompt that an encoder puts before a text, and the named ones that a task may choose unless the user did."""
     chosen = options.prompt is not None or options.prompt_name is not None
     return {"prompt": settings.prompt} | ({"prompts": dict(layout.prompts)} if layout.prompts and not chosen else {})
+
+
+def vector_settings(layout: Layout, settings: EncoderSettings) -> dict[str, object]:
+    """How many numbers of a vector are kept and how vectors are compared, where the files or the user say."""
+    named = layout.similarity_fn_name
+    return {**settings.shortening.settings, **({"similarity_fn_name": named} if named else {})}
 
 
 def _prompt(layout: Layout, options: ModelOptions) -> str:

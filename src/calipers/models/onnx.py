@@ -17,7 +17,15 @@ from calipers.metrics.arrays import Ints, Vectors
 from calipers.models import masking
 from calipers.models.batching import Batch, Batching, Work
 from calipers.models.heads import HeadScorer, PooledEncoder, Scores, head_settings, read_head
-from calipers.models.layout import EncoderSettings, Layout, open_tokenizer, prompt_settings, read_layout, settle
+from calipers.models.layout import (
+    EncoderSettings,
+    Layout,
+    open_tokenizer,
+    prompt_settings,
+    read_layout,
+    settle,
+    vector_settings,
+)
 from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
@@ -129,7 +137,7 @@ def list_shapes(arrays: Arrays) -> str:
 
 
 def load(source: Source, options: ModelOptions) -> OnnxEncoder:
-    options.refuse_others("an ONNX graph", *_USED, "pooling", "normalize", "prompt", "prompt_name")
+    options.refuse_others("an ONNX graph", *_USED, "pooling", "normalize", "prompt", "prompt_name", "truncate_dim")
     model = _open(source, options)
     settings, tokenizer = model.settle(options)
     output, pooled = _choose_output(model, tokenizer, options)
@@ -143,6 +151,7 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
         "pooling": "in the graph" if pooled else settings.pooling,
         "pooling_assumed": settings.pooling_assumed and not pooled,
         "normalize": settings.normalize,
+        **vector_settings(model.layout, settings),
         **prompt_settings(model.layout, settings, options),
         "max_length": tokenizer.max_length,
     }

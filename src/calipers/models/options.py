@@ -37,6 +37,12 @@ class ModelOptions(Options):
     max_length: int | None = _loading(
         None, "Cut texts at this many tokens. Default: what the model takes.", metavar="N", at_least=1
     )
+    truncate_dim: int | str | None = _loading(
+        None,
+        "Keep the first N numbers of a vector, or all. Several, such as 32,64,all, measure each size beside all (eval "
+        "of sentence-similarity and retrieval). Default: what the model's files say.",
+        metavar="N",
+    )
     dtype: str = _loading("float32", "Number type of PyTorch weights.", choices=DTYPES)
     output: str | None = _loading(
         None, "The ONNX output to read, where its shape does not decide it.", flag="--graph-output", metavar="NAME"
@@ -62,6 +68,14 @@ class ModelOptions(Options):
         for first, second in (("batch_tokens", "batch_size"), ("prompt", "prompt_name")):
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise RequestError(f"`{first}` and `{second}` are mutually exclusive: set one of them")
+        if self.truncate_dim is not None:
+            object.__setattr__(self, "truncate_dim", _read_sizes(self.truncate_dim))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of vectors that are measured beside the whole ones; none where there is one size only."""
+        several = isinstance(self.truncate_dim, str) and self.truncate_dim != "all"
+        return tuple(int(size) for size in str(self.truncate_dim).split(",") if size != "all") if several else ()
 
     def refuse_others(self, who: str, *used: str) -> None:
         """An option that a backend would ignore is an error: the user must not believe that it had an effect."""
@@ -72,6 +86,21 @@ class ModelOptions(Options):
     @property
     def workers(self) -> int:
         return self.threads or available_cores()
+
+
+def _read_sizes(value: int | str) -> int | str:
+    """One size, "all", or several sizes in ascending order with all behind them.
+
+    >>> _read_sizes("64"), _read_sizes("64, 32,all"), _read_sizes("all")
+    (64, '32,64,all', 'all')
+    """
+    parts = [part.strip() for part in str(value).split(",")]
+    sizes = sorted({int(part) for part in parts if part.isdecimal() and int(part) > 0})
+    if isinstance(value, bool) or len(sizes) + parts.count("all") != len(parts) or parts.count("all") > 1:
+        raise RequestError(f"`truncate_dim` must be sizes above 0, each once, or all, found {value!r}")
+    if len(parts) == 1:
+        return sizes[0] if sizes else "all"
+    return ",".join([*map(str, sizes), "all"])
 
 
 def available_cores() -> int:

@@ -18,8 +18,9 @@ from calipers.core import SILENT, ModelError, ModelInfo, Progress
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models import hub
-from calipers.models.layout import prompt_settings, read_layout, read_modules, settle
+from calipers.models.layout import prompt_settings, read_layout, read_modules, settle, vector_settings
 from calipers.models.options import ModelOptions
+from calipers.models.shortening import Shortening
 from calipers.models.source import Source
 from calipers.models.tokenizer import NO_LIMIT, Tokenizer, unknown_id
 from calipers.models.tokenizer_files import Prepared, first_line, load_backend, read_json
@@ -37,7 +38,8 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     file = place / "model.safetensors"
     if not file.exists() or not (place / "tokenizer.json").exists():
         raise ModelError(f"{folder} is not a static model: expected model.safetensors and tokenizer.json in {place}")
-    options.refuse_others("a static model", "model_id", "revision", "normalize", "prompt", "prompt_name", "max_length")
+    used = ("model_id", "revision", "normalize", "prompt", "prompt_name", "max_length", "truncate_dim")
+    options.refuse_others("a static model", *used)
     layout = read_layout(folder)
     settings = settle(layout, options)
     own = settings.normalize or bool(read_json(folder / "config.json").get("normalize"))
@@ -46,10 +48,11 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     prompts = prompt_settings(layout, settings, options)
     length = rules.tokenizer.max_length
     limit = length if length < NO_LIMIT else None
-    reported = {"pooling": "mean", "normalize": normalize, **prompts, "max_length": limit}
+    cut = vector_settings(layout, settings)
+    reported = {"pooling": "mean", "normalize": normalize, **cut, **prompts, "max_length": limit}
     model_id = options.model_id or (folder.resolve().name if source.path else source.reference)
     info = ModelInfo("static", model_id, str(folder), "cpu", "", reported)
-    return StaticEncoder(_token_vectors(file), rules, normalize, settings.prompt, info)
+    return StaticEncoder(_token_vectors(file), rules, normalize, settings.prompt, settings.shortening, info)
 
 
 def _embedding_folder(folder: Path) -> Path:
@@ -104,6 +107,7 @@ class StaticEncoder:
     rules: _Rules
     normalize: bool
     prompt: str
+    shortening: Shortening
     info: ModelInfo
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
@@ -117,7 +121,7 @@ class StaticEncoder:
                 if len(ids):
                     vectors[i] = self.vectors[ids].mean(axis=0)
             progress.advance(len(window))
-        return unit_like(vectors) if self.normalize else vectors
+        return self.shortening.apply(unit_like(vectors) if self.normalize else vectors)
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word, for a look at the tokenizer; see Tokenizer.pieces."""

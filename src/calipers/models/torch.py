@@ -16,9 +16,10 @@ from calipers.models import heads
 from calipers.models import torch_weights as weights
 from calipers.models.batching import Batch, torch_threads
 from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
-from calipers.models.layout import prompt_settings
+from calipers.models.layout import prompt_settings, vector_settings
 from calipers.models.options import ModelOptions
 from calipers.models.probe import LEAST_LOGIT, compare_items
+from calipers.models.shortening import Shortening
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import Prepared, prepare, read_json
 from calipers.models.torch_network import Network
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
-    options.refuse_others("PyTorch", *weights.USED, "pooling", "normalize", "prompt", "prompt_name")
+    options.refuse_others("PyTorch", *weights.USED, "pooling", "normalize", "prompt", "prompt_name", "truncate_dim")
     opened = weights.open_folder(source, options)
     if opened.layout.further:
         return _with_modules(opened)
@@ -58,11 +59,12 @@ class ModulesEncoder:
     network: Network
     prompt: str
     rows: int  # a batch
+    shortening: Shortening
     info: ModelInfo
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         prompt, encode = self.prompt if prompt is None else prompt, self.network.wrap(self.network.model.encode)
-        return weights.run_modules("Encoding", encode, texts, self.rows, prompt, progress)
+        return self.shortening.apply(weights.run_modules("Encoding", encode, texts, self.rows, prompt, progress))
 
 
 def _with_modules(opened: TorchFolder) -> ModulesEncoder:
@@ -78,12 +80,14 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
     model = weights.load_modules("SentenceTransformer", opened.folder, options)
     if has_transformer:
         model.max_seq_length = opened.settings.max_length
+    model.truncate_dim = None  # vectors are cut here
     network, prompt = Network(model, options.device), opened.settings.prompt
     encode = partial(weights.run_modules, "", network.wrap(model.encode), _TEXTS, prompt=prompt, progress=SILENT)
     choice = compare_items(encode, network.why_alone, options.dtype)
     batching, notes = choice.apply(weights.module_batching(options))
     info = _info(opened, "sentence-transformers", "+".join(further), str(batching))
-    return ModulesEncoder(network, prompt, batching.size(1), choice.report(info, batching, notes))
+    info = choice.report(info, batching, notes)
+    return ModulesEncoder(network, prompt, batching.size(1), opened.settings.shortening, info)
 
 
 # Short and long, for a trial of how a model takes padding.
@@ -97,6 +101,7 @@ def _info(opened: TorchFolder, through: str, pooling: str, batching: str) -> Mod
         "pooling": pooling,
         "pooling_assumed": opened.settings.pooling_assumed,
         "normalize": opened.settings.normalize,
+        **vector_settings(opened.layout, opened.settings),
         **prompt_settings(opened.layout, opened.settings, opened.options),
         "max_length": opened.settings.max_length,
         "batching": batching,

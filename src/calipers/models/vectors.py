@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError, name_some
 from calipers.metrics.arrays import Vectors
 from calipers.models.options import ModelOptions
+from calipers.models.shortening import Shortening, shorten
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import first_line
 
 
 def load(source: Source, options: ModelOptions) -> VectorsEncoder:
-    options.refuse_others("vectors that are already computed", "model_id")
+    options.refuse_others("vectors that are already computed", "model_id", "truncate_dim")
     file = source.path
     if file is None or file.suffix not in (".npy", ".parquet"):
         raise ModelError(f"vectors come from an .npy or .parquet file, found {source.reference!r}")
@@ -33,9 +34,10 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
     if len(set(keys)) < len(keys):
         twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 10_000 else ["some"]
         raise ModelError(f"{file} has more than one vector for the same {by}: {name_some(twice)}")
-    settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1])}
+    shortening = shorten(options)
+    settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1]), **shortening.settings}
     info = ModelInfo("vectors", options.model_id or file.stem, str(file), "none", "", settings)
-    return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, info)
+    return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, shortening, info)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ class VectorsEncoder:
     table: NDArray[np.floating]
     rows: Mapping[str, int]  # text or id → row of the table
     by: str  # "text" or "id"
+    shortening: Shortening
     info: ModelInfo
     ids: Mapping[str, Sequence[str]] | None = None  # of each text
 
@@ -62,7 +65,7 @@ class VectorsEncoder:
                 f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self.by}s: "
                 f"{name_some(missing, 3)}"
             )
-        return np.asarray(self.table[[self.rows[key] for key in keys]], dtype=np.float32)
+        return self.shortening.apply(np.asarray(self.table[[self.rows[key] for key in keys]], dtype=np.float32))
 
     def _key(self, text: str) -> str:
         if self.by == "text" or self.ids is None:

@@ -26,6 +26,9 @@ def show_result(console: Console, result: Result, task: Measurement) -> None:
     ]
     if clusters := result.bootstrap.get("clusters"):
         facts.append(("Drawn again", f"{clusters:,} clusters, by {result.bootstrap['cluster']}"))
+    declared = result.model.settings.get("similarity_fn_name")
+    if declared and result.options.get("similarity", declared) is None:
+        facts.append(("Similarity", f"{declared} (from the model's files)"))
     for name, key in (("Batches", "batching"), ("Short cut", "short_cut")):
         if value := result.model.settings.get(key):
             facts.append((name, str(value)))
@@ -127,6 +130,7 @@ def _settings(result: Result) -> str:
     shape = settings.get("shape")
     lines = {
         "normalised": settings.get("normalize"),
+        f"the first {settings.get('truncate_dim')} numbers of each vector": settings.get("truncate_dim"),
         f"at most {settings.get('max_length')} tokens": settings.get("max_length"),
         str(settings.get("dtype")): settings.get("dtype"),
         f"graph shape {shape}": shape and shape != "[any, any]",

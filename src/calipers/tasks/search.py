@@ -20,6 +20,7 @@ from calipers.core.models import SILENT, Encoder, ModelInfo, Progress
 from calipers.core.options import Options, option
 from calipers.metrics.arrays import Bools, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
+from calipers.metrics.measures import MEASURES
 from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits, spread_hits
 from calipers.tasks import outputs
 
@@ -37,7 +38,9 @@ class RetrievalOptions(Options):
     passage_prompt: str | None = option(
         None, "Put before every passage. Default: the model's own.", group="Task", metavar="TEXT"
     )
-    similarity: str = option("cosine", "Of vectors.", group="Task", choices=SIMILARITIES)
+    similarity: str | None = option(
+        None, "Of vectors. Default: what the model's files say, else cosine.", group="Task", choices=SIMILARITIES
+    )
     relevant_from: float = option(
         1.0,
         "Grades from here on are relevant; nDCG uses the grades as they are.",
@@ -168,13 +171,14 @@ def _nearest(
 ) -> tuple[Hits, UnreadTexts]:
     """By vectors. A query without one finds nothing, and a document without one is not found."""
     query_prompt, passage_prompt = prompts(model.info, options)
-    corpus = dataset.tables["corpus"]
+    corpus, similarity = dataset.tables["corpus"], similarity_of(model.info, options)
+    measure = MEASURES[similarity]
     unread = UnreadTexts(np.zeros(len(dataset), np.bool_), np.zeros(len(corpus), np.bool_))
 
     def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> tuple[Vectors, Bools]:
         vectors = model.encode(texts, prompt=prompt, progress=progress)
         zero = outputs.unread(vectors, ids, texts, unit)
-        return unit_like(vectors) if options.similarity == "cosine" else vectors, zero
+        return unit_like(vectors) if similarity == "cosine" else vectors, zero
 
     def windows(*, only_read: bool) -> Iterator[Vectors]:
         for rows in slices(len(corpus), WINDOW):
@@ -185,13 +189,26 @@ def _nearest(
     queries, unread.queries[:] = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
     outputs.refuse_unread(unread.queries, dataset.ids, "queries")
     asked, everything = np.flatnonzero(~unread.queries), np.arange(len(corpus))
-    hits = exact_search(queries[asked], windows(only_read=False), k, wanted.among(asked, everything))
+    hits = exact_search(queries[asked], windows(only_read=False), k, wanted.among(asked, everything), measure)
     outputs.refuse_unread(unread.documents, corpus.ids, "documents")
     documents = everything
     if unread.documents.any() and (hits.scores <= 0).any():  # the score of a vector of zeros: it may stand in a place
         documents = np.flatnonzero(~unread.documents)
-        hits = exact_search(queries[asked], windows(only_read=True), k, wanted.among(asked, documents))
+        hits = exact_search(queries[asked], windows(only_read=True), k, wanted.among(asked, documents), measure)
     return spread_hits(hits, asked, documents, queries=len(dataset)), unread
+
+
+def similarity_of(info: ModelInfo, options: RetrievalOptions) -> str:
+    """How vectors are compared: by the option, else as the model's files say, else by the cosine."""
+    if options.similarity is not None:
+        return options.similarity
+    declared = str(info.settings.get("similarity_fn_name") or "cosine")
+    if declared not in SIMILARITIES:
+        raise RequestError(
+            f"the files of {info.model_id} name the similarity {declared[:40]!r}: set `similarity` to one of "
+            f"{', '.join(SIMILARITIES)}"
+        )
+    return declared
 
 
 @dataclass(frozen=True, eq=False)

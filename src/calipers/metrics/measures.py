@@ -1,0 +1,143 @@
+"""How close two vectors are, for the exact search: FAISS proposes in float32, float64 decides. Higher is closer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
+from calipers.metrics.geometry import in_reach
+
+_CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
+_SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
+
+
+class Measure(ABC):
+    @abstractmethod
+    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
+        """The same search where float32 would overflow, or numbers vanish in it: vectors times powers of two, and the
+        scores to be reached, float64[q], on the scale of the proposals."""
+
+    @abstractmethod
+    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+        """Scores and documents of the best `wide` of the window, [q, wide] each, best first."""
+
+    @abstractmethod
+    def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
+        """float32[q, n], on the same scale."""
+
+    @abstractmethod
+    def slack(self, queries: Vectors, window: Vectors) -> Floats:
+        """By how much two scores of each query may be in the wrong order, float64[q]."""
+
+    @abstractmethod
+    def decide(self, documents: Floats, queries: Vectors) -> Floats:
+        """The score of each pair of rows, float64[n]; `documents` may be overwritten."""
+
+    def exact(self, queries: Vectors, window: Vectors, query: Ints, document: Ints) -> Floats:
+        """float64[n], pair by pair: a sum along the row has the same order of operations wherever the row stands."""
+        scores = np.empty(len(query))
+        for part in slices(len(query), _CELLS // queries.shape[1]):
+            scores[part] = self.decide(window[document[part]].astype(np.float64), queries[query[part]])
+        return scores
+
+
+def rounding(dimensions: int) -> float:
+    """By how much two float32 inner products of unit vectors may be in the wrong order: each is off by at most
+    d · 2⁻²⁴, times both lengths for other vectors (Higham 2002, section 3.1)."""
+    return 2.0 * dimensions * 2.0**-24
+
+
+class InnerProduct(Measure):
+    """The inner product; of unit vectors, the cosine."""
+
+    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
+        rows, shift = in_reach(queries)
+        shift_all = _power(window)
+        if max(abs(shift_all), int(np.abs(shift).max())) <= _SAFE:
+            return queries, window, last
+        with np.errstate(under="ignore"):
+            window = np.ldexp(window, np.int32(-shift_all))
+            return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
+
+    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+        import faiss
+
+        scores, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_INNER_PRODUCT)
+        return scores, documents
+
+    def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
+        return np.asarray(queries @ window.T)
+
+    def slack(self, queries: Vectors, window: Vectors) -> Floats:
+        return np.asarray(rounding(queries.shape[1]) * np.linalg.norm(queries, axis=1) * _longest(window, 2))
+
+    def decide(self, documents: Floats, queries: Vectors) -> Floats:
+        documents *= queries
+        return np.asarray(documents.sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Distance(Measure):
+    """The distance with a minus: Manhattan's (order 1) or Euclid's (order 2). Proposals are by its `order`-th power."""
+
+    order: int
+
+    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
+        power = max(_power(queries), _power(window))  # one for both sides: distances are no products
+        shift = power if abs(power) > _SAFE // 2 else 0
+        if shift:
+            with np.errstate(under="ignore"):
+                queries, window = np.ldexp(queries, np.int32(-shift)), np.ldexp(window, np.int32(-shift))
+        return queries, window, -(np.abs(np.ldexp(last, -shift)) ** self.order)
+
+    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+        import faiss
+
+        distances, documents = faiss.knn(queries, window, wide, metric=self._metric)
+        return -distances, documents
+
+    def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
+        import faiss
+
+        return np.asarray(-faiss.pairwise_distances(queries, window, metric=self._metric))
+
+    def slack(self, queries: Vectors, window: Vectors) -> Floats:
+        # FAISS adds |q|² + |d|² − 2 q·d for many queries, which is off by what its largest part is off by.
+        reach = np.linalg.norm(queries, ord=self.order, axis=1) + _longest(window, self.order)
+        return np.asarray(2.0 * rounding(queries.shape[1]) * reach**self.order)
+
+    def decide(self, documents: Floats, queries: Vectors) -> Floats:
+        documents -= queries
+        rows, power = in_reach(documents)
+        distances = np.abs(rows).sum(axis=1) if self.order == 1 else np.sqrt(np.square(rows).sum(axis=1))
+        return np.asarray(-np.ldexp(distances, power))
+
+    @property
+    def _metric(self) -> int:
+        import faiss
+
+        return int(faiss.METRIC_L1 if self.order == 1 else faiss.METRIC_L2)
+
+
+def _power(vectors: Array) -> int:
+    """The power of two above the largest number."""
+    largest = np.array([[float(vectors.max()), float(-vectors.min())]])
+    return int(in_reach(largest)[1][0])
+
+
+def _longest(window: Vectors, order: int) -> float:
+    parts = (window[rows] for rows in slices(len(window), _CELLS // window.shape[1]))
+    return float(max(np.linalg.norm(part, ord=order, axis=1).max() for part in parts))
+
+
+INNER_PRODUCT = InnerProduct()
+# By the names that sentence-transformers gives them; for the cosine vectors are scaled to length 1 first.
+MEASURES: dict[str, Measure] = {
+    "cosine": INNER_PRODUCT,
+    "dot": INNER_PRODUCT,
+    "euclidean": Distance(2),
+    "manhattan": Distance(1),
+}
