@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from calipers.data import beir
 from calipers.metrics.search import Hits, Wanted
 from calipers.models import ModelOptions, Source, bm25
 from calipers.tasks import retrieval
+from tests.support.samples import write_jsonl
 
 DOCUMENTS = ["red red wine", "red bicycle and wine bottle", "white wine", "a blue bicycle", "white wine"]
 
@@ -76,7 +78,8 @@ def test_every_method_finds_the_documents_that_share_a_word_and_no_others(method
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("bm25:k2=1", "BM25 has no setting 'k2': it has k1, b, method, stopwords"),
+        ("bm25:k2=1", "BM25 has no setting 'k2': it has k1, b, method, stopwords, analyser"),
+        ("bm25:analyser=tea-leaves", "must be one of bigrams, words"),
         ("bm25:k1=high", "must be a number, found 'high'"),
         ("bm25:b=2", "0 ≤ b ≤ 1"),
         ("bm25:k1=nan", "k1 ≥ 0"),
@@ -95,9 +98,60 @@ def test_options_of_encoders_are_refused() -> None:
         load(pooling="cls")
 
 
+JAPANESE = [
+    "赤い靴",
+    "青いシャツ",
+    "緑茶 500ml",
+    "ソニーのヘッドホン",
+    "黒い水筒",
+    "白いシャツ",
+    "USBケーブル 2m",
+    "木の机",
+]
+
+
+def test_japanese_is_found_by_bigrams_and_single_characters() -> None:
+    queries = ["靴", "白シャツ", "ｕｓｂ", "ヘッドホン ソニー", "机", "茶"]
+    first = [hits[0] for hits in results(load().search(queries, JAPANESE, 3))]
+    assert [JAPANESE[i] for i in first] == [JAPANESE[i] for i in (0, 5, 6, 3, 7, 2)]
+    assert results(load("bm25:analyser=words").search(["靴", "茶"], JAPANESE, 3)) == [[], []]
+
+
+def test_latin_texts_have_the_same_tokens_with_either_analyser() -> None:
+    texts = ["A USB-C cable, 2m", "naïve café №5 ½", "ＵＳＢ", "x", ""]
+    bigrams, words = (load(f"bm25:analyser={name}")._tokens(texts, ids=False) for name in ("bigrams", "words"))
+    assert bigrams == words
+
+
+def test_japanese_sentences_are_found(data: Callable[[str], Path]) -> None:
+    """Of JSTS: the second sentence of a pair that people judged alike (4 or more), among all second sentences. Words
+    alone reach 0.03, budoux's phrases 0.57."""
+    lines = (data("jsts") / "valid.jsonl").read_text(encoding="utf-8").splitlines()
+    pairs = [json.loads(line) for line in lines]
+    rows = [row for row, pair in enumerate(pairs) if pair["score"] >= 4]
+    queries, documents = [pairs[row]["sentence1"] for row in rows], [pair["sentence2"] for pair in pairs]
+    found = results(load().search(queries, documents, 10))
+    gains = [1 / math.log2(hits.index(row) + 2) if row in hits else 0.0 for row, hits in zip(rows, found, strict=True)]
+    assert sum(gains) / len(gains) > 0.76
+
+
+@pytest.mark.parametrize(("without", "reported"), [(["機械", "zebra"], True), (["zebra"], False)])
+def test_many_queries_without_a_term_are_reported(tmp_path: Path, without: list[str], reported: bool) -> None:
+    texts = ["wine"] * 9 + without
+    corpus = [{"_id": "a", "text": "red wine"}, {"_id": "b", "text": "blue bicycle"}]
+    write_jsonl(tmp_path / "corpus.jsonl", corpus)
+    write_jsonl(tmp_path / "queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(texts)])
+    judged = "".join(f"q{i}\ta\t1\n" for i in range(len(texts)))
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
+    notes = retrieval.run(load(), beir.load(str(tmp_path)), retrieval.RetrievalOptions(), SILENT).notes
+    sentence = f"{len(without)} of {len(texts)} queries have no term that a document has"
+    assert any(sentence in note and "analyser bigrams" in note for note in notes) == reported
+
+
 def test_settings_are_part_of_the_record() -> None:
     plain, other = (models.load_model(name, ability="retrieve").info for name in ("bm25", "bm25:stopwords=none"))
-    assert plain.settings["k1"] == 1.2
+    assert (plain.settings["k1"], plain.settings["analyser"]) == (1.2, "bigrams")
     assert plain.fingerprint != other.fingerprint
 
 

@@ -2,13 +2,20 @@
 
 The defaults are Lucene's formula (Kamphuis et al. 2020) with its k1 = 1.2 and b = 0.75, and bm25s' tokens: two or more
 word characters, lower-cased, without English stop words, not stemmed. `bm25:k1=0.9,b=0.4,stopwords=none` changes them.
+
+Japanese and Chinese have no spaces between words: their runs are indexed by every two neighbouring characters and by
+each character (`analyser=bigrams`), chosen by measurement (docs/retrieval.md). `analyser=words` leaves them to the
+pattern. A text in Latin letters has the same tokens either way.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +27,9 @@ from calipers.metrics.search import NO_HITS, NOTHING_WANTED, Hits, Wanted, cut_h
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 
-_TOKEN = r"(?u)\b\w\w+\b"
+_NO_SPACES = r"\u3041-\u3096\u30a1-\u30fa\u30fc-\u30fe\u3005\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f"  # kana and kanji
+_RUN = re.compile(f"[{_NO_SPACES}]+")
+_TOKENS = {"bigrams": rf"(?u)\b\w\w+\b|[{_NO_SPACES}]", "words": r"(?u)\b\w\w+\b"}  # by analyser
 _METHODS = ("lucene", "robertson", "atire", "bm25+", "bm25l")
 
 
@@ -30,12 +39,15 @@ class Settings:
     b: float = 0.75
     method: str = "lucene"
     stopwords: str = "en"  # a language that bm25s has a list for, or none
+    analyser: str = "bigrams"
 
     def __post_init__(self) -> None:
         if not 0 <= self.k1 < math.inf or not 0 <= self.b <= 1:
             raise RequestError(f"BM25 needs k1 ≥ 0 and 0 ≤ b ≤ 1, found k1={self.k1:g}, b={self.b:g}")
         if self.method not in _METHODS:
             raise RequestError(f"the method of BM25 must be one of {', '.join(_METHODS)}, found {self.method!r}")
+        if self.analyser not in _TOKENS:
+            raise RequestError(f"the analyser of BM25 must be one of {', '.join(_TOKENS)}, found {self.analyser!r}")
 
 
 def load(source: Source, options: ModelOptions) -> BM25:
@@ -51,16 +63,16 @@ def settle(source: Source) -> tuple[Settings, dict[str, object]]:
     if version is None:
         raise ModelError("BM25 needs the package bm25s: pip install bm25s")
     settings = parse(source.reference.removeprefix("bm25").removeprefix(":"))
-    return settings, {**asdict(settings), "tokens": _TOKEN, "bm25s": version}
+    return settings, {**asdict(settings), "tokens": _TOKENS[settings.analyser], "bm25s": version}
 
 
 def parse(text: str) -> Settings:
     """
     >>> parse("k1=0.9,b=0.4")
-    Settings(k1=0.9, b=0.4, method='lucene', stopwords='en')
+    Settings(k1=0.9, b=0.4, method='lucene', stopwords='en', analyser='bigrams')
     """
     values: dict[str, Any] = {}
-    kinds = {"k1": float, "b": float, "method": str, "stopwords": str}
+    kinds = {"k1": float, "b": float, "method": str, "stopwords": str, "analyser": str}
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         if key not in kinds:
@@ -112,12 +124,30 @@ class BM25:
         import bm25s
 
         stopwords = None if self.settings.stopwords == "none" else self.settings.stopwords
+        pattern = _TOKENS[self.settings.analyser]
+        texts = [spell_out(text) for text in texts] if self.settings.analyser == "bigrams" else list(texts)
         try:
             return bm25s.tokenize(
-                list(texts), token_pattern=_TOKEN, stopwords=stopwords, return_ids=ids, show_progress=False
+                texts, token_pattern=pattern, stopwords=stopwords, return_ids=ids, show_progress=False
             )
         except ValueError as error:
             raise RequestError(f"bm25s has no stop words for {stopwords!r}: {error}") from error
+
+
+def spell_out(text: str) -> str:
+    """Runs of kana and kanji by their bigrams and characters, in NFKC; a text without them as it is.
+
+    >>> spell_out("赤い靴 USB-C"), spell_out("USB-C")
+    ('赤い い靴 赤 い 靴  USB-C', 'USB-C')
+    """
+    if not _RUN.search(text):
+        return text
+
+    def spell(match: re.Match[str]) -> str:
+        run = match[0]
+        return f" {' '.join((*map(''.join, pairwise(run)), *run))} "
+
+    return _RUN.sub(spell, unicodedata.normalize("NFKC", text)).strip()
 
 
 def _having(index: Any, words: Sequence[str]) -> Ints:

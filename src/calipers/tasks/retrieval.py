@@ -44,6 +44,8 @@ from calipers.tasks.search import (
 
 __all__ = ["TASK", "GivenRun", "RetrievalOptions", "Retriever", "TwoStage", "prompts", "search"]
 
+_FEW_EMPTY = 0.1  # share of queries that BM25 may find nothing for without a note
+
 
 @dataclass(frozen=True)
 class TwoStage:
@@ -157,6 +159,13 @@ def _notes(first: Encoder | Retriever | GivenRun, hits: Hits, options: Retrieval
     notes = []
     if not len(hits.documents):
         notes.append("no query has a result: every figure is 0")
+    empty = int((np.diff(hits.offsets) == 0).sum())
+    if first.info.backend == "bm25" and empty > _FEW_EMPTY * (len(hits.offsets) - 1):
+        analyser = first.info.settings["analyser"]
+        notes.append(
+            f"{empty} of {len(hits.offsets) - 1} queries have no term that a document has: BM25 says little about them "
+            f"(analyser {analyser}; bigrams is for scripts without spaces)"
+        )
     if options.ignore_identical_ids:
         notes.append("a document with the id of its query is left out, as mteb does for these data")
     ties = _tied_results(hits, options)
