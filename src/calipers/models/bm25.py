@@ -29,6 +29,7 @@ from calipers.models.source import Source
 
 _NO_SPACES = r"\u3041-\u3096\u30a1-\u30fa\u30fc-\u30fe\u3005\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f"  # kana and kanji
 _RUN = re.compile(f"[{_NO_SPACES}]+")
+_EAST_ASIAN = re.compile(f"[{_NO_SPACES}\uff01-\uff5e]")  # and full-width letters
 _TOKENS = {"bigrams": rf"(?u)\b\w\w+\b|[{_NO_SPACES}]", "words": r"(?u)\b\w\w+\b"}  # by analyser
 _METHODS = ("lucene", "robertson", "atire", "bm25+", "bm25l")
 
@@ -125,22 +126,21 @@ class BM25:
 
         stopwords = None if self.settings.stopwords == "none" else self.settings.stopwords
         pattern = _TOKENS[self.settings.analyser]
-        texts = [spell_out(text) for text in texts] if self.settings.analyser == "bigrams" else list(texts)
+        spelled = [spell_out(text) for text in texts] if self.settings.analyser == "bigrams" else list(texts)
+        settings: dict[str, Any] = {"token_pattern": pattern, "stopwords": stopwords, "show_progress": False}
         try:
-            return bm25s.tokenize(
-                texts, token_pattern=pattern, stopwords=stopwords, return_ids=ids, show_progress=False
-            )
+            return bm25s.tokenize(spelled, return_ids=ids, **settings)
         except ValueError as error:
             raise RequestError(f"bm25s has no stop words for {stopwords!r}: {error}") from error
 
 
 def spell_out(text: str) -> str:
-    """Runs of kana and kanji by their bigrams and characters, in NFKC; a text without them as it is.
+    """Runs of kana and kanji by their bigrams and characters, in NFKC; a text without East Asian characters as it is.
 
     >>> spell_out("赤い靴 USB-C"), spell_out("USB-C")
     ('赤い い靴 赤 い 靴  USB-C', 'USB-C')
     """
-    if not _RUN.search(text):
+    if not _EAST_ASIAN.search(text):
         return text
 
     def spell(match: re.Match[str]) -> str:
