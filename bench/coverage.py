@@ -94,15 +94,15 @@ def ndcg(scores: Floats, grades: Floats) -> Floats:
 
 
 def classes(rng: np.random.Generator, n: int, shape: str) -> Pair:
-    label = (rng.random(n) < 0.4).astype(float)
+    label = (rng.random(n) < 0.4).astype(np.int64)
     before = label + 0.5 * _shared(rng, n, shape)
     after = before + 0.3 * losses(rng, n, shape) * rng.choice([-1.0, 1.0], n)
-    return {"x": before, "label": label}, {"x": after, "label": label}
+    first, second = ({"predicted": (x > 0.5).astype(np.int64), "label": label} for x in (before, after))
+    return first, second
 
 
 def _f1(columns: Any) -> Any:
-    """At a fixed cut: F1 of the class that is predicted."""
-    return classification.f1_macro_statistic((columns["x"] > 0.5).astype(np.int64), columns["label"].astype(np.int64))
+    return classification.f1_macro_statistic(columns["predicted"], columns["label"])
 
 
 @dataclass(frozen=True)
