@@ -223,15 +223,21 @@ def chances_and_interval(
 
 def settled_by(evidence: Evidence, thresholds: Thresholds, question: Question, confidence: float) -> int | None:
     """About how many examples would settle the exit code; None where that is unknown or beyond use."""
-    scale = loss_scale(evidence, thresholds)
-    if scale.pivot is None or evidence.changed == 0:
+    if evidence.changed == 0:
         return None
-    units, pivot = evidence.draws.units, scale.pivot
-    distance = pivot.estimate - scale.bounds[0 if question == "AT_RISK" else 1]
-    needed = studentised.units_to_settle(pivot, distance, units, confidence=confidence)
-    seen = math.ceil(units * _MEAN_TO_SEE / evidence.changed) if not evidence.shows_rare_losses else 0
+    needed = units_for(loss_scale(evidence, thresholds), question, evidence, confidence)
     if needed is None:
         return None
-    more = max(needed, seen, units + 1)
-    examples = math.ceil(more * evidence.examples / units)
+    examples = math.ceil(max(needed, evidence.draws.units + 1) * evidence.examples / evidence.draws.units)
     return examples if examples <= _MOST_USEFUL else None
+
+
+def units_for(scale: LossScale, question: Question, evidence: Evidence, confidence: float) -> int | None:
+    """How many units show on which side of the threshold in question a loss as large as the estimate is, in 80 % of
+    samples, and enough changes to show rare losses."""
+    if scale.pivot is None:
+        return None
+    units, bound = evidence.draws.units, scale.bounds[0 if question == "AT_RISK" else 1]
+    needed = studentised.units_to_settle(scale.pivot, scale.pivot.estimate - bound, units, confidence=confidence)
+    seen = 0 if evidence.shows_rare_losses else math.ceil(units * _MEAN_TO_SEE / evidence.changed)
+    return None if needed is None else max(needed, seen)
