@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +132,7 @@ class TestForced:
         (note,) = model.info.notes
         assert "padding moves the outputs by up to" in note
         assert "% of the largest output" in note
-        assert "`batch_size`" in note
+        assert note.endswith("by default, rows of equal length share a batch")
 
     def test_a_masked_model(self, made: Callable[..., Path]) -> None:
         (note,) = load(made("fnet"), "fill-mask", batch_size=3).info.notes
@@ -169,6 +171,53 @@ class TestBigBird:
         assert "batch_dependence" not in model.info.settings
         (note,) = load(folder, batch_size=4).info.notes
         assert "changes its own modules" in note
+
+
+class TestModules:
+    """Models that sentence-transformers' own modules run."""
+
+    @pytest.fixture
+    def dense(self, made: Callable[..., Path], tmp_path: Path) -> Callable[[str], Path]:
+        sentence_transformers = pytest.importorskip("sentence_transformers")
+        from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+
+        def make(family: str) -> Path:
+            torch.manual_seed(0)
+            parts = [Transformer(str(made(family, ""))), Pooling(32), Dense(32, 8)]
+            sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / family))
+            return tmp_path / family
+
+        return make
+
+    @pytest.mark.parametrize("family", ["fnet", "big_bird", "bert"])
+    def test_vectors_equal_a_plain_loop(self, dense: Callable[[str], Path], family: str) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        folder = dense(family)
+        model = load(folder)
+        expected = [SentenceTransformer(str(folder), device="cpu").encode(text) for text in TEXTS]
+        np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
+        np.testing.assert_allclose(model.encode(TEXTS[:1] * 3 + TEXTS[4:])[3:], expected[4:], atol=1e-5)
+        assert model.info.settings["through"] == "sentence-transformers"
+        assert model.info.settings["batching"].startswith("32 rows a batch" if family == "bert" else ALONE)
+
+    def test_a_requested_batch_is_kept_with_a_warning(self, dense: Callable[[str], Path]) -> None:
+        model = load(dense("fnet"), batch_size=8)
+        assert model.info.settings["batching"].startswith("8 rows a batch")
+        assert "a batch moves the outputs by up to" in model.info.notes[0]
+
+    @pytest.mark.parametrize("family", ["convbert", "bert"])
+    def test_scores_equal_a_plain_loop(self, made: Callable[..., Path], family: str, tmp_path: Path) -> None:
+        """Padded on the left, BERT too depends on padding: it counts positions from the first one."""
+        pytest.importorskip("sentence_transformers")
+        folder = shutil.copytree(made(family, "SequenceClassification"), tmp_path / family)
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
+        model = load(folder, "score")
+        logits = np.array([float(logit) for logit in plain(folder, "SequenceClassification", PAIRS)])
+        np.testing.assert_allclose(model.score(PAIRS), 1 / (1 + np.exp(-logits)), atol=1e-5)
+        assert "padding on the left" in model.info.settings["through"]
+        assert ALONE in model.info.settings["batching"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

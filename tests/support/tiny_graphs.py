@@ -77,3 +77,51 @@ def logits(folder: Path, tokenizer: Path) -> Path:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "m.onnx")
     shutil.copy(tokenizer / "tokenizer.json", folder)
     return folder / "m.onnx"
+
+
+def mixing(
+    folder: Path,
+    tokenizer: Path,
+    *,
+    of: str = "length",
+    head: str = "tokens",
+    shape: tuple[int | None, int | None] = (None, None),
+    frozen: bool = False,
+) -> Path:
+    """A graph that is given a mask and does not use it: to each row of the table it adds the mean of all rows `of` the
+    length, padding included, or of the batch. The head gives tokens, one score or logits; `frozen` reshapes to the
+    shape, so that no other fits."""
+    table = np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)
+    dims = [rows or name for rows, name in zip(shape, "bs", strict=True)]
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+        helper.make_node("ReduceMean", ["rows", of], ["mean"], keepdims=1),
+        helper.make_node("Add", ["rows", "mean"], ["mixed"]),
+        helper.make_node("Reshape" if frozen else "Identity", ["mixed", *["shape"][: int(frozen)]], ["tokens"]),
+        helper.make_node("Transpose", ["table"], ["across"], perm=[1, 0]),
+    ]
+    ends = {
+        "tokens": [],
+        "score": [
+            helper.make_node("Gather", ["tokens", "zero"], ["first"], axis=1),
+            helper.make_node("ReduceSum", ["first", "one"], ["logits"], keepdims=1),
+        ],
+        "logits": [helper.make_node("MatMul", ["tokens", "across"], ["logits"])],
+    }
+    widths = {"tokens": [*dims, WIDTH], "score": [dims[0], 1], "logits": [*dims, 30522]}
+    values = {"length": [1], "batch": [0, 1], "one": [1], "shape": [*(n or -1 for n in shape), WIDTH]}
+    graph = helper.make_graph(
+        nodes + ends[head],
+        "mixing",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, dims) for name in ("input_ids", "attention_mask")],
+        [helper.make_tensor_value_info("tokens" if head == "tokens" else "logits", TensorProto.FLOAT, widths[head])],
+        [
+            numpy_helper.from_array(table, "table"),
+            numpy_helper.from_array(np.array(0, np.int64), "zero"),
+            *(numpy_helper.from_array(np.array(value, np.int64), name) for name, value in values.items()),
+        ],
+    )
+    folder.mkdir(exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "m.onnx")
+    shutil.copy(tokenizer / "tokenizer.json", folder)
+    return folder / "m.onnx"

@@ -42,7 +42,7 @@ class Effect:
         if not np.isfinite(self.difference):
             return "an unknown amount (a batch fails, or gives NaN)"
         share = 100 * self.difference / self.scale if self.scale else np.inf
-        return f"{self.difference:.2g} ({share:.2g} % of the largest output)"
+        return f"{self.difference:.2g} ({share:{'.2g' if share < 10 else '.0f'}} % of the largest output)"
 
 
 NONE = Effect(0.0, 0.0)
@@ -234,10 +234,7 @@ class Choice:
             return batching, tuple(notes)
         if batching.forced:
             better = "rows of equal length share a batch" if self.groups == "equal" else "every row runs alone"
-            notes.append(
-                f"the results depend on the batches that were requested: {self.why}; without `batch_size` and "
-                f"`batch_tokens`, {better}"
-            )
+            notes.append(f"the results depend on the batches that were requested: {self.why}; by default, {better}")
             return batching, tuple(notes)
         if self.groups == "equal":
             return replace(batching, equal_lengths=True, why=self.why), tuple(notes)
