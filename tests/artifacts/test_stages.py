@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from calipers.artifacts import api as artifacts
-from calipers.artifacts import stages
+from calipers.artifacts import export, stages
 from calipers.artifacts.calibrate import collect_ranges
 from calipers.artifacts.graphs import FloatGraph, load_graph
 from calipers.artifacts.manifest import read_manifest
@@ -21,6 +21,7 @@ from calipers.core import SILENT
 from calipers.models import ModelOptions
 from calipers.runs import api
 from tests.support import build_models as small
+from tests.support.exporting import fix_shape
 
 
 def stage_names(found: Manifest) -> list[str]:
@@ -139,3 +140,27 @@ def test_ranges_belong_to_the_graph_that_they_were_taken_of(
         onnx.save(proto, path)
         one = load_graph(path)
         assert plan.ranges(one, plan.recipe, SILENT) == collect_ranges(one, plan.calibration, plan.recipe)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(2, None), (None, 12), (2, 12)])
+def test_a_graph_whose_shape_is_fixed_in_part_can_be_built(
+    rows: int | None, length: int | None, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    fixed = fix_shape(built / "exported" / "model.onnx", tmp_path / "fixed", rows=rows, length=length)
+    export.copy_settings(built, fixed.parent)
+    manifest = small.run(fixed, tmp_path / "out", "w8a8", few_texts)
+    assert stage_names(manifest) == ["exported", "optimized", "quantized"]
+    assert perplexity(f"onnx:{tmp_path / 'out'}", few_texts) > 1
+
+
+def test_weights_in_a_folder_beside_the_graph_stay_there(built: Path, few_texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "g" / "data").mkdir(parents=True)
+    export.copy_settings(built, tmp_path / "g")
+    proto = onnx.load(built / "exported" / "model.onnx")
+    place = {"save_as_external_data": True, "location": "data/weights.bin", "size_threshold": 100}
+    onnx.save(proto, tmp_path / "g" / "model.onnx", **place)
+    small.run(tmp_path / "g" / "model.onnx", tmp_path / "out", "fp32", few_texts, optimize=False)
+    assert (tmp_path / "out" / "data" / "weights.bin").exists()
+    assert perplexity(f"onnx:{tmp_path / 'out'}", few_texts) == pytest.approx(
+        perplexity(f"onnx:{built / 'exported' / 'model.onnx'}", few_texts), rel=1e-5
+    )

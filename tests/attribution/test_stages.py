@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from calipers.artifacts import export
+from calipers.artifacts.recipe import Recipe
 from calipers.attribution import stages
-from calipers.attribution.records import StageFigure
+from calipers.attribution.api import attribute
+from calipers.attribution.records import AttributionOptions, StageFigure
+from calipers.comparison.api import Protocol
 from calipers.comparison.records import Comparison, Label
+from calipers.core import Thresholds
+from tests.support.exporting import fix_shape
 from tests.support.verdicts import comparison
 
 
@@ -60,3 +70,23 @@ def test_a_loss_that_passes_is_not_called_nothing() -> None:
         "The small loss, within the thresholds, comes from quantisation (−1.20 points ± 0.40 of x); "
         "export and optimisation are clean (−0.30 points ± 0.40)."
     )
+
+
+STRICT = {"pseudo_perplexity": Thresholds(1e-9, 2e-9)}  # so that the search begins
+
+
+@pytest.mark.parametrize(("rows", "length"), [(2, None), (2, 12)])
+def test_a_graph_of_fixed_shape_can_be_attributed(
+    rows: int, length: int | None, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    fixed = fix_shape(built / "exported" / "model.onnx", tmp_path / "fixed", rows=rows, length=length)
+    export.copy_settings(built, fixed.parent)
+    attribution = attribute(
+        str(fixed),
+        recipe=Recipe("w8a8"),
+        protocol=Protocol(task="fill-mask", dataset=str(few_texts)),
+        options=AttributionOptions(fix=False, budget=2, resamples=100, thresholds=STRICT),
+    )
+    assert [stage.stage for stage in attribution.stages] == ["exported", "optimized", "quantized"]
+    assert not [note for note in attribution.notes if "failed" in note or "Invalid" in note]
+    assert attribution.divergence

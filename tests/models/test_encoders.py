@@ -15,6 +15,8 @@ from calipers import models
 from calipers.core import Encoder, ModelError, RequestError
 from calipers.models import ModelOptions
 from calipers.models.layout import open_tokenizer, read_layout
+from tests.support.build_models import make_bert
+from tests.support.masked_models import make_tokenizer
 
 TEXTS = [
     "The bakery opens at seven.",
@@ -318,3 +320,39 @@ def test_static_gives_what_model2vec_gives(model: Callable[[str], Path]) -> None
 )
 def test_a_reference_tells_its_backend(reference: str, backend: str) -> None:
     assert models.find(reference).backend == backend
+
+
+POSITIONS = {"max_position_embeddings": 20, "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1}
+HEADS = {"num_attention_heads": 4, "intermediate_size": 48, "pad_token_id": 0}
+FAMILIES: dict[str, dict[str, object]] = {
+    "gpt2": {"vocab_size": 64, "n_positions": 19, "n_embd": 32, "n_layer": 1, "n_head": 4},
+    "data2vec-text": {**POSITIONS, **HEADS},
+    "esm": {**POSITIONS, **HEADS, "position_embedding_type": "absolute"},
+    "lilt": {**POSITIONS, **HEADS, "hidden_size": 48, "channel_shrink_ratio": 2},
+}
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_a_text_beyond_the_positions_is_cut(family: str, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(family, **FAMILIES[family])).save_pretrained(tmp_path)
+    make_tokenizer(tmp_path)
+    long = "the dog runs near the house . " * 20
+    np.testing.assert_array_equal(load(tmp_path).encode([long]), load(tmp_path, max_length=19).encode([long]))
+
+
+@pytest.mark.parametrize("pooling", ["last", "cls", "max", "mean"])
+def test_a_text_without_tokens_is_a_zero_vector_beside_any_other(pooling: str, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    folder = make_bert(tmp_path / "m")
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    content = json.loads(backend.to_str())
+    (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}), encoding="utf-8")
+    encoder = load(folder, pooling=pooling, batch_size=8)
+    for texts in ([""], ["", "the dog"], ["", "the dog runs near the house in the park"]):
+        assert not encoder.encode(texts)[0].any()
+        assert encoder.encode(texts)[1:].any() == (len(texts) > 1)

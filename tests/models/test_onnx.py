@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
@@ -127,3 +128,36 @@ def test_a_dynamically_quantised_graph_runs_row_by_row_unless_asked(minilm_onnx:
 def test_threads_change_no_bit(minilm_onnx: Path) -> None:
     one, two = load(minilm_onnx, threads=1).encode(SHORT * 9), load(minilm_onnx, threads=2).encode(SHORT * 9)
     np.testing.assert_array_equal(one, two)
+
+
+def test_a_vocabulary_that_is_wider_than_the_tokenizer_is_no_embedding(minilm: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="masked language model"):
+        load(logits(tmp_path, minilm, width=30528))
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 32, "vocab_size": 30600}')
+    with pytest.raises(ModelError, match="masked language model"):
+        load(logits(tmp_path, minilm, name="output_0", width=30600))
+
+
+def with_layers(graph: Path, *names: str) -> Path:
+    """The graph with its token embeddings under several names, each but the last of them zero."""
+    proto = onnx.load(graph)
+    source, width = proto.graph.output[0].name, WIDTH
+    zeros = onnx.helper.make_node("Sub", [source, source], ["zeros"])
+    copies = [onnx.helper.make_node("Identity", ["zeros" if name != names[-1] else source], [name]) for name in names]
+    proto.graph.node.extend([zeros, *copies])
+    del proto.graph.output[:]
+    shape = ["b", "s", width]
+    proto.graph.output.extend(onnx.helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in names)
+    onnx.save(proto, graph)
+    return graph
+
+
+def test_of_several_layers_the_last_is_taken(minilm: Path, tmp_path: Path) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64, "attention_mask": TensorProto.INT64})
+    encoder = load(with_layers(graph, "hidden_states_0", "last_hidden_state"))
+    np.testing.assert_allclose(encoder.encode(["bread"]), [table_rows(BREAD).mean(0)], atol=1e-6)
+    graph = tiny(tmp_path / "h", minilm, inputs={"input_ids": TensorProto.INT64, "attention_mask": TensorProto.INT64})
+    with_layers(graph, "layer_0", "layer_1")
+    with pytest.raises(ModelError, match=r"several outputs of token embeddings \(layer_0, layer_1\)"):
+        load(graph)
+    assert load(graph, output="layer_1").encode(["bread"]).any()

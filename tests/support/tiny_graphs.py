@@ -62,15 +62,15 @@ def table_rows(ids: list[int]) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)[ids]
 
 
-def logits(folder: Path, tokenizer: Path) -> Path:
-    """[b, s] ids to [b, s, 30522] by OneHot: as wide as the vocabulary."""
+def logits(folder: Path, tokenizer: Path, *, name: str = "logits", width: int = 30522) -> Path:
+    """[b, s] ids to [b, s, width] by OneHot: by default as wide as the vocabulary."""
     graph = helper.make_graph(
-        [helper.make_node("OneHot", ["input_ids", "depth", "values"], ["logits"])],
+        [helper.make_node("OneHot", ["input_ids", "depth", "values"], [name])],
         "mlm",
         [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["b", "s"])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", "s", 30522])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "s", width])],
         [
-            numpy_helper.from_array(np.array(30522, np.int64), "depth"),
+            numpy_helper.from_array(np.array(width, np.int64), "depth"),
             numpy_helper.from_array(np.array([0, 1], np.float32), "values"),
         ],
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
-from calipers.artifacts.inputs import Rows, single
+from calipers.artifacts.inputs import FixedShape, Rows, single
 from calipers.artifacts.recipe import Range, Recipe
 from calipers.core import SILENT, DataError, ModelError, Progress
 from calipers.core.files import write_whole
@@ -68,7 +68,7 @@ def collect_ranges(
     rows: Rows,
     recipe: Recipe | None = None,
     *,
-    shape: tuple[int, int] | None = None,
+    shape: FixedShape | None = None,
     progress: Progress = SILENT,
 ) -> Ranges:
     """Run the rows one by one and observe every float tensor that a node computes.

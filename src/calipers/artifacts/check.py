@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calipers.artifacts.inputs import Rows, at_tokens
+from calipers.artifacts.inputs import FixedShape, Rows, at_tokens
 from calipers.artifacts.records import Difference
 from calipers.core import InferenceError, ModelError
 from calipers.metrics.arrays import Vectors
@@ -58,14 +58,16 @@ def remarks(difference: Difference | None) -> list[str]:
     return sentences
 
 
-def cases(rows: Rows, shape: tuple[int, int] | None) -> list[Batch]:
+def cases(rows: Rows, shape: FixedShape | None) -> list[Batch]:
     """Batches of 1, 2 and 7 rows at several lengths, each unpadded and ragged; of a fixed shape, three fillings."""
-    if shape:
-        return [_batch(rows, shape[0], shape[1], filled) for filled in (1.0, 0.6, 0.2)]
-    longest = min(rows.longest, _LONGEST)
-    lengths = sorted({min(length, longest) for length in _LENGTHS})
-    batches = [_batch(rows, size, n, share) for n in lengths for size in _SIZES for share in (1.0, 0.6)]
-    return [*batches, _batch(rows, 1, longest, 1.0)]
+    count, length = shape or (None, None)
+    if count and length:
+        return [_batch(rows, count, length, filled) for filled in (1.0, 0.6, 0.2)]
+    longest = length or min(rows.longest, _LONGEST)
+    lengths = [length] if length else sorted({min(n, longest) for n in _LENGTHS})
+    sizes = (count,) if count else _SIZES
+    batches = [_batch(rows, size, n, share) for n in lengths for size in sizes for share in (1.0, 0.6)]
+    return [*batches, _batch(rows, count or 1, longest, 1.0)]
 
 
 def _batch(rows: Rows, size: int, length: int, share: float) -> Batch:

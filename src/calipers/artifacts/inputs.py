@@ -16,6 +16,8 @@ from calipers.models.batching import Batch, pad, torch_threads
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
 
+FixedShape = tuple[int | None, int | None]  # rows and length of a batch; None where it is free
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -46,10 +48,10 @@ class Rows:
         return replace(self, ids=self.ids[:count], tokens=self.tokens[:count])
 
 
-def single(rows: Rows, shape: tuple[int, int] | None = None) -> list[Batch]:
+def single(rows: Rows, shape: FixedShape | None = None) -> list[Batch]:
     """Each row alone: unpadded, or in the fixed shape, whose other rows are copies of it."""
     count, length = shape or (1, None)
-    return [pad([tokens] * count, rows, length=length) for tokens in rows.tokens]
+    return [pad([tokens] * (count or 1), rows, length=length) for tokens in rows.tokens]
 
 
 def at_tokens(values: Array, batch: Batch) -> Array:

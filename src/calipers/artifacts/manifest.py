@@ -123,7 +123,9 @@ def _lock(handle: IO[str], folder: Path) -> None:
 def place_result(graph: Path, folder: Path) -> Path:
     """`folder/model.onnx`: a hard link to the last stage where the disk allows it, else a copy."""
     for file in (*external_files(graph), graph):
-        with whole_file(folder / file.name) as part:
+        place = folder / file.relative_to(graph.parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(place) as part:
             try:
                 os.link(file, part)
             except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.check import StageRefused
 from calipers.artifacts.export import ExportSource
 from calipers.artifacts.graphs import FloatGraph
-from calipers.artifacts.inputs import Rows, latencies, output_name, single
+from calipers.artifacts.inputs import FixedShape, Rows, latencies, output_name, single
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions, Difference, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
@@ -74,11 +75,14 @@ class BuildPlan:
         return self.source.output(self.options.pooled)
 
     @cached_property
-    def shape(self) -> tuple[int, int] | None:
-        """The fixed shape of every stage: the requested one, or the one of a graph made elsewhere."""
-        files = [path for path in self.stages.values() if path.is_file()] if not self.options.static_shape else []
-        shapes = (open_graph(path, provider=self.provider).shape for path in files)
-        return self.options.static_shape or next((shape for shape in shapes if shape), None)
+    def shape(self) -> FixedShape | None:
+        """What every stage fixes of its shape: as requested, or as graphs made elsewhere have it."""
+        if self.options.static_shape:
+            return self.options.static_shape
+        files = [path for path in self.stages.values() if path.is_file()]
+        shapes = [(graph.rows, graph.length) for path in files if (graph := open_graph(path, provider=self.provider))]
+        rows, length = (next((shape[axis] for shape in shapes if shape[axis]), None) for axis in (0, 1))
+        return (rows, length) if rows or length else None
 
     def ranges(self, graph: FloatGraph, recipe: Recipe, progress: Progress) -> Ranges | None:
         """Read where they were taken before, of the same graph, rows and method; else taken now. None: not needed."""
@@ -287,8 +291,8 @@ class _Work:
                 if last:
                     raise
                 failed.append(f"the first method failed: {error}")
-                for file in graph.parent.iterdir():
-                    file.unlink()
+                shutil.rmtree(graph.parent)
+                graph.parent.mkdir()
         raise AssertionError("there is always a way")
 
     def _compare(

@@ -142,7 +142,7 @@ class Case:
         """Of one row on one thread. The graphs take turns, so that other work on the machine slows them all alike."""
         self.progress.start("Timing", 0)
         plan = self.plan
-        batches = single(plan.rows.take(_TIMED_ROWS), plan.options.static_shape)
+        batches = single(plan.rows.take(_TIMED_ROWS), plan.shape)
         opened = [open_graph(path, provider=plan.provider) for path in graphs]
         return latencies([graph.run for graph in opened], batches, rounds=_TIMED_ROUNDS)
 

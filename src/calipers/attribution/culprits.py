@@ -41,7 +41,7 @@ def open_guilty(case: Case) -> QuantizedGraph:
     graph = open_quantized(
         Path(case.guilty.path),
         before,
-        look_at(plan.rows, plan.options.static_shape),
+        look_at(plan.rows, plan.shape),
         output=plan.output,
         recipe=recipe,
         ranges=case.ranges(load_graph(before), recipe) if recipe and recipe.needs_ranges else None,

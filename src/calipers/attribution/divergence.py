@@ -15,7 +15,7 @@ import numpy as np
 
 from calipers.artifacts import export
 from calipers.artifacts.graphs import load_graph, session_of, with_outputs
-from calipers.artifacts.inputs import Rows
+from calipers.artifacts.inputs import FixedShape, Rows
 from calipers.attribution import parts, reasons
 from calipers.attribution.case import Case
 from calipers.attribution.graph_view import view
@@ -47,12 +47,11 @@ _ROLES = (
 )
 
 
-def look_at(rows: Rows, shape: tuple[int, int] | None = None) -> Batch:
+def look_at(rows: Rows, shape: FixedShape | None = None) -> Batch:
     """A padded batch of a few real rows, cut to a length at which all tensors of a graph fit into memory."""
-    if shape:
-        return pad([rows.tokens[i % len(rows)] for i in range(shape[0])], rows, length=shape[1])
-    tokens = rows.tokens[:_ROWS]
-    return pad(tokens, rows, length=min(_LONGEST, max(len(row.ids) for row in tokens)))
+    count, length = shape or (None, None)
+    tokens = [rows.tokens[i % len(rows)] for i in range(count or min(_ROWS, len(rows)))]
+    return pad(tokens, rows, length=length or min(_LONGEST, max(len(row.ids) for row in tokens)))
 
 
 def tensors_of(proto: ModelProto, names: Iterable[str], batch: Batch, what: str) -> Arrays:
@@ -154,7 +153,7 @@ def _is_among(sketch: Floats, others: Floats) -> bool:
 def compare_floats(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...]]:
     """The first tensor of a stage, or module of the PyTorch model, that the guilty stage lacks."""
     plan = case.plan
-    batch = look_at(plan.rows, plan.options.static_shape)
+    batch = look_at(plan.rows, plan.shape)
     case.progress.start("Looking for the first tensor that differs", 0)
     padded_only = any("attention mask" in note for note in case.guilty.notes)
     before = load_graph(Path(case.before.path)) if case.before.stage != "torch" else None

@@ -76,6 +76,7 @@ class TokenizedText:
     characters: int  # how much of the text the tokens cover
     unknown: int  # how many of the scored tokens are not in the vocabulary
     truncated: bool
+    spaced: bool = False  # words are what whitespace separates: those of the tokenizer hold several of them
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def pad(tokens: Sequence[Tokens], padding: Padding, *, rows: int | None = None, 
 
     A batch of more `rows` is filled up with its first row: a row that is all padding would be NaN in attention.
     """
-    shape = (rows or len(tokens), length or max(len(row.ids) for row in tokens))
+    shape = (rows or len(tokens), length or max(1, *(len(row.ids) for row in tokens)))
     ids, type_ids, mask = np.full(shape, padding.pad_id), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for i, row in enumerate([*tokens, *[tokens[0]] * (shape[0] - len(tokens))]):
         n = min(len(row.ids), shape[1])

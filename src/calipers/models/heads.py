@@ -61,18 +61,23 @@ class PooledEncoder(BatchedModel, ABC):
         vectors = self.embed(batch)
         if vectors.ndim == 3:
             vectors = pool(vectors, batch.mask, self.settings.pooling, skip=skip)
+        elif not (real := np.asarray(batch.mask.any(axis=1))).all():
+            vectors = np.where(real[:, None], vectors, np.float32(0))
         return self.settings.shortening.apply(unit_like(vectors) if self.settings.normalize else vectors)
 
 
 def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: int = 0) -> Vectors:
     """tokens float32[b, s, d], mask int[b, s] (1 for real tokens), to float32[b, d].
 
-    `skip` tokens at the head of every row are left out: those of a prompt that a model was trained to leave out. The
-    mean of no tokens is zero.
+    `skip` tokens at the head of every row are left out: those of a prompt that a model was trained to leave out. A row
+    without tokens is a zero vector, whatever the model makes of its padding.
 
     >>> pool(np.array([[[2.0], [4.0], [9.0]]], np.float32), np.array([[1, 1, 0]]), "mean")
     array([[3.]], dtype=float32)
     """
+    real = np.asarray(mask.any(axis=1))
+    if not real.all():  # attention over nothing may be NaN
+        tokens = np.where(real[:, None, None], tokens, np.float32(0))
     if skip:
         mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
     if mode == "cls":
@@ -80,9 +85,10 @@ def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: in
     elif mode == "last":
         # The last real token: right-padded rows end at their count, left-padded ones at the end.
         last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)
-        pooled = tokens[np.arange(len(tokens)), last]
+        pooled = tokens[np.arange(len(tokens)), last] * mask.any(axis=1, keepdims=True)
     elif mode == "max":
-        pooled = np.where(mask[:, :, None] > 0, tokens, -np.inf).max(axis=1)
+        highest = np.where(mask[:, :, None] > 0, tokens, -np.inf).max(axis=1)
+        pooled = np.where(mask.any(axis=1, keepdims=True), highest, 0.0)
     else:
         weights = mask.astype(np.float32)
         pooled = np.matmul(weights[:, None, :], tokens)[:, 0] / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)

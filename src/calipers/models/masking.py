@@ -57,7 +57,8 @@ class MaskTokenizer:
             self._backend.enable_truncation(self.max_length, direction=self._side)
         else:
             self._backend.no_truncation()
-        return [_tokenized(encoding, self._unknown) for encoding in self._backend.encode_batch(list(texts))]
+        encodings = self._backend.encode_batch(list(texts))
+        return [_tokenized(row, text, self._unknown) for row, text in zip(encodings, texts, strict=True)]
 
     def masks(self, length: int, *, rows: int = 1) -> Batch:
         """A batch of masks only, to look at the shape of an output."""
@@ -77,16 +78,37 @@ class MaskTokenizer:
         return [id for id, token in self._backend.get_added_tokens_decoder().items() if token.special]
 
 
-def _tokenized(encoding: Encoding, unknown: int | None) -> TokenizedText:
+def _tokenized(encoding: Encoding, text: str, unknown: int | None) -> TokenizedText:
     scored = np.flatnonzero(np.array(encoding.special_tokens_mask, np.int8) == 0).astype(np.int32)
+    spaced = _spans_whitespace(encoding, text)
+    words = _by_whitespace(encoding, text) if spaced else [-1 if word is None else word for word in encoding.word_ids]
     return TokenizedText(
         ids=np.array(encoding.ids, np.int32),
         scored=scored,
-        words=np.array([-1 if word is None else word for word in encoding.word_ids], np.int32),
+        words=np.array(words, np.int32),
         characters=max((encoding.offsets[i][1] for i in scored), default=0),
         unknown=sum(encoding.ids[i] == unknown for i in scored),
         truncated=bool(encoding.overflowing),
+        spaced=spaced,
     )
+
+
+def _spans_whitespace(encoding: Encoding, text: str) -> bool:
+    """Whether a word of the tokenizer holds whitespace: to some, such as Gemma's, a whole text is one word."""
+    spans: dict[int, tuple[int, int]] = {}
+    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        if word is not None:
+            spans[word] = (spans.get(word, (start, end))[0], end)
+    return any(len(text[start:end].split()) > 1 for start, end in spans.values())
+
+
+def _by_whitespace(encoding: Encoding, text: str) -> list[int]:
+    """The word of each token, -1 for a special one. Whitespace belongs to the word behind it."""
+    space = np.array([character.isspace() for character in text])
+    begins = ~space & np.append(True, space[:-1])
+    word = np.cumsum(begins) + space  # of each character
+    tokens = zip(encoding.offsets, encoding.special_tokens_mask, strict=True)
+    return [-1 if special or not len(word) else int(word[max(start, end - 1)]) for (start, end), special in tokens]
 
 
 def untyped(ids: NDArray[np.int32]) -> Tokens:

@@ -200,19 +200,46 @@ def _choose_output(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions
     named = [n for n in pooled if "sentence" in n.lower()]
     if named and options.pooling is None:
         return named[0], True
-    if tokens:
-        if shapes[tokens[0]][2] == tokenizer.vocab_size:
-            raise ModelError(
-                f"the graph's output {tokens[0]!r} is {tokenizer.vocab_size} wide, one logit per vocabulary entry: "
-                "this is a masked language model, not an embedding model"
-            )
-        return tokens[0], False
+    config = model.layout.config
+    logits = [n for n in tokens if _is_vocabulary(n, shapes[n][2], tokenizer.vocab_size, config)]
+    if embeddings := [n for n in tokens if n not in logits]:
+        return _last_layer(embeddings), False
+    if logits:
+        raise ModelError(
+            f"the graph's output {logits[0]!r} is {shapes[logits[0]][2]} wide, one logit per vocabulary entry: "
+            "this is a masked language model, not an embedding model"
+        )
     if pooled:
         return pooled[0], True
     raise ModelError(
         "the graph gives no embeddings: expected an output [batch, length, d] or [batch, d], "
         f"found {list_shapes(arrays)}"
     )
+
+
+def _is_vocabulary(name: str, width: int, vocabulary: int, config: Config) -> bool:
+    """Whether an output has a logit for each token: by its width, which may be more than the tokenizer has.
+
+    >>> _is_vocabulary("logits", 88, 85, {"hidden_size": 32}), _is_vocabulary("tokens", 32, 30, {"hidden_size": 32})
+    (True, False)
+    """
+    if width in (config.get("hidden_size"), config.get("dim"), config.get("n_embd")):
+        return False
+    named = any(word in name.lower() for word in ("logit", "prediction", "score"))
+    return width in (vocabulary, config.get("vocab_size")) or (named and width >= vocabulary)
+
+
+def _last_layer(names: list[str]) -> str:
+    """The token embeddings behind the last layer, where a graph gives those of several."""
+    for words in (("last", "hidden"), ("token", "embedding")):
+        if named := [name for name in names if all(word in name.lower() for word in words)]:
+            return named[0]
+    if len(names) > 1:
+        raise ModelError(
+            f"the graph gives several outputs of token embeddings ({', '.join(names)}) and none is called "
+            "last_hidden_state: choose one with `ModelOptions.output`"
+        )
+    return names[0]
 
 
 # --- cross-encoders -----------------------------------------------------------------------------------------------

@@ -162,11 +162,6 @@ class Graph:
         return any(part == "mask" for part, _ in self._inputs.values())
 
     @property
-    def shape(self) -> tuple[int, int] | None:
-        """Rows and length where the graph fixes both."""
-        return (self.rows, self.length) if self.rows and self.length else None
-
-    @property
     def dimensions(self) -> str:
         """Rows and length as words: "[1, any]"."""
         return f"[{self.rows or 'any'}, {self.length or 'any'}]"

@@ -101,6 +101,8 @@ def _notes(
         yield f"{share:.0%} of the scored tokens are unknown to the tokenizer: is it the right one for these texts?"
     if options.word_level and table["words"].max() < 2:
         yield "no text has two words by whitespace: word_pseudo_perplexity is then per text"
+    if options.pll == "word-l2r" and any(text.spaced for text in texts):
+        yield "the tokenizer does not split texts into words: words are what whitespace separates"
     if options.pll == "word-l2r" and not any((_word_ends(text) > text.scored + 1).any() for text in texts):
         yield "no word has several tokens here: word-l2r is the same as original"
     if options.tokens and counts["tokens"] < 0.5 * options.tokens:
