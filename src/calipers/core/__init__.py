@@ -19,6 +19,7 @@ from calipers.core.models import (
     SILENT,
     Encoder,
     Halo,
+    HasSides,
     MaskedLM,
     MaskedTokens,
     Model,
@@ -28,6 +29,7 @@ from calipers.core.models import (
     ShowsHalo,
     Silent,
     TokenizedText,
+    on_side,
 )
 from calipers.core.outcomes import CLUSTER, WITHOUT_VECTOR, Columns, Counts, Floats, Outcomes
 from calipers.core.results import (
@@ -47,7 +49,18 @@ __all__ = ["Column", "DataSource", "Dataset", "Document", "fingerprint", "html_t
 __all__ += ["CalipersError", "DataError", "InferenceError", "InvalidOutput", "ModelError", "RequestError"]
 __all__ += ["name_some", "printable"]
 __all__ += ["Figure", "FigureKind", "Named", "figure_tables", "read_figures", "read_named"]
-__all__ += ["SILENT", "Encoder", "Halo", "MaskedLM", "MaskedTokens", "Model", "ModelInfo", "PairScorer", "Progress"]
-__all__ += ["ShowsHalo", "Silent", "TokenizedText"]
+__all__ += [
+    "SILENT",
+    "Encoder",
+    "Halo",
+    "HasSides",
+    "MaskedLM",
+    "MaskedTokens",
+    "Model",
+    "ModelInfo",
+    "PairScorer",
+    "Progress",
+]
+__all__ += ["ShowsHalo", "Silent", "TokenizedText", "on_side"]
 __all__ += ["CLUSTER", "WITHOUT_VECTOR", "Columns", "Counts", "Floats", "Outcomes"]
 __all__ += ["DefaultData", "Measurement", "Metric", "NoOptions", "Result", "RunLine", "Statistic", "Task", "Thresholds"]

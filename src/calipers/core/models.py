@@ -58,6 +58,18 @@ class Encoder(Model, Protocol):
         ...
 
 
+@runtime_checkable
+class HasSides(Protocol):
+    """An encoder that computes queries and documents in different ways."""
+
+    def side(self, side: str) -> Encoder: ...
+
+
+def on_side(model: Encoder, side: str) -> Encoder:
+    """The encoder of "query" or "document" texts: the model itself, unless it has one for each side."""
+    return model.side(side) if isinstance(model, HasSides) else model
+
+
 class PairScorer(Model, Protocol):
     """A model that reads two texts together: a cross-encoder."""
 

@@ -22,7 +22,7 @@ import numpy as np
 from calipers import models
 from calipers.core.datasets import DataSource
 from calipers.core.errors import CalipersError, DataError, InferenceError, RequestError, name_some
-from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, Progress
+from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, Progress, on_side
 from calipers.core.results import Result
 from calipers.interop.mteb_results import Drop, MtebScores, TaskScore, drops, import_results, read_scores, to_result
 from calipers.metrics.arrays import Vectors
@@ -168,7 +168,8 @@ class MtebEncoder:
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = choose_prompt(self.prompts, str(task_metadata.name), str(task_metadata.type), side)
         chosen = {} if prompt is None else {"prompt": prompt}
-        vectors = np.asarray(self.model.encode(texts, progress=self._progress, **chosen), np.float32)
+        model = on_side(self.model, side) if side else self.model
+        vectors = np.asarray(model.encode(texts, progress=self._progress, **chosen), np.float32)
         where = f"{task_metadata.name}/{hf_split}/{hf_subset}"
         _refuse_dead(vectors, texts, where)
         if zero := int(outputs.is_zero(vectors).sum()):

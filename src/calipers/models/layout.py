@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ class Layout:
     include_prompt: bool = True  # False: the prompt's tokens are left out of the pooling
     truncate_dim: int | None = None  # how many numbers of a vector are kept
     similarity_fn_name: str | None = None  # how vectors are compared
+    routes: tuple[str, ...] = ()  # of a Router: "query" and "document", or others
     task: str | None = None  # the transformer_task of sentence-transformers
     modalities: bool = False  # whether its files say which kinds of input are taken
     further: tuple[str, ...] = ()
@@ -121,10 +122,22 @@ def read_layout(folder: Path) -> Layout:
         include_prompt=include_prompt,
         truncate_dim=_size(general.get("truncate_dim")),
         similarity_fn_name=general.get("similarity_fn_name"),
+        routes=_routes(folder, modules),
         task=sentence.get("transformer_task"),
         modalities=bool(sentence.get("modality_config")),
         further=(*(m.kind for m in modules if m.kind not in _PLAIN), *odd, *_beyond(sentence, call)),
     )
+
+
+def router_configs(folder: Path, modules: Sequence[Module]) -> dict[Path, Config]:
+    """What the Routers of a model say of their routes, by the folder of each."""
+    places = [folder / module.path for module in modules if module.kind == "Router"]
+    return {place: read_json(place / "router_config.json") for place in places}
+
+
+def _routes(folder: Path, modules: Sequence[Module]) -> tuple[str, ...]:
+    structures = [config.get("structure") for config in router_configs(folder, modules).values()]
+    return tuple(str(name) for structure in structures if isinstance(structure, dict) for name in structure)
 
 
 def _read_sentence(transformer: Path) -> Config:

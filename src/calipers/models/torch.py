@@ -61,9 +61,15 @@ class ModulesEncoder:
     rows: int  # a batch
     shortening: Shortening
     info: ModelInfo
+    routes: tuple[str, ...] = ()  # of its Router
+    route: str | None = None  # the one that texts take; None is the Router's default
+
+    def side(self, side: str) -> ModulesEncoder:
+        return replace(self, route=side) if side in self.routes else self
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         prompt, encode = self.prompt if prompt is None else prompt, self.network.wrap(self.network.model.encode)
+        encode = partial(encode, task=self.route) if self.route else encode
         return self.shortening.apply(weights.run_modules("Encoding", encode, texts, self.rows, prompt, progress))
 
 
@@ -75,11 +81,13 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
         )
     _refuse_named_code(opened.folder, options)
     has_transformer = bool(opened.layout.config)
-    if options.max_length and not has_transformer:
+    if options.max_length and not has_transformer and not opened.layout.routes:
         raise RequestError(f"`max_length` does not apply to {opened.folder}: it has no transformer whose texts are cut")
     model = weights.load_modules("SentenceTransformer", opened.folder, options)
-    if has_transformer:
+    if has_transformer or options.max_length:
         model.max_seq_length = opened.settings.max_length
+    elif opened.layout.routes:
+        opened = replace(opened, settings=replace(opened.settings, max_length=model.max_seq_length))
     model.truncate_dim = None  # vectors are cut here
     network, prompt = Network(model, options.device), opened.settings.prompt
     encode = partial(weights.run_modules, "", network.wrap(model.encode), _TEXTS, prompt=prompt, progress=SILENT)
@@ -87,7 +95,8 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
     batching, notes = choice.apply(weights.module_batching(options))
     info = _info(opened, "sentence-transformers", "+".join(further), str(batching))
     info = choice.report(info, batching, notes)
-    return ModulesEncoder(network, prompt, batching.size(1), opened.settings.shortening, info)
+    routes = opened.layout.routes
+    return ModulesEncoder(network, prompt, batching.size(1), opened.settings.shortening, info, routes)
 
 
 # Short and long, for a trial of how a model takes padding.
@@ -256,6 +265,14 @@ def _refuse_named_code(folder: Path, options: ModelOptions) -> None:
         kind = str(module.get("type"))
         if not kind.startswith("sentence_transformers."):
             raise ModelError(f"{path} names {kind}, code of its own: read it, then set `trust_remote_code`")
-        place = folder / str(module.get("path")) / "config.json"
-        if module.get("path") and "activation_function" in (config := read_json(place)):
-            heads.find_activation(config["activation_function"], place)
+        if module.get("path"):
+            _refuse_named_activation(folder / str(module["path"]))
+    for place, name, kind in weights.route_modules(folder):
+        if not kind.startswith("sentence_transformers."):
+            raise ModelError(f"{place} names {kind}, code of its own: read it, then set `trust_remote_code`")
+        _refuse_named_activation(place / name)
+
+
+def _refuse_named_activation(module: Path) -> None:
+    if "activation_function" in (config := read_json(module / "config.json")):
+        heads.find_activation(config["activation_function"], module / "config.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,15 @@ from calipers.core import InferenceError, ModelError, ModelInfo, Progress, Reque
 from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.batching import Batching, Work
-from calipers.models.layout import EncoderSettings, Layout, open_tokenizer, read_layout, read_modules, settle
+from calipers.models.layout import (
+    EncoderSettings,
+    Layout,
+    open_tokenizer,
+    read_layout,
+    read_modules,
+    router_configs,
+    settle,
+)
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
@@ -66,10 +74,18 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
         raise ModelError(f"a PyTorch model is a folder or a hub id, found the file {folder}")
     transformer, modules = read_layout(folder).transformer, read_modules(folder)
     own = [transformer] if not modules or any(module.kind == "Transformer" for module in modules) else []
-    for part in {*own, *(p.parent for pattern in ("*.bin", "*/*.bin") for p in folder.glob(pattern))}:
+    for part in {*own, *(p.parent for pattern in ("*.bin", "*/*.bin", "*/*/*.bin") for p in folder.glob(pattern))}:
         _refuse_pickle(part, options)
-    _refuse_remote_code(source, transformer, options)
+    for part in (transformer, *(place / name for place, name, _ in route_modules(folder))):
+        _refuse_remote_code(source, part, options)
     return folder
+
+
+def route_modules(folder: Path) -> Iterator[tuple[Path, str, str]]:
+    """The modules on the routes of a model: the folder of their Router, their own folder in it, and their class."""
+    for place, config in router_configs(folder, read_modules(folder)).items():
+        kinds = config.get("types")
+        yield from ((place, str(name), str(kind)) for name, kind in (kinds if isinstance(kinds, dict) else {}).items())
 
 
 @dataclass(frozen=True)

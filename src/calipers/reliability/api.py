@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some
+from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some, on_side
 from calipers.core.choices import CODECS, TRUST_MAPS
 from calipers.core.options import Options, option, parameter
 from calipers.data import beir, corpora, odd_queries, trec
@@ -184,7 +184,8 @@ class _Embedder:
     progress: Progress
 
     def __call__(self, texts: Sequence[str], *, query: bool = True) -> Vectors:
-        return self.model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
+        model = on_side(self.model, "query" if query else "document")
+        return model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
 
     @property
     def prompts(self) -> tuple[str | None, str | None]:

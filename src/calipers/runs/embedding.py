@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calipers import models
-from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError
+from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError, on_side
 from calipers.core.options import Options, option
 from calipers.data import corpora
 from calipers.metrics import geometry
@@ -181,20 +181,21 @@ def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, pr
     """The space: corpus, queries, pairs and paraphrases with their vectors."""
     dataset, pairs = material.dataset, material.pairs
     encode = partial(encoder.encode, progress=progress)
+    document, query = (on_side(encoder, side) for side in ("document", "query"))
     prompts = retrieval.RetrievalOptions(query_prompt=options.query_prompt, passage_prompt=options.passage_prompt)
     query_prompt, passage_prompt = retrieval.prompts(encoder.info, prompts)
     corpus = dataset.tables["corpus"]
 
-    def texts(ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
-        return Texts(tuple(ids), values, encode(values, prompt=prompt), prompt)
+    def texts(side: Encoder, ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
+        return Texts(tuple(ids), values, side.encode(values, prompt=prompt, progress=progress), prompt)
 
     space = Space(
-        corpus=texts(corpus.ids, corpus.columns["text"], passage_prompt),
-        queries=texts(dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
+        corpus=texts(document, corpus.ids, corpus.columns["text"], passage_prompt),
+        queries=texts(query, dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
         qrels=dataset.columns["qrels"],
         pairs=PairVectors(pairs.ids, encode(pairs.left), encode(pairs.right)) if pairs else None,
         terms=material.terms,
-        paraphrases=_groups(encoder, material.groups, query_prompt, progress) if material.groups else None,
+        paraphrases=_groups(query, material.groups, query_prompt, progress) if material.groups else None,
         products=material.products,
         foreign=material.foreign,
     )
@@ -202,9 +203,7 @@ def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, pr
     return space
 
 
-def _groups(
-    encoder: CachedEncoder, groups: corpora.ParaphraseGroups, prompt: str | None, progress: Progress
-) -> GroupVectors:
+def _groups(encoder: Encoder, groups: corpora.ParaphraseGroups, prompt: str | None, progress: Progress) -> GroupVectors:
     flat = [text for texts in groups.texts for text in texts]
     ids = [f"{id}/{i}" for id, texts in zip(groups.ids, groups.texts, strict=True) for i in range(len(texts))]
     vectors = encoder.encode(flat, prompt=prompt, progress=progress)

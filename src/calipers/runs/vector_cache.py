@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import SILENT, Encoder, InferenceError, ModelInfo, Progress, RequestError
+from calipers.core import SILENT, Encoder, InferenceError, ModelInfo, Progress, RequestError, on_side
 from calipers.core.files import whole_file
 
 WINDOW = 65_536  # texts that are encoded at a time; a larger corpus is written to its file window by window
@@ -96,27 +97,44 @@ class CachedEncoder:
 
     def __init__(self, model: Encoder, identity: str | None, cache: VectorCache | None) -> None:
         self.info: ModelInfo = model.info
-        self.encoded = self.reused = 0  # texts
+        self.counts: Counter[str] = Counter()  # texts that were "encoded" and "reused"
         self._model = model
         self._identity = identity
         self._cache = cache
         if hasattr(model, "pieces"):
             self.pieces = model.pieces
 
+    @property
+    def encoded(self) -> int:
+        return self.counts["encoded"]
+
+    @property
+    def reused(self) -> int:
+        return self.counts["reused"]
+
+    def side(self, side: str) -> CachedEncoder:
+        """The same for queries or documents, of which some models make vectors in different ways."""
+        model = on_side(self._model, side)
+        if model is self._model:
+            return self
+        sided = CachedEncoder(model, self._identity and f"{self._identity} {side}", self._cache)
+        sided.counts = self.counts
+        return sided
+
     def encode(
         self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
         """float32[n, d], read-only where it is mapped from a file."""
         if self._cache is None or self._identity is None or not texts:
-            self.encoded += len(texts)
+            self.counts["encoded"] += len(texts)
             return self._model.encode(texts, prompt=prompt, progress=progress)
         key = text_key(self._identity, prompt, texts)
         vectors = self._cache.find(key, len(texts))
         if vectors is not None:
-            self.reused += len(texts)
+            self.counts["reused"] += len(texts)
             return vectors
         self._cache.write(key, self._model, texts, prompt, progress)
-        self.encoded += len(texts)
+        self.counts["encoded"] += len(texts)
         vectors = self._cache.find(key, len(texts))
         if vectors is None:
             folder = self._cache.folder

@@ -16,7 +16,7 @@ from calipers.core.benchmarks import ignores_identical_ids
 from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES, TIES
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError, name_some
-from calipers.core.models import SILENT, Encoder, ModelInfo, Progress
+from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side
 from calipers.core.options import Options, option
 from calipers.metrics.arrays import Bools, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
@@ -176,7 +176,8 @@ def _nearest(
     unread = UnreadTexts(np.zeros(len(dataset), np.bool_), np.zeros(len(corpus), np.bool_))
 
     def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> tuple[Vectors, Bools]:
-        vectors = model.encode(texts, prompt=prompt, progress=progress)
+        side = on_side(model, "query" if unit == "queries" else "document")
+        vectors = side.encode(texts, prompt=prompt, progress=progress)
         zero = outputs.unread(vectors, ids, texts, unit)
         return unit_like(vectors) if similarity == "cosine" else vectors, zero
 

@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from calipers.core import Columns, DataError, Encoder, Metric, Named, Outcomes, Progress, Statistic, figure_tables
+from calipers.core import (
+    Columns,
+    DataError,
+    Encoder,
+    Metric,
+    Named,
+    Outcomes,
+    Progress,
+    Statistic,
+    figure_tables,
+    on_side,
+)
 from calipers.core.choices import CODECS
 from calipers.core.figures import Figure
 from calipers.data import odd_queries
@@ -175,7 +186,7 @@ def _odd_figures(
     for (kind, (texts, which)), name in zip(_odd_texts(space, space.queries, options).items(), names, strict=True):
         parts = real.take(np.empty(0, np.int64))
         if texts:
-            vectors = model.encode(texts, prompt=space.queries.prompt, progress=progress)
+            vectors = on_side(model, "query").encode(texts, prompt=space.queries.prompt, progress=progress)
             alive = vectors[geometry.norms(vectors) > 0]
             rows = search.nearest(alive, space.corpus.vectors, options.k)[1]
             parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts

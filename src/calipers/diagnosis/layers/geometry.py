@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calipers.core import Columns, Encoder, Figure, Named, Outcomes, Progress, figure_tables, name_some
+from calipers.core import Columns, Encoder, Figure, Named, Outcomes, Progress, figure_tables, name_some, on_side
 from calipers.core.choices import WORDS
 from calipers.diagnosis.layer import (
     RESAMPLES,
@@ -386,7 +386,7 @@ def word_order(model: Encoder | None, space: Space, options: GeometryOptions, pr
     rows = draw(texts.kept, len(texts), options.texts, seed=options.seed)
     shuffled = shuffle(texts, rows, options)
     versions = [several or [] for several in shuffled]
-    moved = distances_to(model, texts, rows, versions, progress)
+    moved = distances_to(on_side(model, unit), texts, rows, versions, progress)
     each = geometry.mean_estimate(moved)
     least = [int(i) for i in np.argsort(moved, kind="stable")[: min(5, each.count)]]
     return _part(

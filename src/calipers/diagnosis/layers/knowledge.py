@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.core import Columns, Encoder, Halo, Outcomes, Progress, RequestError, name_some
+from calipers.core import Columns, Encoder, Halo, Outcomes, Progress, RequestError, name_some, on_side
 from calipers.core.choices import WORDS
 from calipers.core.figures import Figure, Named, figure_tables
 from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, mean_figure, metric_of, setting
@@ -153,7 +153,7 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
     if not entities:
         raise RequestError("the corpus has no rare term to use as an entity: give `entities`")
     prompt = space.queries.prompt if space.queries else None
-    vectors = model.encode(list(entities), prompt=prompt, progress=progress)
+    vectors = on_side(model, "query").encode(list(entities), prompt=prompt, progress=progress)
     k = min(options.k, len(space.corpus))
     cosine, rows = _neighbours(vectors, entities, space, k)
     corpus = space.corpus.vectors

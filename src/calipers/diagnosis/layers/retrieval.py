@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.core import Columns, Encoder, Metric, Outcomes, Progress, RequestError
+from calipers.core import Columns, Encoder, Metric, Outcomes, Progress, RequestError, on_side
 from calipers.core.choices import GRADES
 from calipers.core.figures import Figure, FigureKind, Named, figure_tables
 from calipers.diagnosis.layer import (
@@ -453,7 +453,8 @@ def _found_again(
     """Overlap of the results of each query and of its version, float64[q]; NaN for a query without one."""
     shared = np.full(len(results.queries), np.nan)
     if versions:
-        vectors = model.encode(list(versions.values()), prompt=results.queries.prompt, progress=progress)
+        side = on_side(model, "query")
+        vectors = side.encode(list(versions.values()), prompt=results.queries.prompt, progress=progress)
         rows = np.array(list(versions))
         shared[rows] = overlap.jaccard(results.first[rows], results.directed.find(vectors, options.k))
     return shared
