@@ -33,7 +33,7 @@ def write(folder: Path, judged: tuple[str, ...] = JUDGED) -> dict[str, str]:
 
 
 def diagnose(files: dict[str, str], *layers: str, baseline: Letters | None = None) -> Diagnosis:
-    options = DiagnosisOptions(layers=layers, resamples=200)
+    options = DiagnosisOptions(layers=layers, **({"resamples": 200} if baseline else {}))
     return api.diagnose(Letters(), CorpusInputs(**files), baseline=baseline, options=options)
 
 
@@ -155,7 +155,7 @@ def test_relevant_from_decides_every_figure(tmp_path: Path) -> None:
     files = write(tmp_path, tuple(f"q{i} 0 d{j} {1 + (j % 2 == 0)}" for i in range(8) for j in (i, (i + 1) % 8)))
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / "test.tsv").write_text((tmp_path / "qrels.txt").read_text())
-    options = DiagnosisOptions(layers=("retrieval",), layer_options={"relevant_from": 2.0}, resamples=200)
+    options = DiagnosisOptions(layers=("retrieval",), layer_options={"relevant_from": 2.0})
     found = api.diagnose(Letters(), CorpusInputs(**files), options=options).findings[0].result
     task = evaluate(Letters(), task="retrieval", dataset=str(tmp_path), task_options={"relevant_from": 2.0})
     assert found

@@ -215,8 +215,9 @@ def test_a_model_with_a_dense_module_goes_through_sentence_transformers(minilm: 
     assert ours.info.settings["through"] == "sentence-transformers"
     assert ours.encode(TEXTS).shape == (len(TEXTS), 16)
     np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS), atol=2e-6)
-    with pytest.raises(RequestError, match="`pooling`"):
-        load(tmp_path / "dense", pooling="cls")
+    for option in ({"pooling": "cls"}, {"batch_tokens": 64}):
+        with pytest.raises(RequestError, match=f"`{next(iter(option))}`"):
+            load(tmp_path / "dense", **option)
 
 
 def test_half_precision_weights_are_loaded_as_float32_unless_asked(minilm: Path, copy: Path) -> None:

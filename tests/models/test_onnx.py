@@ -67,6 +67,27 @@ def test_positions_and_types_are_fed_where_the_graph_asks(minilm: Path, tmp_path
     np.testing.assert_allclose(load(tiny(tmp_path / "g", minilm, inputs=inputs)).encode(["bread"]), [wanted], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ({"batch_size": 4}, "`batch_size` is not"),
+        ({"batch_tokens": 99}, "`batch_tokens` is not"),
+        ({"max_length": 99}, "at most 16"),
+    ],
+)
+def test_a_fixed_shape_refuses_other_batches(
+    flag: dict[str, int], words: str, minilm_onnx: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RequestError, match=words):
+        load(fix_shape(minilm_onnx, tmp_path / "fixed", rows=2, length=16), **flag)
+
+
+def test_a_graph_that_pools_refuses_a_pooling(minilm: Path, tmp_path: Path) -> None:
+    graph = tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64}, output="pooled")
+    with pytest.raises(RequestError, match=r"`pooling` is not supported for .*: its output 'pooled' is already pooled"):
+        load(graph, pooling="cls")
+
+
 def test_a_pooled_output_is_taken_as_it_is(minilm: Path, tmp_path: Path) -> None:
     encoder = load(tiny(tmp_path / "g", minilm, inputs={"input_ids": TensorProto.INT64}, output="pooled"), batch_size=1)
     assert encoder.info.settings["pooling"] == "in the graph"

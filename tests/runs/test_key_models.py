@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file, save_file
 
 from calipers import models
-from calipers.core import Result
+from calipers.core import RequestError, Result
 from calipers.models import ModelOptions
 from calipers.models.identity import identity, names
 from calipers.models.onnx_files import external_names, weight_files
@@ -171,6 +171,17 @@ def test_both_stages_of_a_search_are_ingredients(
     tensors = load_file(file)
     save_file(tensors | {"classifier.bias": tensors["classifier.bias"] + 1}, file, metadata={"format": "pt"})
     assert misses(monkeypatch, two_stages)
+
+
+def test_a_reranked_run_is_not_compared_with_a_model_alone(searchable: Path, place: Store, tmp_path: Path) -> None:
+    from calipers.comparison.api import compare
+
+    reranker = make_reranker(tmp_path / "reranker")
+    reranked = asking("bm25", searchable, place, task="retrieval", rerank=str(reranker))()
+    with pytest.raises(RequestError, match="has a reranker, and a model is measured without one"):
+        compare(reranked, ["bm25"])
+    with pytest.raises(RequestError, match="`rerank_k` is how many results a reranker reads"):
+        asking("bm25", searchable, place, task="retrieval", task_options={"rerank_k": 5})()
 
 
 def test_a_run_file_is_known_by_its_content(searchable: Path, place: Store, tmp_path: Path) -> None:

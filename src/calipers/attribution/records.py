@@ -41,7 +41,11 @@ class AttributionOptions(Options):
     )
     resamples: int = option(10_000, "Of the bootstrap.", group="Verdict")
     recipe_out: Path | None = option(
-        None, "Where the recipe of the fix goes. Default: beside the fixed graph.", group="Output", metavar="FILE"
+        None,
+        "Where the recipe of the fix goes. Default: beside the fixed graph.",
+        group="Output",
+        metavar="FILE",
+        needs=("fix",),
     )
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)  # metric → where it passes and is at risk
 

@@ -122,7 +122,8 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
 
     protocol = options.protocol(flags)
     unlabelled = flags["unlabelled"]
-    store = None if unlabelled else options.open_store(flags["store"], flags["no_store"])
+    keeps = flags["store"] or not unlabelled  # without labels nothing is stored, so that naming a store is an error
+    store = options.open_store(flags["store"], flags["no_store"]) if keeps else None
     with options.progress_bar() as progress:
         return compare(
             flags["baseline"],

@@ -97,6 +97,10 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
           --adaptation contrastive --sts stsb.jsonl --mteb "JMTEB-lite(v1)"
     """
     options.check_outputs(flags, "output", "html")
+    if options.is_given(context, "fail_on") and not flags["baseline"]:
+        raise click.UsageError("--fail-on has no effect without --baseline")
+    if options.is_given(context, "examples") and flags["as_json"]:
+        raise click.UsageError("--examples is for the text: --json has all of them")
     from calipers.diagnosis import html as diagnosis_html
     from calipers.diagnosis.text import show_diagnosis
 

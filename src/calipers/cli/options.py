@@ -273,10 +273,15 @@ OUTPUT_FLAGS = apply(
     option("Output", "--no-store", is_flag=True, help="Keep nothing."),
 )
 
+_CACHE_SIZE = 10.0  # GB
 CACHE_FLAGS = apply(
     option("Output", "--no-cache", is_flag=True, help="Keep no vectors, and use none that were kept."),
     option(
-        "Output", "--cache-size", type=float, default=10.0, show_default=True, metavar="GB", help="Of all kept vectors."
+        "Output",
+        "--cache-size",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="GB",
+        help=f"Of all kept vectors. Default: {_CACHE_SIZE:g}.",
     ),
 )
 
@@ -348,8 +353,15 @@ def vector_cache(store: Store | None, flags: Mapping[str, Any]) -> VectorCache |
     from calipers.runs.vector_cache import VectorCache
 
     if store is None or flags["no_cache"]:
+        if flags["cache_size"] is not None:
+            raise click.UsageError("--cache-size has no effect where no vectors are kept")
         return None
-    return VectorCache(store.folder / "vectors", int(flags["cache_size"] * 1e9))
+    return VectorCache(store.folder / "vectors", int((flags["cache_size"] or _CACHE_SIZE) * 1e9))
+
+
+def is_given(context: click.Context, name: str) -> bool:
+    """Whether the command line sets this parameter."""
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def check_outputs(values: Mapping[str, Any], *names: str) -> None:

@@ -71,9 +71,13 @@ def compare(
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
     work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress)
+    if unlabelled and (fresh or store):
+        raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
     if unlabelled:
         return verdict.correct(_agree(baseline, candidates, work))
     runs = {id(side): _stored(side, store) for side in (baseline, *candidates)}
+    if fresh and all(runs.values()):
+        raise RequestError("`fresh` runs models again, and all sides are stored runs")
     settled = _settle(work.protocol, [run for run in runs.values() if run], all_stored=all(runs.values()))
     work = replace(work, protocol=settled)
 
@@ -211,15 +215,28 @@ def _stored(side: Side, store: Store | None) -> Result | None:
     return store.load(side)
 
 
+def _refuse_settings(protocol: Protocol, task_options: Mapping[str, Any]) -> None:
+    """Nothing is measured where all sides are stored: only the seed of the resamples has an effect."""
+    if protocol.dataset or protocol.columns or task_options:
+        raise RequestError(
+            "stored runs are compared as they are: `dataset`, `columns` and the task's options do not apply"
+        )
+    protocol.model_options.refuse_others("stored runs, which are compared as they are")
+    protocol.data_options.refuse_others("stored runs, which are compared as they are", "seed")
+
+
 def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> Protocol:
     """A model beside a stored run is measured as the run was, where the protocol does not say otherwise."""
     if not runs:
         return protocol
     run = runs[0]
     task_options = {name: value for name, value in protocol.task_options.items() if value is not None}
-    if all_stored and (protocol.dataset or protocol.columns or task_options):
+    if all_stored:
+        _refuse_settings(protocol, task_options)
+    elif reranked := next((run for run in runs if run.model.settings.get("rerank")), None):
         raise RequestError(
-            "stored runs are compared as they are: `dataset`, `columns` and the task's options do not apply"
+            f"the run {reranked.run_id} has a reranker, and a model is measured without one here: store a run of the "
+            "model with its reranker and compare the two runs"
         )
     if protocol.task and catalogue.find(protocol.task).name != run.task:
         raise RequestError(f"the run {run.run_id} is of the task {run.task}, not of {protocol.task}")

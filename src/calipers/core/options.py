@@ -26,7 +26,7 @@ _KEY = "option"
 class Option:
     """What a field of an options record says about itself. `flag` is its name on the command line where it is not the
     field's own; `off` is the flag that switches a boolean off. Limits hold for numbers, `choices` for texts; None is
-    always accepted where it is the default."""
+    always accepted where it is the default. `needs` are fields without one of which it has no effect."""
 
     help: str
     group: str
@@ -38,6 +38,7 @@ class Option:
     at_least: float | None = None
     above: float | None = None
     below: float | None = None
+    needs: tuple[str, ...] = ()
 
 
 def option(default: Any, help: str, *, group: str = "Options", **settings: Any) -> Any:
@@ -59,13 +60,32 @@ def parameter(record: Any, name: str) -> str:
 
 
 class Options:
-    """The base of options records: it checks every field against what the field declares."""
+    """The base of options records: it checks every field against what the field declares.
+
+    An option that would be ignored is an error: the user must not believe that it had an effect.
+    """
 
     def __post_init__(self) -> None:
         for name, described in options_of(self).items():
             value = getattr(self, name)
             if value is not None:
                 _check(parameter(self, name), value, described)
+        for name in self.changed():
+            needs = options_of(self)[name].needs
+            if needs and not any(getattr(self, other) for other in needs):
+                others = " or ".join(parameter(self, other) for other in needs)
+                raise RequestError(f"{parameter(self, name)} has no effect without {others}")
+
+    def changed(self) -> tuple[str, ...]:
+        """The described fields that are not at their default."""
+        defaults = {entry.name: entry.default for entry in fields(self)}  # type: ignore[arg-type]
+        return tuple(name for name in options_of(self) if getattr(self, name) != defaults[name])
+
+    def refuse_others(self, who: str, *used: str) -> None:
+        """Refuse what is set and not among `used`, which is all that `who` honours."""
+        for name in self.changed():
+            if name not in used:
+                raise RequestError(f"{parameter(self, name)} is not supported for {who}")
 
 
 def _check(name: str, value: Any, described: Option) -> None:

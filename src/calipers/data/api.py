@@ -87,7 +87,7 @@ def _rows(source: DataSource) -> Generator[readers.Row, None, None]:
     if hub.is_on_hub(source.path):
         path, split = source.path.removeprefix("hub:"), str(source.split)
         return hub.read(path, name=source.name, split=split, revision=source.revision, streaming=source.streaming)
-    hub.refuse_options(source.path, source.name, source.revision)
+    hub.refuse_options(source.path, source.name, source.revision, streaming=source.streaming)
     return readers.read(readers.to_path(source.path), source.split)
 
 

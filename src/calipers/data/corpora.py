@@ -70,17 +70,30 @@ def load(
         if corpus or queries or qrels:
             raise RequestError("`dataset` and any of `corpus`, `queries` and `qrels` are mutually exclusive")
         file, whole = readers.to_path(dataset), replace(choice, path=dataset)
-        return _esci(file, choice, notice) if _is_rows(file) else beir.gather(beir.find(whole), whole, notice)
+        if not _is_rows(file):
+            return beir.gather(beir.find(whole), whole, notice)
+        _refuse_parts(choice, f"a table, {dataset}")
+        return _esci(file, choice, notice)
     if corpus is None:
         raise RequestError("there is no corpus: give `dataset` (a folder), or `corpus` (a file) with `queries`")
     if qrels and not queries:
         raise RequestError("`qrels` judges queries: give `queries` as well")
+    _refuse_parts(choice, f"separate files, {corpus}")
     documents = open_texts(corpus, "corpus")
     if queries is None:
+        if choice.requested:
+            raise RequestError("`samples` is how many queries are taken, and there are none: give `queries`")
         return _without_queries(documents.load(notice), corpus)
     texts = open_texts(queries, "queries")
     files = BeirFiles(documents, texts, partial(_grades, qrels, texts), qrels or "the judgements")
     return beir.gather(files, _at(choice, corpus), notice)
+
+
+def _refuse_parts(choice: DataSource, what: str) -> None:
+    """Only a folder and a dataset of the hub have splits, configurations and revisions."""
+    for name, value in (("split", choice.split), ("DataOptions.name", choice.name), ("revision", choice.revision)):
+        if value is not None:
+            raise RequestError(f"`{name}` is not supported for {what}")
 
 
 def has_esci_labels(dataset: str | None, qrels: str | None) -> bool:

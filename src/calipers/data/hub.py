@@ -24,8 +24,10 @@ def is_on_hub(reference: str) -> bool:
     return True
 
 
-def refuse_options(reference: str, name: str | None, revision: str | None) -> None:
-    """A local file or folder has neither configurations nor revisions."""
+def refuse_options(reference: str, name: str | None, revision: str | None, *, streaming: bool = False) -> None:
+    """A local file or folder has neither configurations nor revisions, and is read row by row anyway."""
+    if streaming:
+        raise RequestError(f"`streaming` is for the hub, and {reference} is a local file or folder")
     if name or revision:
         raise RequestError(
             f"`DataOptions.name` and `revision` are for the hub, and {reference} is a local file or folder"

@@ -69,6 +69,7 @@ def diagnose(
     if chosen and k is not None and k > documents:  # figures at a depth that no list has
         raise RequestError(f"`k` must be at most the number of documents, {documents:,}, found {k:,}")
     options = replace(options, layer_options=_with_data_options(material, options.layer_options))
+    _refuse_without_effect(options, material, baseline)
     setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress)
     first = None if baseline is None else _examine(baseline, setting, None)
     if first and first.dead:
@@ -91,19 +92,42 @@ def diagnose(
     )
 
 
+# Inputs and options that only some layers read.
+_READERS = {
+    "terms": ("geometry",),
+    "paraphrases": ("retrieval",),
+    "entities": ("knowledge",),
+    "mlm_head": ("knowledge",),
+    "out_of_domain": ("certainty",),
+    "attributes": (_ATTRIBUTES,),
+    "rerank": ("retrieval", _ATTRIBUTES),
+}
+
+
 def _choose_layers(options: DiagnosisOptions, inputs: CorpusInputs) -> list[Layer]:
-    """Those requested by name, else all; none where only mteb is requested."""
-    if options.mteb and not options.layers and inputs.has_no_texts:
-        return []
-    chosen = list(layers.select(options.layers)) or list(layers.LAYERS.values())
-    if inputs.attributes and not any(layer.name == _ATTRIBUTES for layer in chosen):
-        raise RequestError("`attributes` gives words to the layer attributes: add it to `layers`")
+    """Those requested by name, else all; none where only mteb is requested. What none of them reads is refused."""
+    only_mteb = bool(options.mteb) and not options.layers and inputs.has_no_texts
+    chosen = [] if only_mteb else list(layers.select(options.layers)) or list(layers.LAYERS.values())
+    names = {layer.name for layer in chosen}
+    for record in (inputs, options):
+        for name in record.changed():
+            if name in _READERS and names.isdisjoint(_READERS[name]):
+                raise RequestError(f"`{name}` is for the layer {' or '.join(_READERS[name])}: add it to `layers`")
     accepted = {f.name for layer in chosen for f in fields(layer.options)}
     for name, value in options.layer_options.items():
-        if value is not None and name not in accepted:
-            names = ", ".join(layer.name for layer in chosen)
-            raise RequestError(f"`{name}` is not an option of the requested layers ({names})")
+        if value is not None and name not in (*accepted, "seed"):
+            raise RequestError(
+                f"`{name}` is not an option of the requested layers ({', '.join(sorted(names)) or 'none'})"
+            )
     return chosen
+
+
+def _refuse_without_effect(options: DiagnosisOptions, material: Material, baseline: object) -> None:
+    """What the data or the lack of a baseline leave without effect."""
+    if options.query_prompt is not None and not len(material.dataset):
+        raise RequestError("`query_prompt` has no effect without queries")
+    if "resamples" in options.changed() and baseline is None and not options.mteb:
+        raise RequestError("`resamples` is of the comparison with a `baseline`, and there is none")
 
 
 def _with_data_options(material: Material, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -191,8 +215,9 @@ def _search_options(setting: _Setting) -> SearchOptions:
     options = setting.options
     shared = {name: getattr(options, name) for name in ("query_prompt", "passage_prompt", "rerank", "rerank_k")}
     ranking = _layer_options(retrieval.LAYER, options)
+    depth = max(ranking.deep, options.rerank_k if options.rerank else 0)
     return SearchOptions(
-        model_options=setting.model_options, depth=ranking.deep, relevant_from=ranking.relevant_from, **shared
+        model_options=setting.model_options, depth=depth, relevant_from=ranking.relevant_from, **shared
     )
 
 

@@ -26,7 +26,7 @@ class DiagnosisOptions(Options):
     layer_options: Mapping[str, Any] = field(default_factory=dict)
     mteb: tuple[Any, ...] = ()
     rerank: str | None = _option(None, "A cross-encoder for a second stage.", metavar="MODEL")
-    rerank_k: int = _option(100, "How many results it reads.")
+    rerank_k: int = _option(100, "How many results it reads.", at_least=1, needs=("rerank",))
     adaptation: str | None = _option(
         None,
         "With --baseline, the model before training: a scorecard of what this training should and must not change.",

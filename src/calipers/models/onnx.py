@@ -106,12 +106,22 @@ def _open(source: Source, options: ModelOptions) -> OnnxModel:
     folder = settings_folder(file, options)
     layout = read_layout(folder)
     graph = open_graph(file, provider=provider)
+    _refuse_other_shape(graph, file, options)
     if graph.rows:
         batching = Batching(None, graph.rows, f"the graph's shape is {graph.dimensions}")
     else:
         batching = free_batching(file, options)
     batching = replace(batching, fixed_rows=graph.rows, fixed_length=graph.length)
     return OnnxModel(file, folder, layout, provider, graph, Work(batching, options.workers))
+
+
+def _refuse_other_shape(graph: Graph, file: Path, options: ModelOptions) -> None:
+    """A graph whose shape is fixed takes batches of that shape and no others."""
+    shape = f"{file.name}, whose shape is {graph.dimensions}"
+    if graph.rows and (options.batch_tokens or options.batch_size not in (None, graph.rows)):
+        raise RequestError(f"`{'batch_tokens' if options.batch_tokens else 'batch_size'}` is not supported for {shape}")
+    if graph.length and (options.max_length or 0) > graph.length:
+        raise RequestError(f"`max_length` must be at most {graph.length} for {shape}, found {options.max_length}")
 
 
 def free_batching(file: Path, options: ModelOptions) -> Batching:
@@ -141,6 +151,8 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     model = _open(source, options)
     settings, tokenizer = model.settle(options)
     output, pooled = _choose_output(model, tokenizer, options)
+    if pooled and options.pooling:
+        raise RequestError(f"`pooling` is not supported for {model.file.name}: its output {output!r} is already pooled")
     if (code := model.layout.own_code) and not pooled and options.pooling is None:
         raise ModelError(
             f"{model.folder} names {', '.join(code)}, code of its own that is not in the graph: "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 
 from calipers.core import RequestError
 from calipers.core.choices import DTYPES, POOLINGS
-from calipers.core.options import Options, option, parameter
+from calipers.core.options import Options, option
 
 _loading, _running = partial(option, group="Model"), partial(option, group="Running")
 
@@ -78,10 +78,8 @@ class ModelOptions(Options):
         return tuple(int(size) for size in str(self.truncate_dim).split(",") if size != "all") if several else ()
 
     def refuse_others(self, who: str, *used: str) -> None:
-        """An option that a backend would ignore is an error: the user must not believe that it had an effect."""
-        for field in fields(self):
-            if field.name not in (*used, "threads") and getattr(self, field.name) != field.default:
-                raise RequestError(f"{parameter(self, field.name)} is not supported for {who}")
+        """The number of threads changes no result: everything honours it."""
+        super().refuse_others(who, "threads", *used)
 
     @property
     def workers(self) -> int:

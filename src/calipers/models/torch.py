@@ -79,6 +79,8 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
         raise RequestError(
             f"`pooling` and `normalize` do not apply to {opened.folder}: it brings its own modules {list(further)}"
         )
+    if options.batch_tokens:
+        raise RequestError(f"`batch_tokens` does not apply to {opened.folder} ({', '.join(further)}): set `batch_size`")
     _refuse_named_code(opened.folder, options)
     has_transformer = bool(opened.layout.config)
     if options.max_length and not has_transformer and not opened.layout.routes:

@@ -14,7 +14,7 @@ import numpy as np
 
 from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some, on_side
 from calipers.core.choices import CODECS, TRUST_MAPS
-from calipers.core.options import Options, option, parameter
+from calipers.core.options import Options, option
 from calipers.data import beir, corpora, odd_queries, trec
 from calipers.data.texts import load_texts
 from calipers.metrics import geometry, search
@@ -54,12 +54,16 @@ class TrustOptions(Options):
         metavar="QRELS",
     )
     out_of_domain: str | None = _queries(
-        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones.", metavar="Q"
+        "Queries that the corpus has no answer to, for a detector of such queries. Default: bundled ones.",
+        metavar="Q",
+        needs=("queries", "calibrate"),
     )
     codec: str | None = _score("How vectors are stored. Default: int8.", choices=CODECS)
     k: int | None = _score("How many neighbours. Default: 10.", metavar="K")
     error: float | None = _score(
-        "Share of failures among the answered queries that is acceptable. Default: 0.1.", metavar="E"
+        "Share of failures among the answered queries that is acceptable. Default: 0.1.",
+        metavar="E",
+        needs=("calibrate",),
     )
     method: Method | None = option(
         None,
@@ -67,6 +71,7 @@ class TrustOptions(Options):
         group="Score",
         flag="--map",
         choices=TRUST_MAPS,
+        needs=("calibrate",),
     )
     seed: int = option(42, "Of samples, folds and resamples.", group="Score")
     query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
@@ -74,12 +79,9 @@ class TrustOptions(Options):
     load: Path | None = option(None, "Use a score that was saved.", group="Output", metavar="FILE")
 
     def __post_init__(self) -> None:
+        if self.load is not None:  # first, since what it holds is what the others are for
+            self.refuse_others("a trust score that is loaded", "load", "query_prompt", "passage_prompt")
         super().__post_init__()
-        if self.load is None:
-            return
-        for name in ("queries", "calibrate", "out_of_domain", "codec", "k", "error", "method"):
-            if getattr(self, name) is not None:
-                raise RequestError(f"{parameter(self, name)} is not supported for a trust score that is loaded")
 
 
 def trust(
@@ -101,6 +103,8 @@ def trust(
     ['answer']
     """
     options = options or TrustOptions()
+    if options.query_prompt is not None and not (queries or options.queries or options.calibrate):
+        raise RequestError("`query_prompt` has no effect without a query")
     if any(not query.strip() for query in queries):
         raise RequestError("a query is blank: there is nothing to search for")
     documents = load_texts(corpus, "corpus")
@@ -253,6 +257,7 @@ def _fit(
             "model_settings": json.dumps(embed.settings, sort_keys=True, default=str),
             "corpus": documents.source.path,
             "corpus_fingerprint": documents.fingerprint,
+            "seed": str(options.seed),
         },
         **{key: value for key, value in chosen.items() if value is not None},
     )

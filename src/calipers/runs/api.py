@@ -132,6 +132,8 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     source = models.find(model) if isinstance(model, str) and loaded is None else None
     if (rerank or run_out) and task.name != retrieval.TASK.name:
         raise RequestError(f"`rerank` and `run_out` are for the task {retrieval.TASK.name}, not for {task.name}")
+    if task is retrieval.TASK and not rerank and options.rerank_k != task.options(top_k=options.top_k).rerank_k:
+        raise RequestError("`rerank_k` is how many results a reranker reads, and there is none")
     reranker = models.find(rerank) if rerank else None
     path, data_options = request.dataset, request.data_options or DataOptions()
     if path is None:

@@ -26,8 +26,8 @@ from calipers.tasks import retrieval
 _EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours can change a vector
 
 
-def _file(help: str, metavar: str = "FILE", *, default: Any = None) -> Any:
-    return option(default, help, group="Data", metavar=metavar)
+def _file(help: str, metavar: str = "FILE", *, default: Any = None, needs: tuple[str, ...] = ()) -> Any:
+    return option(default, help, group="Data", metavar=metavar, needs=needs)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class CorpusInputs(Options):
         "Texts that belong together (sentence1, sentence2), for alignment; alone, they are the corpus as well."
     )
     pairs_above: float | None = _file(
-        "Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.", "SCORE"
+        "Where pairs have a score: from here on they belong together. Default: 0.8 of the highest.",
+        "SCORE",
+        needs=("pairs",),
     )
     terms: str | None = _file("Domain terms, one per line, for the tokenizer's figures.")
     paraphrases: str | None = _file(
