@@ -165,6 +165,17 @@ def test_drift_is_a_halo_that_is_mostly_echo(space: Space) -> None:
     assert table["echo"].tolist() == [True, False, True, False, False]
 
 
+def test_an_entity_of_unknown_sub_words_is_not_counted_as_different(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halo = Halo(("##", "##photo"), (-0.5, -1.0), (False, False))
+    monkeypatch.setattr(Table, "pieces", lambda self, words: [[None] if word == "lens" else [word] for word in words])
+    outcomes = run(replace(space, head=Head({"lens": halo, "hose": halo})))
+    found = {figure.name: figure for figure in read_figures(outcomes)}
+    assert found["lexical_drift"].count == 1
+    assert any(named.note == "halo: photo" for named in read_named(outcomes))  # no marks, and no mark alone
+
+
 def test_without_a_head_halos_are_unknown(space: Space) -> None:
     found = measure(space)
     assert found["lexical_drift"].value is None

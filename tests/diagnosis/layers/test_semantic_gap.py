@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from calipers import models
 from calipers.core import SILENT, Figure, InvalidOutput, Outcomes, RequestError, read_figures, read_named
 from calipers.data import DataOptions, beir
-from calipers.diagnosis.layers import LAYERS, Space, Texts, semantic_gap
+from calipers.diagnosis.layers import LAYERS, Space, Texts, semantic_gap, words
 from calipers.diagnosis.layers.semantic_gap import SemanticGapOptions
 from calipers.shop import sample as shop
 from tests.support.references import by_residuals, plain_jaccard, plain_set
@@ -242,3 +244,21 @@ def test_potion_on_icecat_knows_more_than_letters(data: Callable[[str], Path], m
     assert found["semantic_gap"].count == 3668
     assert found["lexical_correlation"].value == pytest.approx(0.666, abs=0.002)
     assert found["meaning_correlation"].value == pytest.approx(0.365, abs=0.002)
+
+
+def test_pairs_that_are_named_as_meant_share_no_sub_word(model: Callable[[str], Path]) -> None:
+    """On the bilingual sample shop: neither a sub-word nor the unknown one, which all ten pairs once did."""
+    source = models.find(f"static:{model('potion-base-4m-int8')}")
+    encoder: Any = models.load(source, models.ModelOptions(), "encode")
+    space = make_space(encoder.encode, queries=200, products=1500)
+    assert space.queries is not None
+    for which in (None, encoder):
+        outcomes = semantic_gap.run(which, space, OPTIONS, SILENT)
+        pairs = [named.id.split(" / ") for named in read_named(outcomes) if named.figure != "lexical_correlation"]
+        queries = dict(zip(space.queries.ids, space.queries.texts, strict=True))
+        documents = dict(zip(space.corpus.ids, space.corpus.texts, strict=True))
+        shared = [
+            not set.isdisjoint(*map(set, words.piece_sets(encoder, [queries[query], documents[document]])))
+            for query, document in pairs
+        ]
+        assert any(shared) == (which is None)  # without the model only letters are compared

@@ -131,7 +131,19 @@ def test_a_text_that_cannot_be_split_costs_this_text(potion: Encoder, monkeypatc
 
 
 def test_an_unknown_piece_is_shown_as_such() -> None:
-    assert words.Term("龘x", (None, "##x"), 2).shown == "[UNK] ##x"
+    assert words.Term("龘x", (None, "##x"), 2).shown == "[UNK]·x"
+    assert words.Term("laptop", ("▁", "lap", "##", "##top"), 2).shown == "lap·top"
+
+
+def test_sub_words_of_texts_are_compared_as_the_model_sees_them(potion: Encoder) -> None:
+    """What the vocabulary lacks is one and the same to the model; punctuation is nothing in common."""
+    assert isinstance(potion, words.ShowsPieces)
+    unknown, other, red, red_too, blue = words.piece_sets(
+        potion, ["ᚠᚢᚦ", "ᚱᚲᚷ!", "red laptop!", "a Red, thing!", "blue!"]
+    )
+    assert (unknown, other) == ({None}, {None})
+    assert "red" in red & red_too
+    assert not red & blue
 
 
 def byte_level() -> tokenizers.Tokenizer:

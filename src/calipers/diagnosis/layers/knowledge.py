@@ -22,7 +22,7 @@ from calipers.core import Columns, Encoder, Halo, Outcomes, Progress, RequestErr
 from calipers.core.choices import WORDS
 from calipers.core.figures import Figure, Named, figure_tables
 from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, mean_figure, metric_of, setting
-from calipers.diagnosis.layers.words import ENTITIES, count_pieces, mine
+from calipers.diagnosis.layers.words import ENTITIES, ShowsPieces, bare_piece, count_pieces, mine, piece_sets
 from calipers.metrics import bootstrap, geometry, search, trust
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors
 from calipers.metrics.means import mean_statistic
@@ -170,9 +170,20 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
         coherence=_coherence(corpus, rows),
         background=background,
         sizes=count_pieces(model, entities),
-        halos=space.head.top_tokens(list(entities), options.halo) if space.head else None,
+        halos=_halos(model, entities, space, options),
         takes_head=model.info.backend not in _HEADLESS,
     )
+
+
+def _halos(model: Encoder, entities: Sequence[str], space: Space, options: KnowledgeOptions) -> list[Halo] | None:
+    """The halos, where there is a head. An entity of unknown sub-words alone has none: nothing could echo it."""
+    if space.head is None:
+        return None
+    halos = space.head.top_tokens(list(entities), options.halo)
+    if not isinstance(model, ShowsPieces):
+        return halos
+    unknown = [pieces == {None} for pieces in piece_sets(model, entities)]
+    return [Halo((), (), ()) if lost else halo for halo, lost in zip(halos, unknown, strict=True)]
 
 
 def _neighbours(vectors: Vectors, entities: Sequence[str], space: Space, k: int) -> tuple[Floats, Ints]:
@@ -317,13 +328,13 @@ def _incoherent(probed: Probe, space: Space, i: int) -> Named:
 
 
 def describe_halo(halo: Halo, most: int = 5) -> str:
-    """The first tokens; an echo is in brackets.
+    """The first tokens, without the marks of their vocabulary; an echo is in brackets.
 
     >>> describe_halo(Halo(("dog", "cat"), (-1.0, -2.0), (True, False)))
     '(dog) cat'
     """
-    shown = list(zip(halo.tokens, halo.echoes, strict=True))[:most]
-    return " ".join(f"({token})" if echo else token for token, echo in shown)
+    shown = [(bare_piece(token), echo) for token, echo in zip(halo.tokens, halo.echoes, strict=True)]
+    return " ".join(f"({token})" if echo else token for token, echo in [pair for pair in shown if pair[0]][:most])
 
 
 # --- tables ------------------------------------------------------------------------------------------------------

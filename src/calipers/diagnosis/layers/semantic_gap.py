@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from calipers.core import Encoder, Figure, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
 from calipers.diagnosis.layer import LayerOptions, judged_pairs, kinds_of, make_layer, metric_of, setting
+from calipers.diagnosis.layers.words import ShowsPieces, piece_sets
 from calipers.metrics import bootstrap, geometry, lexical, paired
 from calipers.metrics.arrays import Bools, Floats, Ints, Vectors
 from calipers.metrics.bootstrap import grouped
@@ -35,6 +36,7 @@ FIGURES = kinds_of("semantic_gap", follows=FOLLOWS, nothing=NOTHING)
 _RESAMPLES = 1000
 _AT_RANDOM = 200  # documents that say what overlap chance gives
 _NAMED, _PER_QUERY = 10, 2
+_COMPARED = 1000  # pairs whose sub-words are compared, for those that are named
 _ROWS = 8192  # pairs whose vectors are in hand at a time
 
 
@@ -94,7 +96,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         ids=tuple(ids),
         columns=columns,
         texts=texts,
-        details={**figure_tables(figures, _named(judged, space)), "pairs": _table(judged, space)},
+        details={**figure_tables(figures, _named(judged, space, model)), "pairs": _table(judged, space)},
         counts={
             "judged_pairs": len(judged.query),
             "relevant_pairs": int(judged.relevant.sum()),
@@ -271,24 +273,38 @@ def hallucination_warning(figures: dict[str, Figure]) -> str | None:
 # --- examples ----------------------------------------------------------------------------------------------------
 
 
-def _named(judged: Judged, space: Space) -> list[Named]:
-    """Pairs of each kind, the plainest first: matched by letters alone, close without reason, and understood."""
+def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
+    """Pairs of each kind, the plainest first: matched by letters alone, close without reason, and understood.
+
+    Of the last two, a pair that shares a sub-word of the model has one reason to be close, and so has one with unknown
+    sub-words on both sides, which are the same to the model: neither is named.
+    """
     kinds: tuple[tuple[str, Bools, Floats, str], ...] = (
         ("lexical_correlation", ~judged.relevant & ~judged.alone & judged.near, judged.overlap, "letters, not meaning"),
         ("hallucination_excess", ~judged.relevant & judged.alone & judged.near, judged.cosine, "close without reason"),
         ("meaning_correlation", judged.relevant & judged.alone & judged.near, judged.cosine, "meaning, not letters"),
     )
-    return [
-        _pair(judged, space, row, figure, kind)
-        for figure, which, order, kind in kinds
-        for row in _plainest(judged, which, order)
-    ]
+    named = []
+    for figure, which, order, kind in kinds:
+        rows = np.flatnonzero(which)[np.argsort(-order[which], kind="stable")]
+        if figure != "lexical_correlation" and isinstance(model, ShowsPieces):
+            rows = _without_common_pieces(judged, space, model, rows[:_COMPARED])
+        named += [_pair(judged, space, row, figure, kind) for row in _plainest(judged, rows)]
+    return named
 
 
-def _plainest(judged: Judged, which: Bools, order: Floats) -> list[int]:
+def _without_common_pieces(judged: Judged, space: Space, model: ShowsPieces, rows: Ints) -> Ints:
+    assert space.queries is not None
+    queries = piece_sets(model, [space.queries.texts[int(judged.query[row])] for row in rows])
+    documents = piece_sets(model, [space.corpus.texts[int(judged.document[row])] for row in rows])
+    apart = [query.isdisjoint(document) for query, document in zip(queries, documents, strict=True)]
+    return rows[np.array(apart, np.bool_)]
+
+
+def _plainest(judged: Judged, ordered: Ints) -> list[int]:
     seen: Counter[int] = Counter()
     rows: list[int] = []
-    for row in np.flatnonzero(which)[np.argsort(-order[which], kind="stable")].tolist():
+    for row in ordered.tolist():
         seen[judged.query[row]] += 1
         if seen[judged.query[row]] <= _PER_QUERY and len(rows) < _NAMED:
             rows.append(row)

@@ -23,6 +23,7 @@ from calipers.core import Encoder, RequestError, printable
 from calipers.metrics.arrays import Floats
 
 _KANA = re.compile(r"[\u3041-\u30ff\uff66-\uff9f]")
+_MARKS = ("##", "▁", "Ġ")  # how vocabularies write that a piece goes on, or begins, a word
 _SPACES = re.compile(r"(\s+)")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]")
 _MOSTLY = 0.3  # share of characters that makes a text Japanese or Chinese: product names mix in much Latin
@@ -127,6 +128,34 @@ class ShowsPieces(Protocol):
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]: ...
 
 
+def bare_piece(piece: str) -> str:
+    """A sub-word without the marks of its vocabulary; empty for a mark alone.
+
+    >>> bare_piece("##ing"), bare_piece("▁red"), bare_piece("##")
+    ('ing', 'red', '')
+    """
+    for mark in _MARKS:
+        piece = piece.removeprefix(mark)
+    return piece.removesuffix("</w>")
+
+
+def piece_sets(model: ShowsPieces, texts: Sequence[str]) -> list[frozenset[str | None]]:
+    """The distinct sub-words of each text, None for all that the vocabulary lacks: to the model these are one and the
+    same. Pieces without a letter or digit are left out; a text that cannot be split is taken as one word."""
+    words = [_words_or_none(text, "auto") or [text] for text in texts]
+    distinct = list(dict.fromkeys(word for several in words for word in several))
+    pieces = dict(zip(distinct, model.pieces(distinct), strict=True))
+    return [
+        frozenset(
+            None if piece is None else bare_piece(piece).casefold()
+            for word in several
+            for piece in pieces[word]
+            if piece is None or any(map(str.isalnum, piece))
+        )
+        for several in words
+    ]
+
+
 @dataclass(frozen=True)
 class Term:
     """A word, its sub-words, and in how many texts it is."""
@@ -137,8 +166,10 @@ class Term:
 
     @property
     def shown(self) -> str:
-        """The sub-words as a reader sees them; [UNK] is one that the vocabulary does not have."""
-        return " ".join("[UNK]" if piece is None else piece for piece in self.pieces)
+        """The word as it is split, such as kar·cher; [UNK] is what the vocabulary does not have."""
+        return "·".join(
+            "[UNK]" if piece is None else bare for piece in self.pieces if (bare := bare_piece(piece or " "))
+        )
 
 
 @dataclass(frozen=True, eq=False)
