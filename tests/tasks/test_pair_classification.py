@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from calipers import DataOptions
-from calipers.core import SILENT, DataError, Outcomes, RequestError
+from calipers.comparison import api as comparing
+from calipers.core import SILENT, DataError, Outcomes, RequestError, Thresholds
 from calipers.data import load_rows
 from calipers.tasks import find, pair_classification
 from tests.support.samples import write_jsonl
@@ -76,3 +78,28 @@ def test_names_of_labels_come_from_the_model_or_the_mapping(tmp_path: Path) -> N
 
 def test_scores_that_point_the_other_way_are_told(tmp_path: Path) -> None:
     assert "other way" in classify(tmp_path, [0, 0, 0, 1, 1], Lexical()).notes[0]
+
+
+def test_a_threshold_of_other_pairs_decides_in_place_of_the_best_one(tmp_path: Path) -> None:
+    """`f1` stays as published; a verdict on it depends on the cross-fitted figure, with the same thresholds."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(8)]
+    rows = []
+    for number in range(60):
+        shared = int(rng.integers(0, 9))
+        second = " ".join([*words[:shared], *(f"o{number}" for _ in range(8 - shared))])
+        rows.append({"sentence1": " ".join(words), "sentence2": second, "label": int(shared + rng.normal(0, 3) > 4)})
+    file = write_jsonl(tmp_path / "rows.jsonl", rows)
+    protocol = comparing.Protocol(task="pair-classification", dataset=str(file))
+    chosen: dict[str, Any] = {"metrics": ["f1"], "thresholds": {"f1": Thresholds(0.2, 0.3)}, "resamples": 200}
+    [verdict] = comparing.compare(Lexical(), [Lexical()], protocol=protocol, **chosen)
+    decides = {c.metric: (c.decides, c.thresholds.at_risk) for c in verdict.comparisons}
+    assert decides == {"f1": (False, 0.3), "f1_cross_fitted": (True, 0.3)}
+    published, fitted = (verdict.baseline.metrics[name] for name in ("f1", "f1_cross_fitted"))
+    assert fitted <= published
+
+
+def test_few_pairs_have_the_best_threshold_only(tmp_path: Path) -> None:
+    outcomes = classify(tmp_path, [1, 1, 0, 1, 0], Lexical())
+    assert "f1_cross_fitted" not in values(outcomes)
+    assert any("no cross-fitted figure" in note for note in outcomes.notes)

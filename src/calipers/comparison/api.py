@@ -120,17 +120,21 @@ class _Work:
 
     def terms(self, first: Result) -> tuple[list[Metric], verdict.Terms]:
         """The metrics of the baseline that are compared, and how they are judged."""
-        metrics, thresholds = self.options.metrics, self.options.thresholds
+        metrics, thresholds = self.options.metrics, dict(self.options.thresholds)
         for name in (*metrics, *thresholds):
             if name != "all" and name not in first.metrics:
                 raise RequestError(f"the baseline has no metric {name!r}: expected one of {', '.join(first.metrics)}")
         task, columns = catalogue.find(first.task), first.outcomes.columns
         offered = [m for m in task.measures(task.options(**first.options)) if all(c in columns for c in m.needs)]
+        instead = {m.name: m.decided_by for m in offered if m.decided_by in first.metrics}
+        thresholds |= {instead[name]: limits for name, limits in thresholds.items() if instead.get(name, name) != name}
+        metrics = tuple(dict.fromkeys(word for name in metrics for word in (name, instead.get(name, name))))
         named = {*metrics, *thresholds}
         compared = [m for m in offered if "all" in metrics or m.name in named or not (metrics or m.minor)]
+        deciding = [name for name in metrics if name != "all"] or [offered[0].name, *thresholds]
         terms = verdict.Terms(
             thresholds=thresholds,
-            deciding=tuple(name for name in metrics if name != "all") or (offered[0].name, *thresholds),
+            deciding=tuple(name for name in deciding if name not in instead),
             confidence=self.options.confidence,
             resamples=self.options.resamples,
             seed=self.protocol.data_options.seed,

@@ -54,6 +54,7 @@ class Metric:
     # Of a perplexity or its logarithm: value → ln(perplexity). A loss as a share is then one of the perplexity.
     log_scale: Callable[[Floats], Floats] | None = None
     minor: bool = False  # shown by eval; compared only on request, because it is close to another metric
+    decided_by: str = ""  # the metric that a verdict depends on in its place, because this one is optimistic
     # Columns in which these examples, bool[n], have the worst outcome: this model cannot read them and another one can.
     fail: Callable[[Columns, NDArray[np.bool_]], Columns] | None = None
     # For a metric that is no mean: what makes outcomes of two models exchangeable and leaves the metric as it is.

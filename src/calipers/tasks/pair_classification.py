@@ -1,6 +1,7 @@
 """Pair classification: how well a cross-encoder tells the class of a pair (paraphrase or not, entailment, …).
 
-A model with one output is judged by its score, at the cut that is best on these data; one with several by its highest.
+A model with one output is judged by its score, at the cut that is best on these data, as published figures are, and at
+cuts that were chosen on other pairs (cross-fitted), which a verdict depends on; one with several by its highest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from calipers.core.options import Options, option
 from calipers.core.outcomes import Outcomes
 from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics import classification as c
+from calipers.metrics import cross_fit
 from calipers.metrics.arrays import Array, Ints
+from calipers.metrics.calibration import FOLDS
 from calipers.metrics.exchange import as_they_are, ranks
 from calipers.tasks import outputs
 from calipers.tasks.columns import PAIR, pair_ids
@@ -107,7 +110,20 @@ def _binary(scores: Array, labels: Ints) -> _Measured:
     turned = c.average_precision(-score, labels)
     backwards = turned > c.average_precision(score, labels) + _FAR_BETTER
     note = f"the scores point the other way: turned round, average precision would be {turned:.3f}"
-    return {"score": score}, counts, (note,) if backwards else ()
+    columns, notes = _cross_fit(score, labels)
+    return {"score": score, **columns}, counts, (note, *notes) if backwards else notes
+
+
+def _cross_fit(score: Array, labels: Ints) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """What pairs are called by thresholds that were chosen without them; a note where there are too few pairs."""
+    best = {
+        _CALLED_BY_F1: lambda scores, gold: c.best_f1(scores, gold).threshold,
+        _CALLED_BY_ACCURACY: lambda scores, gold: c.best_accuracy(scores, gold).threshold,
+    }
+    called = {name: cross_fit.calls(score, labels, threshold) for name, threshold in best.items()}
+    columns = {name: values for name, values in called.items() if values is not None}
+    few = f"f1 and accuracy have no cross-fitted figure: {FOLDS} folds need as many pairs of either label"
+    return columns, () if columns else (few,)
 
 
 def _several(scores: Array, labels: Ints, classes: int) -> _Measured:
@@ -120,7 +136,24 @@ def _several(scores: Array, labels: Ints, classes: int) -> _Measured:
     return {"prediction": prediction}, {}, (f"{note}{best.accuracy:.3f}",)
 
 
-def _metric(column: str, name: str, about: str, statistic: Callable[[Any, Any], Statistic]) -> Metric:
+_CALLED_BY_F1, _CALLED_BY_ACCURACY = "called_by_f1", "called_by_accuracy"  # shares of rounds
+
+
+def _cross_fitted(name: str, column: str, statistic: Callable[[Any, Any], Statistic], **options: Any) -> Metric:
+    about = "at cuts chosen on other pairs, which is not optimistic"
+    return Metric(
+        f"{name}_cross_fitted",
+        about,
+        lambda columns: statistic(columns[column], columns["label"]),
+        digits=4,
+        needs=(column,),
+        **options,
+    )
+
+
+def _metric(
+    column: str, name: str, about: str, statistic: Callable[[Any, Any], Statistic], decided_by: str = ""
+) -> Metric:
     """A metric of the models whose outcomes have this column."""
     return Metric(
         name,
@@ -129,13 +162,16 @@ def _metric(column: str, name: str, about: str, statistic: Callable[[Any, Any], 
         digits=4,
         needs=(column,),
         exchange=ranks if column == "score" else as_they_are,
+        decided_by=decided_by,
     )
 
 
 METRICS = (
     _metric("score", "average_precision", "of the score", c.average_precision_statistic),
-    _metric("score", "accuracy", "at the best cut", c.best_accuracy_statistic),
-    _metric("score", "f1", "at the best cut", c.best_f1_statistic),
+    _metric("score", "accuracy", "at the best cut", c.best_accuracy_statistic, "accuracy_cross_fitted"),
+    _cross_fitted("accuracy", _CALLED_BY_ACCURACY, cross_fit.accuracy_of_calls),
+    _metric("score", "f1", "at the best cut", c.best_f1_statistic, "f1_cross_fitted"),
+    _cross_fitted("f1", _CALLED_BY_F1, cross_fit.f1_of_calls, exchange=as_they_are),
     _metric("score", "precision", "at the cut of f1", c.precision_at_best_f1_statistic),
     _metric("score", "recall", "at the cut of f1", c.recall_at_best_f1_statistic),
     _metric("score", "mcc", "at the cut of f1", c.mcc_at_best_f1_statistic),

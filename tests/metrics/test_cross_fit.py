@@ -1,0 +1,90 @@
+"""Figures at thresholds that were chosen on other examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from calipers.metrics import bootstrap, cross_fit
+from calipers.metrics.arrays import once
+from calipers.metrics.classification import best_accuracy, best_f1
+
+APART = 1.0  # standard deviations between the scores of the two labels, each normal; half of the rows are positive
+
+
+def draw(seed: int, rows: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([seed, rows])
+    labels = (rng.random(rows) < 0.5).astype(np.int64)
+    return rng.normal(size=rows) + APART * labels, labels
+
+
+def f1_of_new_rows(threshold: Any) -> Any:
+    recall, false = norm.sf(threshold - APART), norm.sf(threshold)
+    return recall / (0.5 * recall + 0.5 * false + 0.5)
+
+
+def by_f1(scores: Any, labels: Any) -> float:
+    return best_f1(scores, labels).threshold
+
+
+def by_accuracy(scores: Any, labels: Any) -> float:
+    return best_accuracy(scores, labels).threshold
+
+
+def test_a_row_has_no_say_in_its_own_threshold() -> None:
+    seen: list[int] = []
+
+    def threshold(scores: Any, labels: Any) -> float:
+        seen.append(len(scores))
+        assert 0 < labels.sum() < len(labels)
+        return 0.5
+
+    scores, labels = draw(0)
+    called = cross_fit.calls(scores, labels, threshold)
+    assert called is not None
+    np.testing.assert_array_equal(called, scores >= 0.5)
+    assert len(seen) == 50  # 10 rounds of 5 folds
+    assert sum(seen) == 10 * 4 * len(scores)
+
+
+def test_scores_that_separate_the_labels_are_all_right() -> None:
+    scores, labels = np.arange(40.0), (np.arange(40) >= 20).astype(int)
+    called = cross_fit.calls(scores, labels, by_f1)
+    assert called is not None
+    assert once(cross_fit.f1_of_calls(called, labels), 40) > 0.95
+
+
+def test_too_few_rows_of_a_label_have_no_figure() -> None:
+    assert cross_fit.calls(np.arange(20.0), np.arange(20) < 4, by_f1) is None
+
+
+def test_the_best_threshold_is_optimistic_and_the_cross_fitted_one_is_not() -> None:
+    truth = float(f1_of_new_rows(np.linspace(-4, 5, 2001)).max())
+    best, fitted = [], []
+    for seed in range(40):
+        scores, labels = draw(seed)
+        called = cross_fit.calls(scores, labels, by_f1)
+        assert called is not None
+        best.append(best_f1(scores, labels).f1 - truth)
+        fitted.append(once(cross_fit.f1_of_calls(called, labels), len(labels)) - truth)
+    assert np.mean(best) > 0.015
+    assert -0.025 < np.mean(fitted) < 0.005
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_cross_fitted_f1_covers_the_figure_of_new_rows() -> None:
+    """400 experiments of 100 rows: at least 91 %, with a standard error of 1.2 %. The best threshold's had 83 %."""
+    truth = float(f1_of_new_rows(np.linspace(-4, 5, 2001)).max())
+    held = []
+    for seed in range(400):
+        scores, labels = draw(seed)
+        called = cross_fit.calls(scores, labels, by_f1)
+        assert called is not None
+        drawn = {"resamples": 500, "confidence": 0.95, "seed": seed}
+        interval = bootstrap.interval(cross_fit.f1_of_calls(called, labels), len(labels), **drawn)
+        assert interval is not None
+        held.append(interval[0] <= truth <= interval[1])
+    assert np.mean(held) > 0.9
