@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from calipers.core import ModelError, RequestError
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import Shortening, shorten
 from calipers.models.tokenizer import Tokenizer, first_position, longest_input, pad_id
 from calipers.models.tokenizer_files import Config, prepare, read_json
+
+Entry = TypeVar("Entry", int, str, dict[str, Any])
 
 # Names of pooling modes: in the older file format, in the newer one, and ours.
 _OLD_POOLING = {
@@ -97,7 +99,13 @@ def read_layout(folder: Path) -> Layout:
     modules = read_modules(folder)
     transformer = folder / next((m.path for m in modules if m.kind == "Transformer"), "")
     sentence = _read_sentence(transformer)
-    general = read_json(folder / "config_sentence_transformers.json")
+    described = folder / "config_sentence_transformers.json"
+    general = read_json(described)
+    prompts = {
+        name: text for name, text in (_entry(general, "prompts", dict, described) or {}).items() if text is not None
+    }
+    for name in prompts:
+        _entry(prompts, name, str, described)
     pooling, include_prompt, odd = _pooling(folder, modules)
     call = _call(sentence)
     config_arguments, tokenizer_arguments = _arguments(sentence, "config"), _arguments(sentence, "tokenizer")
@@ -117,11 +125,11 @@ def read_layout(folder: Path) -> Layout:
         special_tokens=call.get("add_special_tokens", True) is not False,
         tokenizer_arguments=tokenizer_arguments,
         config_arguments=config_arguments,
-        prompts={k: v for k, v in (general.get("prompts") or {}).items() if isinstance(v, str)},
-        default_prompt_name=general.get("default_prompt_name"),
+        prompts=prompts,
+        default_prompt_name=_entry(general, "default_prompt_name", str, described),
         include_prompt=include_prompt,
         truncate_dim=_size(general.get("truncate_dim")),
-        similarity_fn_name=general.get("similarity_fn_name"),
+        similarity_fn_name=_entry(general, "similarity_fn_name", str, described),
         routes=_routes(folder, modules),
         task=sentence.get("transformer_task"),
         modalities=bool(sentence.get("modality_config")),
@@ -142,7 +150,20 @@ def _routes(folder: Path, modules: Sequence[Module]) -> tuple[str, ...]:
 
 def _read_sentence(transformer: Path) -> Config:
     """What sentence-transformers says about a Transformer: of the first of its files that says anything."""
-    return next((content for name in _SENTENCE if (content := read_json(transformer / name))), {})
+    for file in (transformer / name for name in _SENTENCE):
+        if content := read_json(file):
+            _entry(content, "max_seq_length", int, file)
+            return content
+    return {}
+
+
+def _entry(content: Config, name: str, kind: type[Entry], file: Path) -> Entry | None:
+    """A value of a settings file; one of another type is a fault of the model."""
+    value = content.get(name)
+    if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
+        return value
+    expected = {int: "a whole number", str: "a text", dict: "names with their texts"}[kind]
+    raise ModelError(f"{file}: {name!r} is {value!r}, expected {expected}")
 
 
 def _arguments(sentence: Config, kind: str) -> Config:
@@ -218,6 +239,8 @@ def _prompt(layout: Layout, options: ModelOptions) -> str:
         return ""
     if name not in layout.prompts:
         names = ", ".join(sorted(layout.prompts)) or "none"
+        if options.prompt_name is None:
+            raise ModelError(f"the model's default prompt is {name!r}, which its files lack (they have: {names})")
         raise RequestError(f"the model has no prompt named {name!r} (it has: {names}); set the text itself as `prompt`")
     return layout.prompts[name]
 
@@ -236,9 +259,12 @@ def read_modules(folder: Path) -> list[Module]:
         return []
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        modules = [(str(row["path"]), str(row["type"])) for row in rows]
+        modules = [(row["path"], str(row["type"])) for row in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} is not the module list of a sentence-transformers model: {error!r}") from error
+    for place, _ in modules:
+        if not isinstance(place, str) or Path(place).is_absolute() or ".." in Path(place).parts:
+            raise ModelError(f"{path}: the path of a module is {place!r}, expected a folder within the model's own")
     # A class of the model's own is what its code says, whatever it is called.
     return [Module(place, kind.rsplit(".", 1)[-1] if kind.startswith(_OWN) else kind) for place, kind in modules]
 
