@@ -52,8 +52,9 @@ def test_both_names_of_the_task_give_the_same(calipers: Run, vectors: Path, pair
         strict(calipers("eval", "-m", vectors, "--dataset", pairs, "--task", task, "--json").stdout)
         for task in ("sentence-similarity", "feature-extraction")
     )
-    for key in ("metrics", "intervals", "task", "dataset"):
+    for key in ("metrics", "intervals", "canonical_task", "dataset"):
         assert one[key] == two[key]
+    assert [document["task"] for document in (one, two)] == ["sentence-similarity", "feature-extraction"]
 
 
 def test_text_output_is_plain_where_there_is_no_terminal(calipers: Run, vectors: Path, pairs: Path) -> None:

@@ -47,11 +47,12 @@ def test_html_is_escaped_and_names_every_metric() -> None:
 def test_to_dict_has_the_keys_of_the_contract() -> None:
     content = RESULT.to_dict()
     assert [*content] == [
-        *("schema", "run", "created", "model_id", "model_path", "task", "device", "dataset", "scored", "options"),
+        *("schema", "run", "created", "model_id", "model_path", "task", "canonical_task", "device", "dataset"),
+        *("scored", "options"),
         *("metrics", "intervals", "bootstrap", "model", "warnings", "timing", "environment", "request"),
     ]
     assert [*content["dataset"]] == [
-        *("path", "name", "split", "revision", "samples", "requested", "shuffle", "seed", "streaming"),
+        *("path", "name", "split", "revision", "samples", "requested", "shuffle", "seed", "streaming", "cluster"),
         *("columns_mapping", "rows_read", "rows_blank", "fingerprint"),
     ]
     assert content["schema"] == "calipers/eval/1"

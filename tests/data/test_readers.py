@@ -315,3 +315,12 @@ def test_a_quote_in_a_tsv_swallows_no_row(tmp_path: Path) -> None:
     file.write_text('id\ttext\tscore\n1\t"opens\t3\n2\tcloses 5"\t4\n3\ta\t"two\nlines"\n')
     rows_read = [list(row.values.values()) for row in readers.read(file, None)]
     assert rows_read == [["1", '"opens', "3"], ["2", 'closes 5"', "4"], ["3", "a", "two\nlines"]]
+
+
+def test_a_file_is_the_split_that_its_name_says(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text('{"text": "one"}\n', encoding="utf-8")
+    assert readers.choose_split(path, "test") == "test"
+    assert readers.choose_split(path, None) is None
+    with pytest.raises(DataError, match=r"`split` is 'dev', and .*test\.jsonl is one file"):
+        readers.choose_split(path, "dev")

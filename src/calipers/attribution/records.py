@@ -210,6 +210,7 @@ class Attribution:
                 "stage": stage.stage,
                 self.metric: numbers.number(stage.value, self.digits),
                 "against the first": _delta(stage.verdict, self.digits),
+                "relative": numbers.percent(stage.verdict.relative if stage.verdict else None),
                 "against the one before": _delta(stage.step, self.digits),
                 "verdict": stage.label or "baseline",
                 "size": numbers.megabytes(stage.size),

@@ -166,7 +166,8 @@ class Result:
             "created": self.created,
             "model_id": self.model.model_id,
             "model_path": self.model.path,
-            "task": self.task,
+            "task": self.request.get("given", {}).get("task", self.task),
+            "canonical_task": self.task,  # it decides whether runs can be compared
             "device": self.model.device,
             "dataset": {**which, "samples": len(self.outcomes), **source, "fingerprint": self.fingerprint},
             "scored": self.outcomes.counts,

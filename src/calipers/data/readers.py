@@ -32,12 +32,12 @@ def to_path(reference: str) -> Path:
 
 
 def choose_split(path: Path, split: str | None) -> str | None:
-    """The split that is read from a folder; a file has none."""
+    """The split that is read from a folder; a file is a split only if its name says so (`test.jsonl`)."""
     if path.is_dir():
         return usual_split(split, _splits(_data_files(path)))
-    if split is not None:
-        raise DataError(f"`split` is for folders and the hub, and {path} is one file")
-    return None
+    if split not in (None, *_splits([path])):
+        raise DataError(f"`split` is {split!r}, and {path} is one file of another name: name the file of that split")
+    return split
 
 
 def usual_split(split: str | None, names: Sequence[str]) -> str:

@@ -94,10 +94,9 @@ class OnnxModel:
     def info(self, source: Source, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
         """What every ONNX model reports but its fingerprint, and the `settings` of its kind."""
         model_id = options.model_id or (folder_name(self.file) if source.path else source.reference)
-        device = f"{options.device} ({self.provider})"
         shape = {"shape": self.graph.dimensions, "batching": str(self.work.batching)}
         settings = {"provider": self.provider, **settings, **shape}
-        return ModelInfo("onnx", model_id, str(self.file), device, "", settings)
+        return ModelInfo("onnx", model_id, str(self.file), options.device, "", settings)
 
 
 def _open(source: Source, options: ModelOptions) -> OnnxModel:
