@@ -95,6 +95,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "the modules": normalized,
     "the pooling": edit("1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True),
     "the prompt in the pooling": edit("1_Pooling/config.json", include_prompt=False),
+    "the dimensions": edit("config_sentence_transformers.json", truncate_dim=8),
     "the prompts": edit("config_sentence_transformers.json", prompts={"query": "a "}, default_prompt_name="query"),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -103,14 +104,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "max_length": {"max_length": 4},
     "pooling": {"pooling": "cls"},
     "dtype": {"dtype": "float16"},
+    "truncate_dim": {"truncate_dim": "8"},
 }
+NOT_BUILT = ("dtype", "truncate_dim")  # options that a build does not take
 
 
 def keys(folder: Path, corpus: Path, **options: Any) -> dict[str, str]:
     """The key of a run, of a build's stages, of vectors and of an mteb result."""
     model_options, source = ModelOptions(**options), models.find(str(folder))
     facts = json.dumps(identity.identity(source, model_options, "encode"), sort_keys=True, default=str)
-    building = BuildOptions(model_options=ModelOptions(**{k: v for k, v in options.items() if k != "dtype"}))
+    building = BuildOptions(model_options=ModelOptions(**{k: v for k, v in options.items() if k not in NOT_BUILT}))
     plan = artifacts.plan(str(folder), corpus / "out", Recipe("fp32"), building)
     return {
         "run and vectors": facts,
@@ -135,8 +138,7 @@ def test_a_file_that_changes_alone_changes_every_key(name: str, encoder: Path, c
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_an_option_that_changes_alone_changes_every_key(name: str, encoder: Path, corpus: Path) -> None:
     before, after = keys(encoder, corpus), keys(encoder, corpus, **OPTIONS[name])
-    always_float32 = {"stages"} if name == "dtype" else set()
-    assert {key for key in before if before[key] == after[key]} == always_float32
+    assert {key for key in before if before[key] == after[key]} == ({"stages"} if name in NOT_BUILT else set())
 
 
 @pytest.fixture(scope="module")

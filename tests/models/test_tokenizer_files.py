@@ -30,6 +30,14 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def scorer(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny cross-encoder; beside it, in `graph`, its export."""
+    folder = tiny(tmp_path_factory.mktemp("scorer"), minilm)
+    export_cross_encoder(folder, folder / "graph")
+    return folder
+
+
 def encode(reference: Path, texts: list[str] = TEXTS, **options: Any) -> np.ndarray:
     model: Any = models.load(models.find(str(reference)), ModelOptions(**options))
     return np.asarray(model.encode(texts))
@@ -43,28 +51,28 @@ def by_sentence_transformers(folder: Path) -> np.ndarray:
     return np.stack([model.encode(text, prompt=prompt) for text in TEXTS])
 
 
-def make(bert: Path, folder: Path, **asked: Any) -> Path:
+def make(bert: Path, folder: Path, **case: Any) -> Path:
     """The tiny encoder in a folder of its own, with these settings."""
     folder.mkdir()
     for name in ("config.json", "model.safetensors"):
         shutil.copy(bert / name, folder)
-    kind = asked.get("kind", "BertTokenizer")
+    kind = case.get("kind", "BertTokenizer")
     own = {"tokenizer_class": kind} if kind else {}
     write_tokenizer(
-        folder, cased=asked.get("cased", True), added=asked.get("added", []), **own, **asked.get("tokenizer", {})
+        folder, cased=case.get("cased", True), added=case.get("added", []), **own, **case.get("tokenizer", {})
     )
     write_modules(
         folder,
-        sentence=asked.get("sentence", {}),
-        name=asked.get("name", "sentence_bert_config.json"),
-        prompts=asked.get("prompts", {}),
-        pooling=asked.get("pooling", {"pooling_mode_mean_tokens": True}),
+        sentence=case.get("sentence", {}),
+        name=case.get("name", "sentence_bert_config.json"),
+        prompts=case.get("prompts", {}),
+        pooling=case.get("pooling", {"pooling_mode_mean_tokens": True}),
     )
     return folder
 
 
-def check(bert: Path, place: Path, **asked: Any) -> None:
-    folder = make(bert, place / "model", **asked)
+def check(bert: Path, place: Path, **case: Any) -> None:
+    folder = make(bert, place / "model", **case)
     expected = by_sentence_transformers(folder)
     np.testing.assert_allclose(encode(folder), expected, atol=1e-4)
     graph = with_graph(folder, bert / "graph" / "model.onnx", place / "onnx")
@@ -130,11 +138,11 @@ def draw_settings(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@given(asked=draw_settings())
+@given(case=draw_settings())
 @settings(max_examples=25)
-def test_any_settings_give_the_same_vectors_in_torch_and_onnx(bert: Path, asked: dict[str, Any]) -> None:
+def test_any_settings_give_the_same_vectors_in_torch_and_onnx(bert: Path, case: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as place:
-        check(bert, Path(place), **asked)
+        check(bert, Path(place), **case)
 
 
 @given(cased=st.booleans(), truncation=st.sampled_from([None, 3, 9]), side=st.sampled_from(["left", "right"]))
@@ -156,18 +164,18 @@ def test_any_settings_give_the_vectors_of_static_embedding(cased: bool, truncati
 
 
 @pytest.mark.parametrize("inputs", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
-def test_a_pair_has_the_type_ids_that_its_tokenizer_names(inputs: list[str], minilm: Path, tmp_path: Path) -> None:
+def test_a_pair_has_the_type_ids_that_its_tokenizer_names(inputs: list[str], scorer: Path, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
-    folder = tiny(tmp_path / "m", minilm)
+    folder = Path(shutil.copytree(scorer, tmp_path / "m", ignore=shutil.ignore_patterns("graph")))
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_input_names": inputs}))
-    graph = export_cross_encoder(folder, tmp_path / "graph")
+    graph = with_graph(folder, scorer / "graph" / "model.onnx", tmp_path / "onnx")
     pairs = [("bread", "The bakery opens at seven."), ("a", "b")]
     expected = CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(pairs)
     for place in (folder, graph):
-        scorer: Any = models.load(models.find(str(place)), ModelOptions(), "score")
-        np.testing.assert_allclose(scorer.score(pairs), expected, atol=1e-5)
+        loaded: Any = models.load(models.find(str(place)), ModelOptions(), "score")
+        np.testing.assert_allclose(loaded.score(pairs), expected, atol=1e-5)
 
 
 def test_without_transformers_settings_that_it_would_apply_are_refused(

@@ -25,7 +25,7 @@ from calipers.models.source import Source
 Facts = dict[str, object]
 
 # Settings that say how a model is run, or where something comes from.
-_RUNNING = ("batching", "shape", "provider", "revision", "pooling_assumed", "through", "short_cut")
+_RUNNING = ("batching", "batch_dependence", "shape", "provider", "revision", "pooling_assumed", "through", "short_cut")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "config.json", "*.py")
 _TOKENIZER = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.codes", "*.tiktoken", "*.jinja", "chat_template*")
 _SETTINGS = ("modules.json", "*config*.json")
