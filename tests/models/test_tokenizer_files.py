@@ -106,6 +106,9 @@ CASES: dict[str, dict[str, Any]] = {
         "sentence": {"tokenizer_args": {"truncation_side": "left"}, "max_seq_length": 6}
     },
     "no class at all": {"kind": None},
+    "no special tokens in tokenizer.json": {"tokenizer": {"template": False, "do_lower_case": False}},
+    "another mark inside words": {"tokenizer": {"prefix": "@@", "do_lower_case": False}},
+    "no special tokens, plain": {"kind": "PreTrainedTokenizerFast", "tokenizer": {"template": False}},
 }
 
 
@@ -122,6 +125,7 @@ def draw_settings(draw: st.DrawFn) -> dict[str, Any]:
         "strip_accents": st.sampled_from([None, True, False]),
         "truncation_side": st.sampled_from(["left", "right"]),
         "tokenize_chinese_chars": st.booleans(),
+        "template": st.booleans(),
     }
     sentence = {"max_seq_length": st.integers(4, 20), "do_lower_case": st.booleans()}
     names = ("bert", "roberta", "xlm-roberta")

@@ -16,24 +16,28 @@ from tests.support.masked_models import PIECES, SPECIAL
 WORDS = [*PIECES, "Dog", "Cat", "cafe", "café", "Café", "Garden", "É"]
 TEXTS = [
     "the Dog sees the Café near the Garden and the small old house on the street in the park",
-    "CATS sleep",
+    "CATS sleep slowly",
     "É café [MASK] Dog",
     "x1 dogs run <extra> far , not near . the young cats read in the big garden",
     "a",
 ]
 
 
-def write_tokenizer(folder: Path, *, cased: bool, added: list[str], **settings: Any) -> None:
-    """tokenizer.json, which lower-cases unless it is `cased`, and tokenizer_config.json with the settings."""
+def write_tokenizer(
+    folder: Path, *, cased: bool, added: list[str], template: bool = True, prefix: str = "##", **settings: Any
+) -> None:
+    """tokenizer.json, which lower-cases unless it is `cased`, and tokenizer_config.json with the settings. `template`
+    puts special tokens around a text; `prefix` marks a piece inside a word."""
     vocabulary = {token: i for i, token in enumerate([*SPECIAL, *WORDS])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=prefix))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
+    if template:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        )
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.save(str(folder / "tokenizer.json"))
     records = {

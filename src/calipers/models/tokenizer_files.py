@@ -136,9 +136,16 @@ class _File:
 
     def _contradictions(self) -> list[str]:
         """What BertTokenizer would build otherwise."""
-        from tokenizers import normalizers, pre_tokenizers
+        from tokenizers import normalizers, pre_tokenizers, processors
 
-        settings = self._settings
+        settings, backend = self._settings, self.backend
+        cls, sep, unknown = (_text(settings.get(f"{name}_token", _SPECIAL[name])) for name in ("cls", "sep", "unk"))
+        ids = [(token, id) for token in (cls, sep) if (id := backend.token_to_id(token)) is not None]
+        if len(ids) < 2:
+            return ["cls_token and sep_token"]
+        template = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1", special_tokens=ids
+        )
         cased = settings.get("do_lower_case") is False
         normalizer = normalizers.BertNormalizer(
             clean_text=True,
@@ -147,10 +154,14 @@ class _File:
             lowercase=not cased,
         )
         parts = {
-            "do_lower_case, strip_accents or tokenize_chinese_chars": (normalizer, self.backend.normalizer),
-            "pre_tokenizer": (pre_tokenizers.BertPreTokenizer(), self.backend.pre_tokenizer),
+            "do_lower_case, strip_accents or tokenize_chinese_chars": (normalizer, backend.normalizer),
+            "how words are split": (pre_tokenizers.BertPreTokenizer(), backend.pre_tokenizer),
+            "the special tokens around a text": (template, backend.post_processor),
         }
-        return [name for name, (expected, there) in parts.items() if _state(expected) != _state(there)]
+        pieces = ("continuing_subword_prefix", "max_input_chars_per_word", "unk_token")
+        own = [getattr(backend.model, name, None) for name in pieces]
+        names = ["the pieces of words"] if own != ["##", 100, unknown] else []
+        return names + [name for name, (expected, there) in parts.items() if _state(expected) != _state(there)]
 
     def prepared(self) -> Prepared:
         settings, truncation = self._settings, self.backend.truncation or {}
@@ -165,6 +176,11 @@ class _File:
             type_ids="token_type_ids" in inputs,
             chat=bool(settings.get("chat_template")) or any((self._folder / name).exists() for name in templates),
         )
+
+
+def _text(token: Any) -> str:
+    """A special token that settings give as a text or as a record."""
+    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 def _state(part: Any) -> Any:
