@@ -246,11 +246,14 @@ def test_potion_on_icecat_knows_more_than_letters(data: Callable[[str], Path], m
     assert found["meaning_correlation"].value == pytest.approx(0.365, abs=0.002)
 
 
-def test_pairs_that_are_named_as_meant_share_no_sub_word(model: Callable[[str], Path]) -> None:
+def test_pairs_that_are_named_as_meant_share_no_sub_word(
+    model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On the bilingual sample shop: neither a sub-word nor the unknown one, which all ten pairs once did."""
     source = models.find(f"static:{model('potion-base-4m-int8')}")
     encoder: Any = models.load(source, models.ModelOptions(), "encode")
-    space = make_space(encoder.encode, queries=200, products=1500)
+    monkeypatch.setattr(semantic_gap, "_RESAMPLES", 10)
+    space = make_space(encoder.encode, queries=100, products=800)
     assert space.queries is not None
     for which in (None, encoder):
         outcomes = semantic_gap.run(which, space, OPTIONS, SILENT)
