@@ -6,6 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -79,8 +80,11 @@ class BuildPlan:
         """What every stage fixes of its shape: as requested, or as graphs made elsewhere have it."""
         if self.options.static_shape:
             return self.options.static_shape
-        files = [path for path in self.stages.values() if path.is_file()]
-        shapes = [(graph.rows, graph.length) for path in files if (graph := open_graph(path, provider=self.provider))]
+        shapes: list[FixedShape] = []
+        for path in filter(Path.is_file, self.stages.values()):
+            with suppress(ModelError):  # its own stage says that it cannot be opened
+                graph = open_graph(path, provider=self.provider)
+                shapes.append((graph.rows, graph.length))
         rows, length = (next((shape[axis] for shape in shapes if shape[axis]), None) for axis in (0, 1))
         return (rows, length) if rows or length else None
 
