@@ -17,6 +17,7 @@ from calipers.core import InvalidOutput, RequestError
 from calipers.interop import sentence_transformers as ours
 from tests.support.cross_encoders import tiny as make_tiny
 from tests.support.evaluators import COMPAT, NAMES, assert_parity, rerank
+from tests.support.masked_models import make_model
 from tests.support.nano_sets import write_sets
 from tests.support.scorers import FixedCrossEncoder, FixedScorer
 
@@ -41,6 +42,27 @@ def test_all_pairs_are_asked_for_in_one_call_and_repeats_once() -> None:
     model = FixedCrossEncoder({("q", d): float(ord(d)) for d in "abc"})
     ours.CrossEncoderRerankingEvaluator(rows)(model)
     assert [sorted(call) for call in model.calls] == [[("q", "a"), ("q", "b"), ("q", "c")]]
+
+
+def test_compat_keeps_their_batches_where_padding_leaks(tmp_path: Path) -> None:
+    """ConvBERT reads padding: a score depends on the pairs beside it, repeats among them."""
+    from sentence_transformers import CrossEncoder
+
+    folder = make_model("convbert", tmp_path, head="SequenceClassification", num_labels=1)
+    texts = ["dog", "the old cat sleeps", "cat", "a big dog runs in the park near the old house", "see the street"]
+    rows = [{"query": q, "positive": texts[1:2], "documents": [*texts, *texts[:2]]} for q in ("cat", "house", "cat")]
+    encoder = CrossEncoder(str(folder), device="cpu")
+    scores = [
+        kind.CrossEncoderRerankingEvaluator(rows, batch_size=3, **compat)(encoder)
+        for kind, compat in ((ours, {"compat": COMPAT}), (theirs, {}))
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-9)
+    pairs, gold = [[row["query"], text] for row in rows for text in texts], list(range(15))
+    scores = [
+        kind.CrossEncoderCorrelationEvaluator(pairs, gold, batch_size=3, **compat)(encoder)
+        for kind, compat in ((ours, {"compat": COMPAT}), (theirs, {}))
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-9)
 
 
 def test_a_scorer_of_ours_gives_what_a_cross_encoder_gives() -> None:

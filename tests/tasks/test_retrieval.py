@@ -381,6 +381,13 @@ def test_two_stages_know_both_models() -> None:
     assert info.fingerprint not in ("sha256:0", "sha256:1")
 
 
+def test_two_stages_warn_of_both_models() -> None:
+    second = Words()
+    second.info = replace(second.info, notes=("padding moves it",))
+    info = TwoStage(GivenRun({}, replace(INFO, notes=("first",))), second).info
+    assert info.notes == ("first", "the reranker: padding moves it")
+
+
 def write_folder(folder: Path) -> Path:
     (folder / "qrels").mkdir(parents=True)
     write_jsonl(folder / "corpus.jsonl", [{"_id": d, "title": "", "text": f"text {d}"} for d in ("a", "b")])

@@ -31,18 +31,21 @@ class PairModel:
     prompt_name: str | None
     batch_size: int
     show_progress_bar: bool
+    repeats: bool = False  # in the batches of sentence-transformers, which decide the scores where padding leaks
 
     def score(self, pairs: Sequence[Pair]) -> Scores:
-        """[n] or [n, labels], in the model's own type of float. Each distinct pair is scored once, all in one call."""
+        """[n] or [n, labels], in the model's own type of float, all in one call. Each distinct pair is scored once,
+        unless `repeats` are kept."""
         if not pairs:
             return np.zeros(0)
         place = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
-        scores = np.asarray(self._call(list(place)))
-        if scores.ndim not in (1, 2) or len(scores) != len(place):
+        scored = list(pairs if self.repeats else place)
+        scores = np.asarray(self._call(scored))
+        if scores.ndim not in (1, 2) or len(scores) != len(scored):
             raise InferenceError(
-                f"the model was called with {len(place)} pairs and answered with the shape {scores.shape}"
+                f"the model was called with {len(scored)} pairs and answered with the shape {scores.shape}"
             )
-        return scores[[place[pair] for pair in pairs]]
+        return scores if self.repeats else scores[[place[pair] for pair in pairs]]
 
     def _call(self, pairs: list[Pair]) -> Any:
         if hasattr(self.model, "predict"):

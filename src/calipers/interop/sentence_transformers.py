@@ -31,7 +31,7 @@ import numpy as np
 from calipers.core import CalipersError, Outcomes
 from calipers.data import nanobeir
 from calipers.interop import evaluation
-from calipers.interop.evaluation import PairModel, PairScores, Sample, Scores
+from calipers.interop.evaluation import Pair, PairModel, PairScores, Sample, Scores
 from calipers.metrics.ranking import mean_over_queries
 from calipers.tasks.nanobeir import SETS, USUAL
 from calipers.tasks.reranking import COMPAT, RerankingOptions
@@ -93,7 +93,8 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-transformers 
         self.show_progress_bar = verbose if show is None else show
 
     def _pair_model(self, model: object) -> PairModel:
-        return PairModel(model, self.prompt_name, self.batch_size, self.show_progress_bar)
+        compat = self.compat is not None
+        return PairModel(model, self.prompt_name, self.batch_size, self.show_progress_bar, repeats=compat)
 
     def _finish(self, call: _Call, metrics: Mapping[str, float], row: Sequence[float]) -> dict[str, float]:
         """Metrics under the name of the evaluator, also in its CSV file and on the card of a model that has one."""
@@ -274,18 +275,24 @@ class CrossEncoderNanoBEIREvaluator(_RankingEvaluator):
         return {**named, **self._conclude(call, self._aggregate(per_set))}
 
     def _each_set(self, call: _Call) -> dict[str, dict[str, float]]:
-        """Name of the set → its metrics. The pairs of all sets are scored together."""
+        """Name of the set → its metrics."""
         samples = [evaluator._read() for evaluator in self.evaluators]
-        pairs = [[pair for sample in part for pair in sample.pairs] for part in samples]
-        scores = self._pair_model(call.model).score([pair for part in pairs for pair in part])
-        parts = np.split(scores, np.cumsum([len(part) for part in pairs])[:-1])
+        scores = self._score_sets(call.model, [[pair for sample in part for pair in sample.pairs] for part in samples])
         metrics = {}
-        for evaluator, sample, part in zip(self.evaluators, samples, parts, strict=True):
+        for evaluator, sample, part in zip(self.evaluators, samples, scores, strict=True):
             logger.info(f"Evaluating {evaluator.name}")
             metrics[evaluator.name] = evaluator._report(call, sample, part)
             logger.info("")
         self.outcomes: dict[str, Outcomes] = {evaluator.name: evaluator.outcomes for evaluator in self.evaluators}
         return metrics
+
+    def _score_sets(self, model: object, sets: Sequence[Sequence[Pair]]) -> list[Scores]:
+        """The pairs of all sets are scored together, in compat mode each set by itself, in the batches of theirs."""
+        pair_model = self._pair_model(model)
+        if self.compat:
+            return [pair_model.score(pairs) for pairs in sets]
+        scores = pair_model.score([pair for pairs in sets for pair in pairs])
+        return np.split(scores, np.cumsum([len(pairs) for pairs in sets])[:-1])
 
     def _aggregate(self, per_set: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         values: dict[str, list[float]] = {}

@@ -64,6 +64,7 @@ class TwoStage:
             model_id=f"{first.model_id} + {second.model_id}",
             fingerprint=f"sha256:{both}",
             settings={**first.settings, "rerank": {**reranker, **second.settings}},
+            notes=(*first.notes, *(f"the reranker: {note}" for note in second.notes)),
         )
 
 
