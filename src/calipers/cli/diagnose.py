@@ -129,6 +129,7 @@ def _diagnose(model: str, flags: dict[str, Any]) -> Diagnosis:
         layers=_names(flags["layers"], "--layers"),
         layer_options={"seed": data.seed, **options.layer_options(flags)},
         mteb=_names(flags["mteb_names"], "--mteb"),
+        question="AT_RISK" if flags["fail_on"] == "at-risk" else "REGRESSION",
     )
     with options.progress_bar() as progress:
         return api.diagnose(

@@ -357,4 +357,5 @@ def _terms(before: Result, options: DiagnosisOptions, threads: int) -> verdicts.
     name = before.task.removeprefix(catalogue.DIAGNOSE)
     deciding = (next(iter(before.metrics)),) if name in (*DECIDING, "mteb") else ()
     worst = 10 if name in DECIDING else 0
-    return verdicts.Terms({}, deciding, options.confidence, options.resamples, options.seed, threads, worst=worst)
+    shared = options.confidence, options.resamples, options.seed, threads, worst, options.question
+    return verdicts.Terms({}, deciding, *shared)

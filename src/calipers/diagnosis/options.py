@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from calipers.comparison.records import Question
 from calipers.core.choices import ADAPTATIONS
 from calipers.core.options import Options, option
 from calipers.runs import api
@@ -25,6 +26,7 @@ class DiagnosisOptions(Options):
     layers: tuple[str, ...] = ()
     layer_options: Mapping[str, Any] = field(default_factory=dict)
     mteb: tuple[Any, ...] = ()
+    question: Question = "REGRESSION"  # what labels answer: is it that or worse?
     rerank: str | None = _option(None, "A cross-encoder for a second stage.", metavar="MODEL")
     rerank_k: int = _option(100, "How many results it reads.", at_least=1, needs=("rerank",))
     adaptation: str | None = _option(
