@@ -86,7 +86,7 @@ def test_a_model_beside_a_stored_run_is_measured_by_its_sources(rows: Path) -> N
 def test_what_cannot_be_drawn_together_is_refused(rows: Path) -> None:
     with pytest.raises(DataError, match="no column 'author'"):
         run(rows, data_options=DataOptions(cluster="author"))
-    with pytest.raises(RequestError, match="were not made with `cluster` 'source'"):
+    with pytest.raises(RequestError, match="`cluster` is not supported for stored runs"):
         compare(run(rows), [run(rows, 0.5)], protocol=Protocol(data_options=BY_SOURCE))
     with pytest.raises(RequestError, match="`cluster` do not apply"):
         evaluate(Hashing(), task="retrieval", dataset=str(rows), data_options=BY_SOURCE)

@@ -245,9 +245,6 @@ def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> 
     if protocol.task and catalogue.find(protocol.task).name != run.task:
         raise RequestError(f"the run {run.run_id} is of the task {run.task}, not of {protocol.task}")
     source, options = run.dataset, protocol.data_options
-    clusters = {other.dataset.cluster for other in runs}
-    if all_stored and options.cluster and options.cluster not in clusters:
-        raise RequestError(f"the stored runs were not made with `cluster` {options.cluster!r}: run them again with it")
     same_data = protocol.dataset is None
     return replace(
         protocol,
