@@ -24,7 +24,7 @@ from typing import Any
 from calipers.shop import Attributes, Extractor, Quantity
 
 FILES = ("colour", "brand", "dimension", "mixed", "heldout")
-FRESH = ("fresh", "second")
+FRESH = ("fresh", "second", "third")
 PARTS = ("colour", "brand", "dimension")
 KEYS = {
     "c": ("colour", "colours"),

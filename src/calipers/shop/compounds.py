@@ -24,7 +24,7 @@ _NO_START = "ースズッンァィゥェォャュョ"
 class Compounds:
     _known: frozenset[str]
     _longest: int
-    _things: frozenset[str]  # what a compound may be: its last word
+    _things: frozenset[str]  # what a compound may be, its last word: a thing, or another colour (ピンクベージュ)
 
     @classmethod
     def from_words(cls, words: Words) -> Compounds:
@@ -33,7 +33,7 @@ class Compounds:
         others = [*nouns["modifiers"], *nouns["ordinary"]]
         colours = [word for colour in words["colours"].values() for word in colour.get("words", ())]
         brands = [word for brand in words["brands"].values() for word in brand.get("names", ())]
-        last = frozenset(word for word in _with_short(things) if len(word) >= _LAST)
+        last = frozenset(word for word in _with_short([*things, *colours]) if len(word) >= _LAST)
         return cls(frozenset(), 0, last).and_words([*things, *others, *colours, *brands])
 
     def and_words(self, more: Iterable[str]) -> Compounds:
