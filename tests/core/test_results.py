@@ -48,7 +48,7 @@ def test_to_dict_has_the_keys_of_the_contract() -> None:
     content = RESULT.to_dict()
     assert [*content] == [
         *("schema", "run", "created", "model_id", "model_path", "task", "canonical_task", "device", "dataset"),
-        *("scored", "options"),
+        *("scored", "options", "curve"),
         *("metrics", "intervals", "bootstrap", "model", "warnings", "timing", "environment", "request"),
     ]
     assert [*content["dataset"]] == [

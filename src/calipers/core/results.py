@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.core.curves import CurveRow, curve_rows
 from calipers.core.datasets import Column, Dataset, DataSource
 from calipers.core.errors import DataError, printable
 from calipers.core.models import ModelInfo, Progress
@@ -155,6 +156,11 @@ class Result:
         ends = self.intervals.get(name)
         return f"{ends[0]:.4g} to {ends[1]:.4g}" if ends else ""
 
+    @property
+    def curve(self) -> list[CurveRow]:
+        """The metrics by the size of the vectors, where several sizes were measured."""
+        return curve_rows(self.metrics, self.intervals, self.options.get("dimensions") or (), self.outcomes)
+
     def to_dict(self) -> dict[str, Any]:
         """The document that `calipers eval --json` writes; its keys are a contract (see docs/design.md). Numbers are
         not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`."""
@@ -172,6 +178,7 @@ class Result:
             "dataset": {**which, "samples": len(self.outcomes), **source, "fingerprint": self.fingerprint},
             "scored": self.outcomes.counts,
             "options": self.options,
+            "curve": [vars(row) for row in self.curve],
             "metrics": self.metrics,
             "intervals": self.intervals,
             "bootstrap": self.bootstrap,

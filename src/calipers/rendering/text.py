@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from calipers.core import SILENT, Measurement, Progress, Result, RunLine, Task
+from calipers.core import SILENT, Measurement, Metric, Progress, Result, RunLine, Task
 from calipers.rendering.numbers import data_parts, interval, interval_name, number, plural
 from calipers.rendering.tables import show_facts, show_table, warn
 
@@ -42,9 +42,33 @@ def show_result(console: Console, result: Result, task: Measurement) -> None:
     rows = [(m.name, values[m.name], interval(result.intervals[m.name], m.digits), m.about) for m in whole]
     header = ("metric", "value", interval_name(result.bootstrap["confidence"]), "what it is")
     show_table(console, header, rows, right=(1, 2), fold=(3,), strong=(0,))
-    _show_parts(console, {name: value for name, value in values.items() if "/" in name})
+    _show_curve(console, result, metrics, task.unit)
+    sizes = [f"/{size}" for size in result.options.get("dimensions") or ()]
+    parts = {name: value for name, value in values.items() if "/" in name and not name.endswith(tuple(sizes))}
+    _show_parts(console, parts)
     for warning in result.warnings:
         warn(console, warning)
+
+
+def _show_curve(console: Console, result: Result, metrics: Sequence[Metric], unit: str) -> None:
+    """The primary metric by the size of the vectors, a row for each size; the JSON document has all metrics."""
+    digits = metrics[0].digits
+    rows = [
+        (
+            "all" if row.dimensions is None else str(row.dimensions),
+            f"{row.examples:,}",
+            number(row.value, digits),
+            interval(row.interval, digits),
+            "" if row.delta is None else number(row.delta, digits),
+            "" if row.delta is None else interval(row.delta_interval, digits),
+        )
+        for row in result.curve
+        if row.metric == metrics[0].name
+    ]
+    if rows:
+        ends = interval_name(result.bootstrap["confidence"])
+        header = ("first numbers", plural(unit), metrics[0].name, ends, "less all", f"paired {ends}")
+        show_table(console, header, rows, right=range(6))
 
 
 def _show_parts(console: Console, values: Mapping[str, str]) -> None:

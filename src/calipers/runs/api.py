@@ -128,6 +128,9 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     model = request.model
     task = tasks.askable(request.task) if isinstance(model, str) else tasks.find(request.task)
     options = _settle_options(task, request.task_options or {})
+    model_options = request.model_options
+    if model_options.sizes:  # the model gives whole vectors, and the task measures their first numbers
+        options, model_options = _settle_sizes(task, options, model_options), replace(model_options, truncate_dim="all")
     loaded = _read_run(model, task, request.model_options, rerank) if isinstance(model, str) else model
     source = models.find(model) if isinstance(model, str) and loaded is None else None
     if (rerank or run_out) and task.name != retrieval.TASK.name:
@@ -139,9 +142,15 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     if path is None:
         path, name, split = task.default_data.path, task.default_data.name, task.default_data.split
         data_options = replace(data_options, name=data_options.name or name, split=data_options.split or split)
-    return _Settled(
-        task, options, path, request.columns or {}, data_options, loaded, source, reranker, request.model_options
-    )
+    return _Settled(task, options, path, request.columns or {}, data_options, loaded, source, reranker, model_options)
+
+
+def _settle_sizes(task: Task, options: Any, model_options: ModelOptions) -> Any:
+    if "dimensions" not in (field.name for field in fields(task.options)):
+        raise RequestError(
+            f"`truncate_dim` takes several sizes for sentence-similarity and retrieval only, not for {task.name}"
+        )
+    return replace(options, dimensions=model_options.sizes)
 
 
 def _settle_options(task: Task, values: Mapping[str, Any]) -> Any:

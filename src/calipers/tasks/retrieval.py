@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calipers.core.datasets import Dataset
-from calipers.core.errors import DataError
-from calipers.core.models import Encoder, ModelInfo, PairScorer, Progress
+from calipers.core.errors import DataError, RequestError
+from calipers.core.models import SILENT, Encoder, ModelInfo, PairScorer, Progress
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
@@ -41,6 +41,7 @@ from calipers.tasks.search import (
     settle,
     with_blank_documents,
 )
+from calipers.tasks.sizes import Remembered, at_sizes
 
 __all__ = ["TASK", "GivenRun", "RetrievalOptions", "Retriever", "TwoStage", "prompts", "search"]
 
@@ -102,6 +103,8 @@ def run(
     if isinstance(first, GivenRun):
         dataset = with_blank_documents(dataset, first)
     judgements = read_judgements(dataset)
+    if options.dimensions:
+        first = _remember(model)
     hits, unread = search(first, dataset, options, progress, judgements.wanted)
     base: dict[str, Floats] = {}
     staged: dict[str, Ints] = {}
@@ -119,6 +122,7 @@ def run(
             **measure(rankings, options),
             **{f"base_{name}": values for name, values in base.items()},
             **staged,
+            **_by_size(first, dataset, options, judgements),
             **({WITHOUT_VECTOR: unread.queries} if unread.queries.any() else {}),
         },
         texts={"query": tuple(dataset.columns["query"])},
@@ -137,6 +141,26 @@ def run(
         },
         notes=(*dataset.notes, *notes),
     )
+
+
+def _remember(model: Encoder | Retriever | GivenRun | TwoStage) -> Encoder | Retriever | GivenRun:
+    """The model with its vectors kept in memory, for several searches in parts of them."""
+    if isinstance(model, TwoStage):
+        raise RequestError("`truncate_dim` takes several sizes without `rerank` only: the reranker reads texts")
+    return model if isinstance(model, GivenRun) or hasattr(model, "search") else Remembered(model)
+
+
+def _by_size(
+    model: Encoder | Retriever | GivenRun, dataset: Dataset, options: RetrievalOptions, judgements: Judgements
+) -> dict[str, Floats]:
+    """Each metric for each query in the first numbers of the vectors, as `METRIC/SIZE`."""
+    columns: dict[str, Floats] = {}
+    for size in options.dimensions:
+        assert isinstance(model, Remembered)
+        hits, _ = search(replace(model, size=size), dataset, options, SILENT, judgements.wanted)
+        values = measure(rank(hits, judgements, options, dataset), options)
+        columns |= {f"{name}/{size}": column for name, column in values.items()}
+    return columns
 
 
 def _beyond_cut(hits: Hits, options: RetrievalOptions) -> Ints:
@@ -375,6 +399,12 @@ METRICS = tuple(
     for column, about in ((f"{prefix}{name}@{k}", about) for name, k, _, about in _MEASURES)
 )
 
+
+def metrics_for(options: RetrievalOptions) -> tuple[Metric, ...]:
+    own = [metric for metric in METRICS if not metric.name.startswith("base_")]
+    return (*METRICS, *at_sizes(own, options.dimensions))
+
+
 TASK = Task(
     name="retrieval",
     aliases=("search", "information-retrieval"),
@@ -390,4 +420,5 @@ TASK = Task(
     run=run,
     options=RetrievalOptions,
     data="beir",
+    metrics_for=metrics_for,
 )

@@ -17,12 +17,13 @@ from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES, TIES
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError, name_some
 from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side
-from calipers.core.options import Options, option
+from calipers.core.options import option
 from calipers.metrics.arrays import Bools, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.measures import MEASURES
 from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits, spread_hits
 from calipers.tasks import outputs
+from calipers.tasks.sizes import SizeOptions
 
 SHOWN = 10  # results that a user sees: a stage puts a document right by lifting it among them
 PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the order in which sentence-transformers looks for them
@@ -30,7 +31,7 @@ RERANKED = 100
 
 
 @dataclass(frozen=True)
-class RetrievalOptions(Options):
+class RetrievalOptions(SizeOptions):
     top_k: int = option(100, "How many results a query gets.", group="Task", metavar="K", at_least=SHOWN)
     query_prompt: str | None = option(
         None, "Put before every query. Default: the model's own.", group="Task", metavar="TEXT"
@@ -156,8 +157,9 @@ def _find(
     """At least the k best documents of every query; all results of a run."""
     if not isinstance(model, GivenRun) and not hasattr(model, "search"):
         return _nearest(model, dataset, options, progress, k, wanted)
-    for name in ("query_prompt", "passage_prompt", "similarity"):
+    for name in ("query_prompt", "passage_prompt", "similarity", "dimensions"):
         if getattr(options, name) != getattr(RetrievalOptions(), name):
+            name = {"dimensions": "truncate_dim"}.get(name, name)
             raise RequestError(f"`{name}` does not apply to {model.info.model_id}, which has no vectors")
     texts = dataset.tables["corpus"].columns["text"]
     nothing = UnreadTexts(np.zeros(len(dataset), np.bool_), np.zeros(len(texts), np.bool_))

@@ -10,12 +10,13 @@ from calipers.core.datasets import Column, Dataset
 from calipers.core.errors import DataError
 from calipers.core.models import Encoder, Progress
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
-from calipers.core.results import DefaultData, Metric, NoOptions, Statistic, Task, Thresholds
+from calipers.core.results import DefaultData, Metric, Statistic, Task, Thresholds
 from calipers.metrics.arrays import Bools, Floats, Vectors, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
 from calipers.metrics.exchange import ranks, standard_scores
 from calipers.metrics.geometry import unit_like
 from calipers.tasks import columns, outputs
+from calipers.tasks.sizes import SizeOptions, at_sizes, first_numbers
 
 _ROWS = 4096  # pairs whose vectors are held in float64 at a time
 
@@ -30,7 +31,7 @@ def check(dataset: Dataset) -> None:
         raise DataError(f"every score in {path} is {gold[0]:g}: a correlation with constant scores does not exist")
 
 
-def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress) -> Outcomes:
+def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progress) -> Outcomes:
     """Outcomes: `gold` and, for each way of comparing vectors, the predicted similarity (higher is closer), NaN where a
     text has no vector."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
@@ -40,6 +41,11 @@ def run(model: Encoder, dataset: Dataset, options: NoOptions, progress: Progress
     unread = outputs.is_zero(a) | outputs.is_zero(b)
     outputs.refuse_unread(unread, dataset.ids, "pairs")
     predicted = _predict(a, b)
+    for size in options.dimensions:
+        short_a, short_b = first_numbers(a, size), first_numbers(b, size)
+        predicted[f"cosine/{size}"] = np.where(
+            outputs.is_zero(short_a) | outputs.is_zero(short_b), np.nan, _predict(short_a, short_b)["cosine"]
+        )
     for values in predicted.values():
         values[unread] = np.nan
     read = np.flatnonzero(~unread)
@@ -131,6 +137,11 @@ METRICS = tuple(
     for correlation, (statistic, exchange) in _CORRELATIONS.items()
 )
 
+
+def metrics_for(options: SizeOptions) -> tuple[Metric, ...]:
+    return (*METRICS, *at_sizes([metric for metric in METRICS if not metric.minor], options.dimensions))
+
+
 TASK = Task(
     name="sentence-similarity",
     aliases=("feature-extraction",),
@@ -143,4 +154,6 @@ TASK = Task(
     check=check,
     text_ids=columns.pair_ids,
     run=run,
+    options=SizeOptions,
+    metrics_for=metrics_for,
 )
