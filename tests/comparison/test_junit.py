@@ -8,7 +8,7 @@ from xml.etree import ElementTree as xml
 
 import pytest
 
-from calipers.comparison.junit import to_junit
+from calipers.comparison.junit import to_failed_junit, to_junit
 from calipers.comparison.records import GateOptions, Verdict
 from tests.support import verdicts as made
 
@@ -132,3 +132,28 @@ def test_text_that_xml_cannot_hold_is_replaced(nasty: str) -> None:
     for keep in ("]]>", '<a b="c">&amp;', "日本 🎉"):
         if nasty == keep:
             assert keep in root[0].get("name", "")
+
+
+def class_names(*verdicts: Verdict) -> list[str]:
+    return list(dict.fromkeys(case.get("classname", "") for case in check(to_junit(verdicts)).iter("testcase")))
+
+
+def test_candidates_have_class_names_of_their_own() -> None:
+    ours = [replace(made.regression(), candidate_name=name) for name in ("モデル", "模型", "enc.1", "enc_1")]
+    assert len(set(class_names(*ours))) == 4
+    assert class_names(ours[0]) == ["calipers.sentence-similarity.モデル"]
+    twins = []
+    for folder in ("b", "c"):
+        verdict = replace(made.regression(), candidate_name="enc")
+        assert verdict.candidate
+        info = replace(verdict.candidate.model, model_id="enc", path=f"models/{folder}/enc")
+        twins.append(replace(verdict, candidate=replace(verdict.candidate, model=info)))
+    assert class_names(*twins) == ["calipers.sentence-similarity.b_enc", "calipers.sentence-similarity.c_enc"]
+    assert class_names(*twins[::-1]) == class_names(*twins)[::-1]
+    assert len(set(class_names(twins[0], twins[0]))) == 2
+
+
+def test_a_comparison_without_a_verdict_is_an_error_for_each_candidate() -> None:
+    root = check(to_failed_junit("x: there is no such model", ["./a", "./b"], "ModelError"))
+    assert (root.get("tests"), root.get("errors")) == ("2", "2")
+    assert {error.get("message") for error in root.iter("error")} == {"x: there is no such model"}

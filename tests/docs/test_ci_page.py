@@ -76,3 +76,30 @@ def test_the_junit_table_is_true(label: Any, tag: str) -> None:
     text = to_junit([made.passing(label=label, comparisons=rows)])
     assert (text.count(f"<{tag} "), text.count("<skipped ")) == (1, 1)
     assert re.search(rf"^\| .*{label}.* \| {tag}.* \| skipped \|$", PAGE, re.MULTILINE)
+
+
+def test_the_config_of_the_page_serves_its_workflow(
+    tmp_path: Path, vectors: Path, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's own file names a metric of another task; a metric of no task is a mistake."""
+    file = tmp_path / "calipers.yaml"
+    file.write_text(YAML[1])
+    line = ["compare", str(vectors), str(vectors), "--dataset", str(pairs), "--no-store", "--config", str(file)]
+    assert cli.run(line) == 0
+    assert "pseudo_perplexity of --config: not a metric of sentence-similarity, left out" in capsys.readouterr().err
+    file.write_text("compare:\n  thresholds:\n    cosine_spaerman: 1.0,2.0\n")
+    assert cli.run(line) == 2
+    assert "no metric 'cosine_spaerman'" in capsys.readouterr().err
+    assert cli.run([*line[:-2], "--threshold", "pseudo_perplexity=5%,10%"]) == 2
+
+
+def test_a_failed_comparison_leaves_no_green_file(tmp_path: Path, vectors: Path, pairs: Path) -> None:
+    file = tmp_path / "verdict.xml"
+    line = ["--dataset", str(pairs), "--no-store", "--junit", str(file), "--force"]
+    assert cli.run(["compare", str(vectors), str(vectors), *line]) == 0
+    assert 'errors="0"' in file.read_text()
+    assert cli.run(["compare", str(vectors), str(tmp_path / "gone.onnx"), *line]) == 3
+    assert 'errors="1"' in file.read_text()
+    assert "gone.onnx" in file.read_text()
+    assert cli.run(["compare", str(vectors), str(vectors), *line, "--metric", "f1"]) == 2
+    assert "no metric" in file.read_text()

@@ -258,3 +258,21 @@ def test_published_scores_give_their_own_means(data: Callable[[str], Path], tmp_
             if key[:2] == (model, revision)
         ]
         assert result.metrics["mean_main_score"] == pytest.approx(100 * np.mean(means), abs=1e-9)
+
+
+def test_a_number_that_no_float_can_hold_is_refused(tmp_path: Path) -> None:
+    place = a_model(tmp_path, "o/a", [0.5])
+    file = next(file for file in place.glob("*.json") if file.name != "model_meta.json")
+    content = json.loads(file.read_text())
+    content["evaluation_time"] = 10**400
+    file.write_text(json.dumps(content))
+    assert import_results([tmp_path])[0].timing == {}
+    file.write_text(file.read_text().replace("0.5", "1" + "0" * 400))
+    with pytest.raises(DataError, match="expected a number as main_score of split test, found 1000"):
+        import_results([tmp_path])
+
+
+def test_every_task_that_is_named_must_be_there(tmp_path: Path) -> None:
+    a_model(tmp_path, "o/a", [0.5, 0.6])
+    with pytest.raises(DataError, match=r"no mteb result of Tsk1 is there; there are Task0, Task1"):
+        import_results([tmp_path], tasks=["Task0", "Tsk1"])

@@ -258,3 +258,13 @@ def test_a_run_whose_facts_another_version_wrote_is_refused_in_one_sentence(tmp_
         database.execute("UPDATE runs SET facts = ?", (json.dumps(facts),))
     with pytest.raises(RequestError, match="another version of calipers"):
         kept.load("latest")
+
+
+def test_several_runs_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
+    place = Store(tmp_path / "store")
+    runs = [make("a"), make("b"), make("a")]
+    with pytest.raises(RequestError, match="could not be stored"):
+        place.save_all(runs)
+    assert place.list() == []
+    place.save_all(runs[:2])
+    assert {line.run_id for line in place.list()} == {"a", "b"}

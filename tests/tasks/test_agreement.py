@@ -183,3 +183,14 @@ def test_a_dead_candidate_is_invalid_and_a_dead_baseline_an_error(tmp_path: Path
     assert "NaN or infinite numbers for 1 of 12 texts (rows 4)" in str(found.reason)
     with pytest.raises(InferenceError, match="the baseline"):
         comparing.compare(sides[1], [sides[0]], protocol=asked, unlabelled=True)
+
+
+def test_vectors_by_id_serve_repeated_texts(tmp_path: Path) -> None:
+    """20 texts, each twice, and vectors under the ids of the first half only."""
+    rows = [{"id": f"r{i}", "text": f"text {i % 20}"} for i in range(40)]
+    file = write_jsonl(tmp_path / "texts.jsonl", rows)
+    np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32))
+    (tmp_path / "v.ids").write_text("\n".join(f"r{i}" for i in range(20)))
+    model = str(tmp_path / "v.npy")
+    (found,) = comparing.compare(model, [model], protocol=comparing.Protocol(dataset=str(file)), unlabelled=True)
+    assert (found.label, found.baseline.outcomes.counts["texts"]) == ("PASS", 20)

@@ -103,3 +103,39 @@ def test_few_pairs_have_the_best_threshold_only(tmp_path: Path) -> None:
     outcomes = classify(tmp_path, [1, 1, 0, 1, 0], Lexical())
     assert "f1_cross_fitted" not in values(outcomes)
     assert any("no cross-fitted figure" in note for note in outcomes.notes)
+
+
+@pytest.mark.parametrize("labels", [["yes", "yes", "maybe", "maybe", "no"], ["2", "2", "0", "0", "1"]])
+def test_the_hint_names_the_labels_of_the_data_and_helps(tmp_path: Path, labels: list[str]) -> None:
+    scorer = Lexical(one_hot([2, 0, 1]), label_names=["yes", "maybe", "no"])
+    found = classify(tmp_path, labels, scorer)
+    assert values(found)["accuracy"] < 0.5
+    mapping = found.notes[0].split("label mapping ")[1].split()[0]
+    again = classify(tmp_path, labels, scorer, label_mapping=mapping)
+    assert values(again)["accuracy"] == 1.0
+    assert again.notes == ()
+
+
+def test_a_mapping_of_labels_that_the_data_lack_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"`label_mapping` names yess, and the labels of .*rows.jsonl are 0, 1"):
+        classify(tmp_path, [0, 1, 0, 1, 1], Lexical(), label_mapping="yess=1,0=0,1=1")
+    with pytest.raises(RequestError, match="two classes, 0 and 1"):
+        pair_classification.PairClassificationOptions("a=0,a=1")
+    with pytest.raises(RequestError, match="LABEL=NUMBER"):
+        pair_classification.PairClassificationOptions("a=²")
+
+
+def test_a_number_with_decimals_is_the_number_of_a_class(tmp_path: Path) -> None:
+    found = classify(tmp_path, ["1.0", 1.0, "0.0", "1", "+0"], Lexical(), label_mapping="1.0=1,0=0")
+    assert found.columns["label"].tolist() == [1, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("label", [float("nan"), float("inf"), 10**400, 1.5, ""])
+def test_what_is_no_label_is_refused_with_its_line(tmp_path: Path, label: Any) -> None:
+    with pytest.raises(DataError, match=r"line 2, column 'label': expected a label"):
+        classify(tmp_path, [0, label, 1, 1, 0], Lexical())
+
+
+def test_an_odd_text_is_the_name_of_a_class(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the label '--5' of row '1' is not a class"):
+        classify(tmp_path, [0, "--5", 1, 1, 0], Lexical())

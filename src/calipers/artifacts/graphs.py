@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from calipers.core import ModelError
+from calipers.core.errors import install
 from calipers.models.onnx_session import open_session
 from calipers.models.tokenizer_files import first_line
 
@@ -74,7 +75,7 @@ def read_proto(path: Path, *, weights: bool = True) -> ModelProto:
     try:
         import onnx
     except ImportError as error:
-        raise ModelError("building needs onnx: pip install 'calipers[torch]'") from error
+        raise ModelError(f"building needs onnx: {install('torch')}") from error
     try:
         return onnx.load(str(path), load_external_data=weights)
     except Exception as error:  # errors of protobuf, onnx and the system

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,9 +93,14 @@ def compare(context: click.Context, /, **flags: Any) -> None:
 
     options.check_outputs(flags, "output", "junit")
     options.check_outputs({**flags, "force": True}, "markdown")  # it is added to, not overwritten
-    settings = _settings(context, flags)
-    gate = GateOptions(settings["fail_on"])
-    verdicts = _judge(flags, settings)
+    try:
+        settings = _settings(context, flags)
+        gate = GateOptions(settings["fail_on"])
+        verdicts = _judge(flags, settings)
+    except BaseException as error:
+        _write_failure(flags, error, context)
+        raise
+    _note_other_tasks(verdicts[0], settings["shared"])
     code = gate.exit_code([verdict.label for verdict in verdicts])
     _show(verdicts, flags, gate.failing, code)
     context.exit(code)
@@ -113,8 +119,29 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")
     names = settings["metrics"]
     settings["metrics"] = (names,) if isinstance(names, str) else tuple(str(name) for name in names)
-    settings["thresholds"] = {**config.get("thresholds", {}), **thresholds_of(flags["limits"])}
+    requested = thresholds_of(flags["limits"])
+    settings["thresholds"] = {**config.get("thresholds", {}), **requested}
+    typed = {*requested, *flags["metric"]}
+    settings["shared"] = {*settings["metrics"], *settings["thresholds"]} - typed
     return settings
+
+
+def _write_failure(flags: Mapping[str, Any], error: BaseException, context: click.Context) -> None:
+    """A JUnit file that says that there is no verdict, in the place of an older one. It hides no error."""
+    from calipers.comparison.junit import to_failed_junit
+
+    if flags["junit"]:
+        message = options.name_flags(str(error) or type(error).__name__, context.command.params)
+        with suppress(click.UsageError):
+            options.write_output(flags["junit"], to_failed_junit(message, flags["candidates"], type(error).__name__))
+
+
+def _note_other_tasks(verdict: Verdict, shared: Collection[str]) -> None:
+    """A config may serve several tasks: its metrics of another task are left out of this verdict."""
+    others = sorted(name for name in shared if name != "all" and name not in verdict.baseline.metrics)
+    if others:
+        names = ", ".join(others)
+        click.echo(f"calipers: {names} of --config: not a metric of {verdict.baseline.task}, left out", err=True)
 
 
 def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:

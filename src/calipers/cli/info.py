@@ -27,6 +27,7 @@ def doctor() -> None:
     import os
     from pathlib import Path
 
+    from calipers.core.errors import install
     from calipers.models import onnx_session
     from calipers.rendering import tables
     from calipers.runs import record, store
@@ -36,7 +37,7 @@ def doctor() -> None:
     extras = {"torch": "torch", "transformers": "torch", "sentence-transformers": "torch", "datasets": "hub"}
     versions = {"python": environment["python"], **environment["versions"]}
     for name, extra in extras.items():
-        versions.setdefault(name, f"not installed: pip install 'calipers[{extra}]'")
+        versions.setdefault(name, f"not installed: {install(extra)}")
     tables.show_facts(out, "Packages", versions.items())
     machine = [(name.capitalize(), str(environment[name])) for name in ("system", "processor", "cores")]
     providers = ", ".join(onnx_session.available_providers())

@@ -104,8 +104,7 @@ def import_(
     place = Store(store)
     results = import_results(path, tasks=names, model_id=model_id, common=common)
     place.check_writable()
-    for result in results:
-        place.save(result)
+    place.save_all(results)
     if as_json:
         options.echo_json(document.to_json([result.to_dict() for result in results]))
         return

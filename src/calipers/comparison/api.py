@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,15 @@ def compare(
     unlabelled: bool = False,
     store: Store | None = None,
     fresh: bool = False,
+    shared: Collection[str] = (),
     progress: Progress = SILENT,
 ) -> list[Verdict]:
     """A verdict on each candidate. Stored runs are taken as they are; models are evaluated on the same rows.
 
     `metrics` are those to compare, all of which then decide; left empty, the primary metric decides, and those that
     have a threshold in `thresholds`. With `fail_on` "at-risk" the labels answer whether the loss is AT_RISK or worse,
-    else whether it is a REGRESSION. A stored run of the same model on the same rows is used unless `fresh`.
+    else whether it is a REGRESSION. A stored run of the same model on the same rows is used unless `fresh`. Metrics and
+    thresholds whose names are in `shared` serve several tasks: those of another task are left out.
 
     With `unlabelled`, no gold labels are needed: the agreement of each candidate with the baseline is measured, against
     perfect agreement. Both models are in memory at once; nothing is stored, since the outcomes are of two models.
@@ -70,9 +72,13 @@ def compare(
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
+<<<<<<< HEAD
     work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress)
     if unlabelled and (fresh or store):
         raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
+=======
+    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared))
+>>>>>>> 77bb1b4 (JUnit files of failed comparisons, configs for several tasks, label mappings, imports of all or none, packages in documents)
     if unlabelled:
         return verdict.correct(_agree(baseline, candidates, work))
     runs = {id(side): _stored(side, store) for side in (baseline, *candidates)}
@@ -105,6 +111,7 @@ class _Work:
     options: VerdictOptions
     question: Question
     progress: Progress
+    shared: frozenset[str] = frozenset()
 
     def evaluate(self, side: Side, store: Store | None, *, reuse: bool) -> Result:
         assert not isinstance(side, Result)
@@ -120,7 +127,13 @@ class _Work:
 
     def terms(self, first: Result) -> tuple[list[Metric], verdict.Terms]:
         """The metrics of the baseline that are compared, and how they are judged."""
+<<<<<<< HEAD
         metrics, thresholds = self.options.metrics, dict(self.options.thresholds)
+=======
+        others = {name for name in self.shared if name not in first.metrics and tasks.has_metric(name)}
+        metrics = tuple(name for name in self.options.metrics if name not in others)
+        thresholds = {name: limits for name, limits in self.options.thresholds.items() if name not in others}
+>>>>>>> 77bb1b4 (JUnit files of failed comparisons, configs for several tasks, label mappings, imports of all or none, packages in documents)
         for name in (*metrics, *thresholds):
             if name != "all" and name not in first.metrics:
                 raise RequestError(f"the baseline has no metric {name!r}: expected one of {', '.join(first.metrics)}")

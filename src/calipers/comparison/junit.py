@@ -5,13 +5,15 @@ The file is red exactly when the exit code of `calipers compare` is not 0:
 - REGRESSION and INVALID are failures; AT_RISK is one only if the caller says so (`failing`).
 - INCONCLUSIVE is an error, JUnit's word for a test that came to no result, or a failure if the caller says so.
 - A metric that does not decide cannot fail: with a bad label it is skipped, and the message says which label.
+- A comparison that ended without a verdict is an error (`to_failed_junit`), so that no older file stays green.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from xml.etree import ElementTree as xml
 
 from calipers.comparison import wording
@@ -26,35 +28,83 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def to_junit(verdicts: Sequence[Verdict], *, failing: Collection[str] = FAILING) -> str:
     """The XML document. `failing` are the labels that count as failures."""
+    names = _names(verdicts)
+    suites = [_suite(number, names[number], verdict, failing) for number, verdict in enumerate(verdicts)]
+    return _document(suites, sum(_seconds(verdict) for verdict in verdicts))
+
+
+def to_failed_junit(message: str, candidates: Sequence[str], kind: str) -> str:
+    """The XML document of a comparison that came to no verdict: an error for each candidate. `kind` is the error's."""
+    suites = []
+    for number, name in enumerate(candidates):
+        suite = xml.Element("testsuite", id=str(number), name=_legal(f"compare: {name}"))
+        _add_outcome(_add_case(suite, "verdict", f"compare.{_word(name)}"), kind, message, (), decides=True)
+        _count(suite)
+        suite.set("time", "0")
+        suite.set("timestamp", datetime.now(UTC).replace(tzinfo=None, microsecond=0).isoformat())
+        suites.append(suite)
+    return _document(suites, 0.0)
+
+
+def _document(suites: Sequence[xml.Element], seconds: float) -> str:
     root = xml.Element("testsuites", name="calipers compare")
-    for number, verdict in enumerate(verdicts):
-        root.append(_suite(number, verdict, failing))
+    root.extend(suites)
     for name in ("tests", "failures", "errors", "skipped"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
-    root.set("time", f"{sum(_seconds(verdict) for verdict in verdicts):.3f}")
+    root.set("time", f"{seconds:.3f}")
     xml.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(root, encoding="unicode")
 
 
-def _suite(number: int, verdict: Verdict, failing: Collection[str]) -> xml.Element:
-    suite = xml.Element("testsuite", id=str(number), name=_legal(f"{verdict.baseline.task}: {verdict.candidate_name}"))
+def _names(verdicts: Sequence[Verdict]) -> list[str]:
+    """What each candidate is called in the file, no two alike: its name, where that is not enough with the folder
+    above it, and where that is not enough with its number."""
+    names = [verdict.candidate_name for verdict in verdicts]
+    for longer in (_with_folder, lambda number, name, _: f"{name} {number + 1}"):
+        words = Counter(map(_word, names))
+        rows = enumerate(zip(names, verdicts, strict=True))
+        names = [longer(number, name, v) if words[_word(name)] > 1 else name for number, (name, v) in rows]
+    return names
+
+
+def _with_folder(_: int, name: str, verdict: Verdict) -> str:
+    parts = re.split(r"[/\\]+", (verdict.candidate and verdict.candidate.model.path) or name)
+    return "/".join([part for part in parts if part][-2:])
+
+
+def _word(name: str) -> str:
+    """A name as part of a class name: letters of every script, digits, _ and -.
+
+    >>> _word("モデル/v1.5")
+    'モデル_v1_5'
+    """
+    return re.sub(r"[^\w-]+", "_", name)
+
+
+def _suite(number: int, name: str, verdict: Verdict, failing: Collection[str]) -> xml.Element:
+    suite = xml.Element("testsuite", id=str(number), name=_legal(f"{verdict.baseline.task}: {name}"))
     suite.append(_properties(verdict))
+    place = f"{verdict.baseline.task}.{_word(name)}"
     for c in verdict.comparisons:
-        case = _add_case(suite, c.metric, verdict)
+        case = _add_case(suite, c.metric, place)
         note = wording.note(c, wording.unit(verdict))
         message = f"{c.label}: {wording.change(c)}" + (f"; {note}" if note else "")
         _add_outcome(case, c.label, message, failing, decides=c.decides)
         xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, c))
     if not any(c.decides and c.label == verdict.label for c in verdict.comparisons):
         # The verdict must be seen even where no metric could be compared: a suite without cases would be green.
-        case = _add_case(suite, "verdict", verdict)
+        case = _add_case(suite, "verdict", place)
         _add_outcome(case, verdict.label, f"{verdict.label}: {wording.sentence(verdict)}", failing, decides=True)
-    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(name, str(sum(1 for _ in suite.iter(tag))))
+    _count(suite)
     suite.set("time", f"{_seconds(verdict):.3f}")
     suite.set("timestamp", _timestamp(verdict))
     xml.SubElement(suite, "system-out").text = _legal(wording.sentence(verdict))
     return suite
+
+
+def _count(suite: xml.Element) -> None:
+    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(1 for _ in suite.iter(tag))))
 
 
 def _properties(verdict: Verdict) -> xml.Element:
@@ -74,14 +124,13 @@ def _properties(verdict: Verdict) -> xml.Element:
     return properties
 
 
-def _add_case(suite: xml.Element, name: str, verdict: Verdict) -> xml.Element:
-    classname = f"calipers.{verdict.baseline.task}.{re.sub(r'[^A-Za-z0-9_-]+', '_', verdict.candidate_name)}"
-    return xml.SubElement(suite, "testcase", name=_legal(name), classname=_legal(classname), time="0")
+def _add_case(suite: xml.Element, name: str, place: str) -> xml.Element:
+    return xml.SubElement(suite, "testcase", name=_legal(name), classname=_legal(f"calipers.{place}"), time="0")
 
 
 def _add_outcome(case: xml.Element, label: str, message: str, failing: Collection[str], *, decides: bool) -> None:
-    """What the label means for a test case: nothing for one that passes."""
-    if label not in failing and label != "INCONCLUSIVE":
+    """What the label means for a test case: nothing for one that passes. What is no label is the kind of an error."""
+    if label not in failing and label in ("PASS", "AT_RISK", *FAILING):
         return
     if not decides:
         xml.SubElement(case, "skipped", message=_legal(f"{message} (the verdict does not depend on it)"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -97,3 +99,19 @@ def fingerprint(
     for table in (tables or {}).values():
         total.update(table.fingerprint.encode() + b"\n")
     return f"sha256:{total.hexdigest()}"
+
+
+_WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
+_MOST_CLASSES = 2**31  # a larger number is no class
+
+
+def read_class(value: str | float) -> str | int | None:
+    """A class number, also where a table wrote it with decimals; else a name; None for what is neither.
+
+    >>> read_class("1.0"), read_class(" -2 "), read_class("--5"), read_class("1.5"), read_class(float("nan"))
+    (1, -2, '--5', '1.5', None)
+    """
+    if isinstance(value, str) and not _WHOLE.fullmatch(value.strip()):
+        return value.strip() or None
+    number = float(value) if isinstance(value, str) or abs(value) < _MOST_CLASSES else math.nan
+    return int(number) if abs(number) < _MOST_CLASSES and number.is_integer() else None

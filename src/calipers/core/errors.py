@@ -64,3 +64,19 @@ def printable(text: str) -> str:
     'a�[2J b'
     """
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+
+
+_EXTRAS = {
+    "torch": ("torch", "transformers", "sentence-transformers", "onnx", "onnxscript"),
+    "hub": ("datasets",),
+    "mteb": ("mteb", "datasets"),
+}
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra of this package needs; the package itself is on no index.
+
+    >>> install("hub")
+    'pip install datasets'
+    """
+    return f"pip install {' '.join(_EXTRAS[extra])}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calipers.core import Column, DataError, Document, RequestError
+from calipers.core.datasets import read_class
 from calipers.data.readers import Row
 
 ID_COLUMN = "id_column"
@@ -114,11 +115,10 @@ def read_number(value: Any, row: Row, name: str) -> float:
 
 def _label(value: object, row: Row, name: str) -> str | int:
     """A class: its name or its number."""
-    if isinstance(value, str) and value.strip():
-        return int(value) if value.strip().lstrip("-").isdigit() else value.strip()
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
-        return int(value)
-    raise _unexpected(row, name, "a label (a name or a whole number)", value)
+    label = read_class(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    if label is None:
+        raise _unexpected(row, name, "a label (a name or a whole number)", value)
+    return label
 
 
 def _texts(value: object, row: Row, name: str) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from calipers.core import DataError, RequestError
+from calipers.core.errors import install
 from calipers.data import readers
 from calipers.data.readers import Row
 
@@ -63,7 +64,7 @@ def _datasets(path: str) -> Iterator[Any]:
         import datasets
     except ImportError as error:
         what = f"{path!r} has the layout of the hub, which" if local else f"{path!r} is not a local file, and the hub"
-        raise RequestError(f"{what} needs a package: pip install 'calipers[hub]'") from error
+        raise RequestError(f"{what} needs a package: {install('hub')}") from error
     datasets.disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line at each retry, before ours
     try:

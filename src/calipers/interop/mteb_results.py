@@ -146,13 +146,18 @@ def read_scores(
     folders. With `tasks`, only these are read. `common` keeps the scores that all the models have on the same revision
     of the data. `model_id` names the model where the files do not."""
     by_model: dict[tuple[str, str], list[tuple[Path, TaskScore]]] = {}
+    names: set[str] = set()
     for file in _files(paths):
         for name, revision, score in _read_file(file, model_id):
+            names.add(score.task)
             if not tasks or score.task in tasks:
                 by_model.setdefault((name, revision), []).append((file, score))
+    read = {score.task for rows in by_model.values() for _, score in rows}
+    if absent := [name for name in tasks if name not in read]:
+        there = f"; there are {name_some(sorted(names))}" if names else ""
+        raise DataError(f"{name_some([str(p) for p in paths])}: no mteb result of {name_some(absent)} is there{there}")
     if not by_model:
-        wanted = f" of {name_some(list(tasks))}" if tasks else ""
-        raise DataError(f"{name_some([str(p) for p in paths])}: no mteb result{wanted} is there")
+        raise DataError(f"{name_some([str(p) for p in paths])}: no mteb result is there")
     models = [_one_model(*model, rows) for model, rows in by_model.items()]
     return _shared(models) if common else models
 
@@ -248,10 +253,11 @@ def _read_task(content: Mapping[str, Any], file: Path) -> Iterator[TaskScore]:
 
 
 def _score(content: Mapping[str, Any], split: str, row: Mapping[str, Any], file: Path) -> TaskScore:
-    value, seconds = row.get("main_score", ...), content.get("evaluation_time")
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    value = row.get("main_score", ...)
+    if value is not None and _number(value) is None:
         shown = "nothing" if value is ... else repr(value)[:40]
         raise DataError(f"{file}: expected a number as main_score of split {split}, found {shown}")
+    seconds = _number(content.get("evaluation_time"))
     return TaskScore(
         task=str(content["task_name"]),
         split=split,
@@ -259,8 +265,18 @@ def _score(content: Mapping[str, Any], split: str, row: Mapping[str, Any], file:
         main_score=math.nan if value is None else float(value),
         dataset_revision=str(content.get("dataset_revision") or _UNKNOWN),
         mteb_version=str(row.get("mteb_version") or content.get("mteb_version") or _UNKNOWN),
-        seconds=float(seconds) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else None,
+        seconds=seconds if seconds is not None and math.isfinite(seconds) else None,
     )
+
+
+def _number(value: object) -> float | None:
+    """A number of JSON as float64; None for anything else, and for one that float64 cannot hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # JSON has integers of any length
+        return None
 
 
 def _model_of(file: Path, model_id: str | None) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calipers.core import CalipersError, Outcomes
+from calipers.core.errors import install
 from calipers.data import nanobeir
 from calipers.interop import evaluation
 from calipers.interop.evaluation import Pair, PairModel, PairScores, Sample, Scores
@@ -41,7 +42,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name == "sentence_transformers":
         raise ModuleNotFoundError(
-            "calipers.interop.sentence_transformers needs sentence-transformers: pip install 'calipers[torch]'"
+            f"calipers.interop.sentence_transformers needs sentence-transformers: {install('torch')}"
         ) from error
     from sentence_transformers.evaluation import SentenceEvaluator as BaseEvaluator  # before version 6
 

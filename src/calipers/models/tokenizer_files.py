@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import ModelError
+from calipers.core.errors import install
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -66,7 +67,7 @@ def prepare(folder: Path, *, arguments: Mapping[str, Any] | None = None, trust_r
         if reader and not missing and not arguments:
             return reader.prepared()
         why = f" for {', '.join(missing)}" if missing else ""
-        raise ModelError(f"the tokenizer in {folder} needs transformers{why}: pip install 'calipers[torch]'") from error
+        raise ModelError(f"the tokenizer in {folder} needs transformers{why}: {install('torch')}") from error
 
 
 def _by_transformers(folder: Path, arguments: Mapping[str, Any], trust_remote_code: bool) -> Prepared:

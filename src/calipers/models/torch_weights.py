@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from calipers.core import InferenceError, ModelError, ModelInfo, Progress, RequestError
+from calipers.core.errors import install
 from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.batching import Batching, Work
@@ -57,7 +58,7 @@ def fetch_folder(source: Source, options: ModelOptions) -> Path:
         import torch  # noqa: F401
         import transformers
     except ImportError as error:
-        raise ModelError(f"PyTorch models need {error.name}: pip install 'calipers[torch]'") from error
+        raise ModelError(f"PyTorch models need {error.name}: {install('torch')}") from error
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     return folder

@@ -15,6 +15,7 @@ from typing import Any
 
 from calipers.core import ModelInfo, RequestError, Result
 from calipers.core.benchmarks import TASKS, MtebTaskFacts
+from calipers.core.errors import install
 from calipers.rendering.numbers import plural
 
 _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
@@ -281,7 +282,7 @@ def _named(name: str, subset: str) -> MtebTaskFacts:
     except ImportError as error:
         names = ", ".join(task.name for task in TASKS)
         reason = f"{name!r} is not one of the MTEB tasks that are known without mteb ({names})"
-        raise RequestError(f"{reason}: pip install 'calipers[mteb]'") from error
+        raise RequestError(f"{reason}: {install('mteb')}") from error
     try:
         metadata = get_task(name).metadata
     except KeyError as error:

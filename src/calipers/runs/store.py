@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
@@ -66,6 +66,16 @@ class Store:
                     _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
             except (OSError, sqlite3.Error, ValueError, TypeError) as error:
                 raise RequestError(f"the run could not be stored in {self.folder}: {error}") from error
+
+    def save_all(self, results: Sequence[Result]) -> None:
+        """All of them, or none where one cannot be stored."""
+        for number, result in enumerate(results):
+            try:
+                self.save(result)
+            except BaseException:
+                for stored in results[:number]:
+                    self.remove(stored.run_id)
+                raise
 
     def find(self, key: str) -> Result | None:
         """The newest run that was saved under the key and can still be read; None where there is none."""

@@ -39,6 +39,16 @@ def find(name: str) -> Task:
     raise RequestError(f"unknown task {name!r}: expected one of {names} (calipers tasks lists them)")
 
 
+def has_metric(name: str) -> bool:
+    """Whether any task has this metric, at whatever cut-off.
+
+    >>> has_metric("ndcg@20"), has_metric("ndgc@10")
+    (True, False)
+    """
+    metrics = {metric.name for task in (*TASKS, *RECORDED, *PAIRED) for metric in task.metrics}
+    return name.partition("@")[0] in {metric.partition("@")[0] for metric in metrics}
+
+
 def askable(name: str) -> Task:
     """The same, and refuse a task that only keeps what something else measured."""
     task = find(name)

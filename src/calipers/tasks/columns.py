@@ -16,8 +16,11 @@ PAIR = (
 
 
 def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    """Text → the ids that its vector may be stored under."""
-    return {text: [id] for id, text in zip(dataset.ids, dataset.columns[TEXT.key], strict=True)}
+    """Text → the ids that its vector may be stored under: of every row that has it."""
+    stored: dict[str, list[str]] = {}
+    for id, text in zip(dataset.ids, dataset.columns[TEXT.key], strict=True):
+        stored.setdefault(text, []).append(id)
+    return stored
 
 
 def pair_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from calipers.core.datasets import Column, Dataset
-from calipers.core.errors import DataError, RequestError
+from calipers.core.datasets import Column, Dataset, read_class
+from calipers.core.errors import DataError, RequestError, name_some
 from calipers.core.models import PairScorer, Progress
 from calipers.core.options import Options, option
 from calipers.core.outcomes import Outcomes
@@ -42,9 +42,11 @@ class PairClassificationOptions(Options):
             label, equals, number = part.strip().rpartition("=")
             if not part.strip():
                 continue
-            if not equals or not number.strip().isdigit():
+            if not equals or not (number.strip().isascii() and number.strip().isdigit()):
                 raise RequestError(f"`label_mapping` must be LABEL=NUMBER,…, found {part.strip()!r}")
-            classes[label.strip()] = int(number)
+            key = str(read_class(label))  # as the labels of the data are read: 1.0 is the class 1
+            if classes.setdefault(key, int(number)) != int(number):
+                raise RequestError(f"`label_mapping` gives {key!r} two classes, {classes[key]} and {int(number)}")
         return classes
 
     def __post_init__(self) -> None:
@@ -59,18 +61,38 @@ def check(dataset: Dataset) -> None:
 def run(model: PairScorer, dataset: Dataset, options: PairClassificationOptions, progress: Progress) -> Outcomes:
     """Outcomes per pair: `label`, and `score` (one output) or `prediction` (several)."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
+    unused = _unused_keys(dataset, options.mapping())
     labels = number_labels(dataset, options.mapping(), model.info.settings.get("label_names") or [])
     scores = outputs.score_pairs(model, list(zip(first, second, strict=True)), dataset.ids, progress)
     classes = scores.shape[1] if scores.ndim == 2 else 1
     _refuse_unknown(labels, max(classes, 2), dataset)
-    columns, counts, notes = _binary(scores, labels) if classes == 1 else _several(scores, labels, classes)
+    named = dict(zip(map(str, dataset.columns["label_column"]), labels.tolist(), strict=True))
+    columns, counts, notes = _binary(scores, labels) if classes == 1 else _several(scores, labels, classes, named)
     return Outcomes(
         ids=dataset.ids,
         columns={"label": labels, **columns},
         texts={"text_1": tuple(first), "text_2": tuple(second)},
         counts={"pairs": len(labels), "classes": max(classes, 2), **counts},
-        notes=notes,
+        notes=(*unused, *notes),
     )
+
+
+def settle(options: PairClassificationOptions, dataset: Dataset) -> PairClassificationOptions:
+    """Before a model is loaded: a mapping of labels that the data do not have is refused."""
+    _unused_keys(dataset, options.mapping())
+    return options
+
+
+def _unused_keys(dataset: Dataset, mapping: Mapping[str, int]) -> tuple[str, ...]:
+    """A note on labels of the mapping that are not in a sample of the data; where all rows were read, an error."""
+    labels = sorted(set(map(str, dataset.columns["label_column"])))
+    unused = [label for label in mapping if label not in labels]
+    if not unused:
+        return ()
+    if dataset.source.requested is None:
+        source = f"the labels of {dataset.source.path} are {name_some(labels)}"
+        raise RequestError(f"`label_mapping` names {name_some(unused)}, and {source}")
+    return (f"the sample has no row with the label {name_some(unused)} of the label mapping",)
 
 
 def number_labels(dataset: Dataset, mapping: Mapping[str, int], names: Sequence[str]) -> Ints:
@@ -126,12 +148,13 @@ def _cross_fit(score: Array, labels: Ints) -> tuple[dict[str, Array], tuple[str,
     return columns, () if columns else (few,)
 
 
-def _several(scores: Array, labels: Ints, classes: int) -> _Measured:
+def _several(scores: Array, labels: Ints, classes: int, named: Mapping[str, int]) -> _Measured:
+    """`named` is the class that each label of the data was taken for."""
     prediction = scores.argmax(axis=1)
     best = c.permutation_gain(prediction, labels, classes)
     if best.accuracy <= c.accuracy(prediction, labels) + _FAR_BETTER:
         return {"prediction": prediction}, {}, ()
-    order = ",".join(f"{label}={number}" for number, label in enumerate(best.permutation))
+    order = ",".join(f"{label}={best.permutation.index(number)}" for label, number in sorted(named.items()))
     note = f"the classes seem to be in another order: with the label mapping {order} accuracy would be "
     return {"prediction": prediction}, {}, (f"{note}{best.accuracy:.3f}",)
 
@@ -191,6 +214,7 @@ TASK = Task(
     default_data=DefaultData("nyu-mll/glue", "mrpc", "validation"),
     metrics=METRICS,
     check=check,
+    settle=settle,
     text_ids=pair_ids,
     run=run,
     options=PairClassificationOptions,
