@@ -72,13 +72,9 @@ def compare(
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
-<<<<<<< HEAD
-    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress)
+    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared))
     if unlabelled and (fresh or store):
         raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
-=======
-    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared))
->>>>>>> 77bb1b4 (JUnit files of failed comparisons, configs for several tasks, label mappings, imports of all or none, packages in documents)
     if unlabelled:
         return verdict.correct(_agree(baseline, candidates, work))
     runs = {id(side): _stored(side, store) for side in (baseline, *candidates)}
@@ -127,13 +123,9 @@ class _Work:
 
     def terms(self, first: Result) -> tuple[list[Metric], verdict.Terms]:
         """The metrics of the baseline that are compared, and how they are judged."""
-<<<<<<< HEAD
-        metrics, thresholds = self.options.metrics, dict(self.options.thresholds)
-=======
         others = {name for name in self.shared if name not in first.metrics and tasks.has_metric(name)}
         metrics = tuple(name for name in self.options.metrics if name not in others)
         thresholds = {name: limits for name, limits in self.options.thresholds.items() if name not in others}
->>>>>>> 77bb1b4 (JUnit files of failed comparisons, configs for several tasks, label mappings, imports of all or none, packages in documents)
         for name in (*metrics, *thresholds):
             if name != "all" and name not in first.metrics:
                 raise RequestError(f"the baseline has no metric {name!r}: expected one of {', '.join(first.metrics)}")

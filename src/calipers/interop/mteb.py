@@ -21,13 +21,8 @@ import numpy as np
 
 from calipers import models
 from calipers.core.datasets import DataSource
-<<<<<<< HEAD
-from calipers.core.errors import CalipersError, DataError, InferenceError, RequestError, name_some
-from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, Progress, on_side
-=======
 from calipers.core.errors import CalipersError, DataError, InferenceError, RequestError, install, name_some
-from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, Progress
->>>>>>> 77bb1b4 (JUnit files of failed comparisons, configs for several tasks, label mappings, imports of all or none, packages in documents)
+from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, Progress, on_side
 from calipers.core.results import Result
 from calipers.interop.mteb_results import Drop, MtebScores, TaskScore, drops, import_results, read_scores, to_result
 from calipers.metrics.arrays import Vectors
