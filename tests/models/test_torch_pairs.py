@@ -264,3 +264,10 @@ def test_a_causal_reranker_goes_through_sentence_transformers(tmp_path: Path, mi
     modules.write_text(modules.read_text().replace("sentence_transformers.cross_encoder.modules.logit_score", "trap"))
     with pytest.raises(ModelError, match="`trust_remote_code`"):
         load(tmp_path / "m")
+
+
+def test_a_cross_encoder_is_an_encoder_only_on_request(minilm: Path, tmp_path: Path) -> None:
+    source = models.find(str(tiny(tmp_path / "m", minilm)))
+    with pytest.raises(ModelError, match="a cross-encoder or classifier and no embedding model: set `pooling`"):
+        models.load(source, ModelOptions())
+    assert models.load(source, ModelOptions(pooling="mean")).info.settings["pooling"] == "mean"

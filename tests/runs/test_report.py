@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
+from calipers import cli, evaluate
 from calipers.core import RequestError
 from calipers.runs.report import load_runs, mteb_files, mteb_folder, report
 from calipers.runs.store import Store
@@ -56,3 +59,22 @@ def test_what_cannot_be_reported_is_one_sentence() -> None:
         report([])
     with pytest.raises(RequestError, match="these runs are of 2 models"):
         report([result, made.result("other", run_id="x")], format="mteb")
+
+
+def test_outcomes_are_written_as_a_table(tmp_path: Path, tiny_bert: Path, few_texts: Path) -> None:
+    place = Store(tmp_path / "store")
+    result = evaluate(str(tiny_bert), task="fill-mask", dataset=str(few_texts), store=place)
+    files = {name: tmp_path / name for name in ("o.csv", "o.parquet", "tokens.csv")}
+    line = ["runs", "show", result.run_id, "--store", str(place.folder), "--outcomes"]
+    for name, file in files.items():
+        assert cli.run([*line, str(file), *(["--details", "tokens"] if name == "tokens.csv" else [])]) == 0
+    rows = list(csv.DictReader(files["o.csv"].read_text("utf-8").splitlines()))
+    table = pyarrow.parquet.read_table(files["o.parquet"]).to_pylist()
+    assert [row["id"] for row in rows] == [row["id"] for row in table] == list(result.outcomes.ids)
+    assert [float(row["log_likelihood"]) for row in rows] == [row["log_likelihood"] for row in table]
+    tokens = list(csv.DictReader(files["tokens.csv"].read_text("utf-8").splitlines()))
+    vocabulary = json.loads((tiny_bert / "tokenizer.json").read_text())["model"]["vocab"]
+    assert len(tokens) == result.outcomes.counts["tokens"]
+    assert all(vocabulary[row["string"]] == int(row["token"]) for row in tokens)
+    for words in ([str(files["o.csv"])], [str(tmp_path / "o.txt")], [str(tmp_path / "p.csv"), "--details", "none"]):
+        assert cli.run([*line, *words]) == 2

@@ -45,13 +45,35 @@ def list_(store: Path | None, as_json: bool, limit: int) -> None:
 @_STORE
 @_JSON
 @click.option("--examples", type=click.IntRange(min=0), default=0, metavar="N", help="Also the first N outcomes.")
-def show(run: str, store: Path | None, as_json: bool, examples: int) -> None:
+@click.option(
+    "--outcomes",
+    type=options.HomePath(),
+    metavar="FILE",
+    help="Write what came out of each example as a table, .csv or .parquet.",
+)
+@click.option("--details", metavar="NAME", help="With --outcomes: a finer table, such as the tokens of fill-mask.")
+@click.option("--force", is_flag=True, help="Overwrite that file.")
+def show(
+    run: str,
+    store: Path | None,
+    as_json: bool,
+    examples: int,
+    outcomes: Path | None,
+    details: str | None,
+    force: bool,
+) -> None:
     """One run, as it was printed when it was made."""
     from calipers.rendering import document, tables, text
-    from calipers.runs import catalogue
+    from calipers.runs import catalogue, report
     from calipers.runs.store import Store
 
+    if outcomes:
+        options.check_output(outcomes, force)
+    elif details:
+        raise click.UsageError("--details has no effect without --outcomes")
     result = Store(store).load(run)
+    if outcomes:
+        report.write_outcomes(result, outcomes, details=details)
     if as_json:
         content = result.to_dict()
         if examples:

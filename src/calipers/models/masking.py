@@ -60,6 +60,10 @@ class MaskTokenizer:
         encodings = self._backend.encode_batch(list(texts))
         return [_tokenized(row, text, self._unknown) for row, text in zip(encodings, texts, strict=True)]
 
+    def strings(self, ids: Sequence[int]) -> list[str]:
+        """What the vocabulary holds for each id; empty where it holds nothing."""
+        return [self._backend.id_to_token(id) or "" for id in ids]
+
     def masks(self, length: int, *, rows: int = 1) -> Batch:
         """A batch of masks only, to look at the shape of an output."""
         return pad([untyped(np.full(length, self.mask_id, np.int32))], self, rows=rows)
@@ -141,6 +145,9 @@ class MaskedModel:
 
     def tokenize(self, texts: Sequence[str], *, truncate: bool = True) -> list[TokenizedText]:
         return self.tokenizer.encode(texts, truncate=truncate)
+
+    def token_strings(self, ids: Sequence[int]) -> list[str]:
+        return self.tokenizer.strings(ids)
 
     def log_probs(self, questions: MaskedTokens, *, progress: Progress = SILENT) -> tuple[Vectors, Vectors]:
         """Log-probability and rank of every hidden token. Equal logits share the middle of their ranks."""

@@ -34,11 +34,22 @@ def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder
     opened = weights.open_folder(source, options)
     if opened.layout.further:
         return _with_modules(opened)
+    _refuse_classifier(opened)
     folder, settings, plan = opened.layout.transformer, opened.settings, weights.work(options)
     network = Network(weights.load_encoder(folder, options, opened.layout.config_arguments), plan.device)
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
     encoder = TorchEncoder(opened.tokenizer(), plan, info, settings, network)
     return replace(encoder.probe(lambda: options.dtype), alone=network.why_alone).settle(encoder)
+
+
+def _refuse_classifier(opened: TorchFolder) -> None:
+    """A cross-encoder gives token embeddings too, and a score of them means little: only on request."""
+    made = opened.architecture
+    if opened.settings.pooling_assumed and made.endswith("ForSequenceClassification"):
+        raise ModelError(
+            f"{opened.folder} is a {made}, a cross-encoder or classifier and no embedding model: set `pooling` to take "
+            "its token embeddings all the same"
+        )
 
 
 @dataclass(frozen=True, eq=False)

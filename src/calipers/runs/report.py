@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from calipers.core import RequestError, Result
 from calipers.core.choices import REPORT_FORMATS
+from calipers.core.files import whole_file
 from calipers.core.options import Options, option
 from calipers.rendering import document, model_card, mteb_json
 from calipers.rendering.markdown import results_markdown
@@ -104,3 +106,24 @@ def mteb_folder(results: Sequence[Result], *, mteb_task: str | None = None) -> d
 def mteb_warnings(results: Sequence[Result], *, mteb_task: str | None = None) -> list[str]:
     """What keeps the figures of a report for mteb from standing beside those of others."""
     return [line for one in results for line in mteb_json.warnings(one, mteb_json.find_task(one, mteb_task))]
+
+
+# --- outcomes as a file ----------------------------------------------------------------------------------------------
+
+
+def write_outcomes(result: Result, path: Path, *, details: str | None = None) -> None:
+    """What came out of each example as a table, .csv or .parquet by the name of the file; with `details`, the table of
+    that name (the tokens of fill-mask, the results of a search)."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    writers = {".csv": pyarrow.csv.write_csv, ".parquet": pyarrow.parquet.write_table}
+    write = writers.get(path.suffix.lower())
+    if write is None:
+        raise RequestError(f"`outcomes` must name a file {' or '.join(writers)}, found {path.name}")
+    table = result.outcomes.to_arrow(details)
+    try:
+        with whole_file(path) as part:
+            write(table, str(part.absolute()))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -85,11 +85,26 @@ def run(model: MaskedLM, dataset: Dataset, options: FillMaskOptions, progress: P
         columns=table,
         texts={"text": texts},
         details={
-            "tokens": {"example": example, "position": position, "token": token, "log_prob": log_prob, "rank": rank}
+            "tokens": {
+                "example": example,
+                "position": position,
+                "token": token,
+                **_strings(model, token),
+                "log_prob": log_prob,
+                "rank": rank,
+            }
         },
         counts=counts,
         notes=tuple(_notes(counts, table, [tokenized[row] for row in rows], options)),
     )
+
+
+def _strings(model: MaskedLM, token: Array) -> dict[str, Array]:
+    """The column `string`, what the tokenizer writes for each token, where the model can tell."""
+    if not hasattr(model, "token_strings"):
+        return {}
+    distinct, place = np.unique(token, return_inverse=True)
+    return {"string": np.array(model.token_strings(distinct.tolist()), dtype=object)[place]}
 
 
 def _notes(
