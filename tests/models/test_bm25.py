@@ -6,17 +6,22 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from calipers import models
 from calipers.core import SILENT, RequestError
 from calipers.data import beir
 from calipers.metrics.search import Hits, Wanted
 from calipers.models import ModelOptions, Source, bm25
+from calipers.rendering.text import show_result
 from calipers.tasks import retrieval
+from tests.support import verdicts as made
 from tests.support.samples import write_jsonl
 
 DOCUMENTS = ["red red wine", "red bicycle and wine bottle", "white wine", "a blue bicycle", "white wine"]
@@ -147,6 +152,15 @@ def test_many_queries_without_a_term_are_reported(tmp_path: Path, without: list[
     notes = retrieval.run(load(), beir.load(str(tmp_path)), retrieval.RetrievalOptions(), SILENT).notes
     sentence = f"{len(without)} of {len(texts)} queries have no term that a document has"
     assert any(sentence in note and "analyser bigrams" in note for note in notes) == reported
+
+
+def test_a_reader_sees_the_settings_and_the_analyser() -> None:
+    out = StringIO()
+    timing = dict.fromkeys(("total_seconds", "load_seconds", "inference_seconds", "metrics_seconds"), 0.0)
+    result = made.result(task="retrieval", metrics={}, intervals={}, timing=timing)
+    model = models.load_model("bm25:b=0.4", ability="retrieve").info
+    show_result(Console(file=out, width=120), replace(result, model=model), retrieval.TASK)
+    assert "k1 1.2, b 0.4, lucene, analyser bigrams" in out.getvalue()
 
 
 def test_settings_are_part_of_the_record() -> None:

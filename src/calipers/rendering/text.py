@@ -159,6 +159,8 @@ def _settings(result: Result) -> str:
         str(settings.get("dtype")): settings.get("dtype"),
         f"graph shape {shape}": shape and shape != "[any, any]",
         f"prompt {settings.get('prompt')!r}": settings.get("prompt"),
+        f"k1 {settings.get('k1')}, b {settings.get('b')}, {settings.get('method')}": "k1" in settings,
+        f"analyser {settings.get('analyser')}": settings.get("analyser"),
     }
     parts += [line for line, applies in lines.items() if applies]
     return ", ".join(parts) or "none"

@@ -21,7 +21,17 @@ from calipers.runs.key import processor_fact
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence-transformers", "datasets")
+_PACKAGES = (
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "datasets",
+    "bm25s",
+    "budoux",
+)
 
 
 @dataclass(frozen=True)
