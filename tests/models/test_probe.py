@@ -79,7 +79,7 @@ def test_vectors_equal_a_plain_loop(made: Callable[..., Path], family: str) -> N
     np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
     np.testing.assert_allclose(model.encode(TEXTS[::-1])[::-1], expected, atol=1e-5)
     assert BATCHES[family] in model.info.settings["batching"]
-    assert ("batch_dependence" in model.info.settings) == (family != "bert")
+    assert "batch_dependence" not in model.info.settings
     assert model.info.notes == ()
 
 
@@ -133,6 +133,7 @@ class TestForced:
         assert "padding moves the outputs by up to" in note
         assert "% of the largest output" in note
         assert note.endswith("by default, rows of equal length share a batch")
+        assert model.info.settings["batch_dependence"].startswith("outputs move by up to")
 
     def test_a_masked_model(self, made: Callable[..., Path]) -> None:
         (note,) = load(made("fnet"), "fill-mask", batch_size=3).info.notes

@@ -28,8 +28,8 @@ def load(graph: Path, ability: str = "encode", **options: Any) -> Any:
 
 
 def size(note: str) -> float:
-    """The number in "moves its outputs by up to 0.75 (…)"."""
-    match = re.search(r"by up to ([0-9.e+-]+) \(", note)
+    """The number in "moves its outputs by up to 0.75, …"."""
+    match = re.search(r"by up to ([0-9.e+-]+), ", note)
     assert match, note
     return float(match[1])
 

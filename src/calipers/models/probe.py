@@ -40,9 +40,9 @@ class Effect:
 
     def __str__(self) -> str:
         if not np.isfinite(self.difference):
-            return "an unknown amount (a batch fails, or gives NaN)"
+            return "an unknown amount, since a batch fails or gives NaN"
         share = 100 * self.difference / self.scale if self.scale else np.inf
-        return f"{self.difference:.2g} ({share:{'.2g' if share < 10 else '.0f'}} % of the largest output)"
+        return f"{self.difference:.2g}, {share:{'.2g' if share < 10 else '.0f'}} % of the largest output"
 
 
 NONE = Effect(0.0, 0.0)
@@ -52,7 +52,7 @@ def compare(alone: Array, together: Array, least: float = 0.0) -> Effect:
     """The effect of sharing a batch. A value that is NaN in both is no difference; `least` is the smallest scale.
 
     >>> str(compare(np.array([[2.0, -4.0]]), np.array([[2.5, -4.0]])))
-    '0.5 (12 % of the largest output)'
+    '0.5, 12 % of the largest output'
     """
     a, b = np.asarray(alone, np.float64), np.asarray(together, np.float64)
     if a.shape != b.shape:
@@ -211,16 +211,12 @@ class Choice:
     padding: Effect
     why: str = ""
 
-    @property
-    def effect(self) -> Effect:
-        return self.shared if self.padding is NONE else self.padding
-
     def report(self, info: ModelInfo, batching: Batching, notes: tuple[str, ...]) -> ModelInfo:
-        """What a model says of its batches."""
-        moves = {} if self.effect is NONE else {"batch_dependence": f"outputs move by up to {self.effect}"}
-        return replace(
-            info, settings={**info.settings, "batching": str(batching), **moves}, notes=(*info.notes, *notes)
-        )
+        """What a model says of its batches: those that are made, and what they still do to its outputs."""
+        effect = self.shared if self.padding is NONE else self.padding
+        moves = {"batch_dependence": f"outputs move by up to {effect}"} if notes and effect is not NONE else {}
+        settings = {**info.settings, "batching": str(batching), **moves}
+        return replace(info, settings=settings, notes=(*info.notes, *notes))
 
     def apply(self, batching: Batching) -> tuple[Batching, tuple[str, ...]]:
         """The batches to make, and what to warn of."""
