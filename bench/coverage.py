@@ -140,7 +140,7 @@ def measure(name: str, shape: str, n: int, *, experiments: int, resamples: int) 
     first, second = (kind.metric.value(columns) for columns in population)
     sign = -1.0 if kind.metric.higher_is_better else 1.0
     loss = sign * (second - first) / (abs(first) if kind.relative else 1.0)
-    units = evidence.Units(n, np.arange(n) // CLUSTER if shape == "clustered" else None)
+    units = evidence.DrawnUnits(n, np.arange(n) // CLUSTER if shape == "clustered" else None)
     rows = [
         _experiment(kind, shape, units, (first, second, float(loss)), resamples, [seed, number])
         for number in range(experiments)
@@ -155,7 +155,12 @@ def _share(values: list[float]) -> float:
 
 
 def _experiment(
-    kind: Kind, shape: str, units: evidence.Units, truth: tuple[float, float, float], resamples: int, seed: list[int]
+    kind: Kind,
+    shape: str,
+    units: evidence.DrawnUnits,
+    truth: tuple[float, float, float],
+    resamples: int,
+    seed: list[int],
 ) -> dict[str, float]:
     first, second, loss = truth
     columns = kind.sample(np.random.default_rng(seed), units.examples, shape)

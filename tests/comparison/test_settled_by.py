@@ -73,7 +73,7 @@ def judge(case: Case, n: int, seed: int) -> str:
 def gather(case: Case, n: int, seed: int) -> evidence.Evidence:
     ids = tuple(map(str, range(n)))
     a, b = (Outcomes(ids, columns) for columns in case.sample(np.random.default_rng(seed), n))
-    return evidence.gather([case.metric], a, b, evidence.Units(n), resamples=1000, seed=seed, threads=1)[0]
+    return evidence.gather([case.metric], a, b, evidence.DrawnUnits(n), resamples=1000, seed=seed, threads=1)[0]
 
 
 def promised(case: Case) -> int:

@@ -26,7 +26,7 @@ _MOST_USEFUL = 1_000_000  # examples; who needs more is too close to a threshold
 
 
 @dataclass(frozen=True)
-class Units:
+class DrawnUnits:
     """What is drawn again: the examples, or clusters of them."""
 
     examples: int
@@ -75,7 +75,7 @@ class Evidence:
 
 
 def gather(
-    metrics: Sequence[Metric], a: Outcomes, b: Outcomes, units: Units, *, resamples: int, seed: int, threads: int
+    metrics: Sequence[Metric], a: Outcomes, b: Outcomes, units: DrawnUnits, *, resamples: int, seed: int, threads: int
 ) -> list[Evidence]:
     """The evidence on every metric; all see the same resamples."""
     prepared = [_prepare(metric, a.columns, b.columns) for metric in metrics]
@@ -99,7 +99,7 @@ def _evidence(
     changed: NDArray[np.bool_],
     draws: studentised.PairedDraws,
     log_draws: studentised.PairedDraws | None,
-    units: Units,
+    units: DrawnUnits,
     threads: int,
 ) -> Evidence:
     each = by_unit = None
@@ -183,8 +183,8 @@ class LossScale:
     def chances(self) -> Chances | None:
         if self.pivot is None:
             return None
-        some, much = (self.chance_of(bound) for bound in self.bounds)
-        return Chances(1.0 - some, some - much, much)
+        at_risk_or_worse, regression = (self.chance_of(bound) for bound in self.bounds)
+        return Chances(1.0 - at_risk_or_worse, at_risk_or_worse - regression, regression)
 
 
 def loss_scale(evidence: Evidence, thresholds: Thresholds) -> LossScale:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.comparison import evidence, unread
-from calipers.comparison.evidence import Evidence, Units
+from calipers.comparison.evidence import DrawnUnits, Evidence
 from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, worst_label
 from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
 from calipers.metrics import exchange, paired
@@ -144,10 +144,10 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     )
 
 
-def _units(baseline: Result, candidate: Result) -> Units:
+def _units(baseline: Result, candidate: Result) -> DrawnUnits:
     """Clusters where one of the runs has them: both are of the same examples."""
     run = baseline if "cluster" in baseline.bootstrap else candidate
-    return Units(len(run.outcomes), run.outcomes.clusters)
+    return DrawnUnits(len(run.outcomes), run.outcomes.clusters)
 
 
 def _clusters(baseline: Result, candidate: Result) -> dict[str, Any]:
