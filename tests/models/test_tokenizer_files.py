@@ -216,3 +216,23 @@ def test_a_module_of_the_models_own_is_refused(kind: str, backend: str, bert: Pa
     place = folder if backend == "torch" else with_graph(folder, bert / "graph" / "model.onnx", tmp_path / "onnx")
     with pytest.raises(ModelError, match=kind):
         encode(place)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"added_tokens_decoder": ["x"]},
+        {"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": "no"},
+        {"truncation_side": "top", "tokenizer_class": "TokenizersBackend"},
+    ],
+)
+def test_settings_that_are_none_are_an_error_of_the_model(settings: dict[str, Any], tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, cased=False, added=[], **settings)
+    with pytest.raises(ModelError):
+        tokenizer_files.prepare(tmp_path)
+
+
+def test_a_tokenizer_that_transformers_cannot_load_is_read_from_its_file(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, cased=False, added=[], tokenizer_class="T5Tokenizer")
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    assert tokenizer_files.prepare(tmp_path).backend.encode("the dog").ids == [2, 5, 7, 3]

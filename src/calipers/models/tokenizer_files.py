@@ -50,24 +50,30 @@ class Prepared:
     type_ids: bool = True  # whether the model is given the type ids of a pair's texts
     chat: bool = False  # whether it has a chat template
 
+    def __post_init__(self) -> None:
+        if self.truncation_side not in ("left", "right"):
+            raise ModelError(f"a tokenizer cuts on the left or on the right, found {self.truncation_side!r}")
+
 
 def prepare(folder: Path, *, arguments: Mapping[str, Any] | None = None, trust_remote_code: bool = False) -> Prepared:
     """The tokenizer of a folder. `arguments` are what sentence-transformers' files pass on to it."""
     settings = {**read_json(folder / "tokenizer_config.json"), **(arguments or {})}
-    has_file = (folder / "tokenizer.json").exists()
-    reader = _File(folder, settings) if has_file else None
+    reader = _File(folder, settings) if (folder / "tokenizer.json").exists() else None
     missing = reader.missing() if reader else []
-    if reader and not missing and not arguments and reader.is_complete:
-        return reader.prepared()
-    if "auto_map" in settings and not trust_remote_code and reader and not missing:
-        return reader.prepared()  # its own code is not run
+    whole = reader if not missing and not arguments else None
+    if whole and (whole.is_complete or ("auto_map" in settings and not trust_remote_code)):  # its own code is not run
+        return whole.prepared()
     try:
         return _by_transformers(folder, arguments or {}, trust_remote_code)
     except ImportError as error:
-        if reader and not missing and not arguments:
-            return reader.prepared()
+        if whole:
+            return whole.prepared()
         why = f" for {', '.join(missing)}" if missing else ""
         raise ModelError(f"the tokenizer in {folder} needs transformers{why}: {install('torch')}") from error
+    except ModelError:
+        if whole:  # nothing says that its file is not all
+            return whole.prepared()
+        raise
 
 
 def _by_transformers(folder: Path, arguments: Mapping[str, Any], trust_remote_code: bool) -> Prepared:
@@ -110,6 +116,13 @@ class _File:
 
     def missing(self) -> list[str]:
         """Settings that tokenizer.json lacks or contradicts."""
+        try:
+            return self._missing()
+        except (TypeError, ValueError, AttributeError) as error:
+            place = self._folder / "tokenizer_config.json"
+            raise ModelError(f"{place} does not hold the settings of a tokenizer: {first_line(error)}") from error
+
+    def _missing(self) -> list[str]:
         settings = self._settings
         names = [name for name in ("add_bos_token", "add_eos_token", "split_special_tokens") if settings.get(name)]
         there = {token.content: token for token in self.backend.get_added_tokens_decoder().values()}
