@@ -61,7 +61,7 @@ def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progre
         },
         texts={"text_1": tuple(first), "text_2": tuple(second)},
         counts={"pairs_without_vector": int(unread.sum())} if unread.any() else {},
-        notes=outputs.note_unread(unread, dataset.ids, "pairs", "they are left out of the correlations"),
+        notes=outputs.note_unread(unread, dataset.ids, "pairs", "its own correlations leave them out"),
     )
 
 
