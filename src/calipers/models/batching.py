@@ -142,6 +142,11 @@ class BatchedModel:
     work: Work
     info: ModelInfo
 
+    @property
+    def truncated(self) -> int:
+        """How many texts or pairs were cut so far."""
+        return self.tokenizer.truncated
+
     def compute(
         self,
         label: str,

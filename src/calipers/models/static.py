@@ -75,6 +75,9 @@ class _Rules:
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         tokens = self.tokenizer.encode([text[: self.characters] for text in texts])
+        if most := self.characters:  # those that were not cut at a token as well
+            pairs = zip(texts, tokens, strict=True)
+            self.tokenizer.truncated += sum(len(t) > most and len(r.ids) < self.tokenizer.max_length for t, r in pairs)
         return [row.ids if self.unknown is None else row.ids[row.ids != self.unknown] for row in tokens]
 
 
@@ -109,6 +112,11 @@ class StaticEncoder:
     prompt: str
     shortening: Shortening
     info: ModelInfo
+
+    @property
+    def truncated(self) -> int:
+        """How many texts were cut so far."""
+        return self.rules.tokenizer.truncated
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         """A text without a token of the vocabulary is a zero vector."""

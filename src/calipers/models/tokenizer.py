@@ -68,6 +68,7 @@ class Tokenizer:
         self.pad_id = pad_id
         self.first_position = first_position
         self.max_length: int = max_length
+        self.truncated = 0  # rows that were cut so far
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
@@ -76,6 +77,7 @@ class Tokenizer:
 
     def _tokens(self, encoding: Encoding) -> Tokens:
         ids = np.array(encoding.ids, np.int32)
+        self.truncated += len(ids) >= self.max_length and bool(encoding.overflowing)
         return Tokens(ids, np.array(encoding.type_ids, np.int32) if self._type_ids else np.zeros_like(ids))
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:

@@ -214,8 +214,11 @@ class _Settled:
         progress.start("Loading the model", 0)
         model = self._load(self.task.text_ids(rows))
         clock.lap("load_seconds")
+        before = _truncated(model)
         outcomes = self.task.run(model, rows, self.options, progress)
         clock.lap("inference_seconds")
+        if (cut := _truncated(model) - before) and "truncated" not in outcomes.counts:
+            outcomes = replace(outcomes, counts={**outcomes.counts, "truncated": cut})
         return model.info, outcomes
 
     def _load(self, text_ids: Mapping[str, Sequence[str]]) -> Any:
@@ -279,6 +282,12 @@ class _Settled:
     @property
     def _only_threads(self) -> ModelOptions:
         return ModelOptions(threads=self.model_options.threads)
+
+
+def _truncated(model: Any) -> int:
+    """How many texts a model has cut so far, with those of the stages that it consists of."""
+    stages = (getattr(model, name, None) for name in ("first", "second"))
+    return int(getattr(model, "truncated", 0)) + sum(_truncated(stage) for stage in stages if stage is not None)
 
 
 class _Clock:

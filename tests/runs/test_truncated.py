@@ -1,0 +1,57 @@
+"""Texts that a model cuts are counted in every task, and shown."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from calipers import ModelOptions, evaluate, tasks
+from calipers.core import Result
+from calipers.rendering.text import show_result
+from tests.support.cross_encoders import tiny
+from tests.support.samples import write_jsonl
+
+
+def shown(result: Result) -> str:
+    out = io.StringIO()
+    show_result(Console(file=out, width=200), result, tasks.find(result.task))
+    return out.getvalue()
+
+
+def pairs(folder: Path) -> Path:
+    """Of six pairs two have a long first text, each another one."""
+    rows: list[dict[str, object]] = [
+        {"id": f"{i}", "sentence1": f"bread {i} " * (60 if i < 2 else 2), "sentence2": f"wine {i}", "score": float(i)}
+        for i in range(6)
+    ]
+    return write_jsonl(folder / "pairs.jsonl", rows)
+
+
+def test_every_backend_counts_the_texts_that_it_cuts(
+    minilm: Path, minilm_onnx: Path, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = str(pairs(tmp_path))
+    short = ModelOptions(max_length=32)
+    for reference in (minilm, minilm_onnx, model("potion-base-4m-int8")):
+        result = evaluate(str(reference), dataset=file, model_options=short)
+        assert result.outcomes.counts["truncated"] == 2, reference
+        assert "2 truncated" in shown(result)
+        whole = evaluate(str(reference), dataset=file, model_options=ModelOptions(max_length=256))
+        assert "truncated" not in whole.outcomes.counts
+
+
+def test_pairs_and_searches_count_them_too(minilm: Path, tmp_path: Path) -> None:
+    ranker = tiny(tmp_path / "ranker", minilm)
+    options: dict[str, Any] = {"dataset": str(pairs(tmp_path)), "model_options": ModelOptions(max_length=32)}
+    assert evaluate(str(ranker), task="pair-correlation", **options).outcomes.counts["truncated"] == 2
+    shop = tmp_path / "shop"
+    (shop / "qrels").mkdir(parents=True)
+    write_jsonl(shop / "corpus.jsonl", [{"_id": f"d{i}", "text": f"bread {i} " * (60 if i else 1)} for i in range(3)])
+    write_jsonl(shop / "queries.jsonl", [{"_id": "q", "text": "bread"}])
+    (shop / "qrels" / "test.tsv").write_text("q\td1\t1\n")
+    search = evaluate(str(minilm), task="retrieval", dataset=str(shop), model_options=ModelOptions(max_length=32))
+    assert search.outcomes.counts["truncated"] == 2
