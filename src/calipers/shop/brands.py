@@ -269,7 +269,7 @@ def _entries(id: str, brand: Words, *, built_in: bool = False) -> Iterable[tuple
                 not_after_number=not_after_number,
                 is_loose=loose,
                 not_with=not_with,
-                after_colour=built_in and key == "common",
+                after_colour=built_in and key == "common" and not brand.get("lines"),  # a "green apple" is a fruit
             )
             yield from ((spelling, name) for spelling in _spellings(word.removesuffix("#")))
     for word in brand.get("exact", ()):

@@ -10,7 +10,22 @@ from calipers.shop.lexicon import Words
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, script
 
 _ENDINGS = "いのなにでとやかがをはもへっくじだよさみめ"  # hiragana behind a colour that inflect it or are particles
-_THINGS = ("cooker", "kettle", "pot", "maker", "cup", "mug", "box", "bin")  # "black rice cooker" is black
+# "black rice cooker" is black, and "green Apple Watch" is green.
+_THINGS = (
+    "cooker",
+    "kettle",
+    "pot",
+    "maker",
+    "cup",
+    "mug",
+    "box",
+    "bin",
+    "watch",
+    "iphone",
+    "ipad",
+    "pencil",
+    "airpods",
+)
 _SHORT = 2  # kana: クロ stands alone; in クロス or シロップ it is none
 
 

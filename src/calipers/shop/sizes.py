@@ -40,7 +40,11 @@ class Sizes:
     def from_words(cls, words: Words) -> Sizes:
         sizes, goods = words["sizes"], words["nouns"]["goods"]
         names = sorted(sizes["letters"], key=len, reverse=True)
-        pattern = rf"(?<![a-z0-9.'&+/-])(?:{'|'.join(map(re.escape, names))})(?![a-z0-9.'&+]|-(?!size))"
+        # A hyphen (or ・) only between two sizes: M・L, but not M-65.
+        pattern = (
+            rf"(?<![a-z0-9.'&+])(?<!(?<![smlx])-)(?:{'|'.join(map(re.escape, names))})"
+            r"(?![a-z0-9.'&+]|-(?!size|x*[sml](?![a-z0-9])))"
+        )
         return cls(
             re.compile(pattern),
             {name: float(value) for name, value in sizes["letters"].items()},
