@@ -99,23 +99,23 @@ def questions(model: Any, texts: Sequence[str]) -> MaskedTokens:
     return MaskedTokens([t.ids for t in tokenized], text, position, position + 1)
 
 
-def plain_log_probs(folder: Path, asked: MaskedTokens, mask: int) -> np.ndarray:
+def plain_log_probs(folder: Path, queries: MaskedTokens, mask: int) -> np.ndarray:
     rows = []
-    for number, position in zip(asked.text, asked.position, strict=True):
-        ids = torch.tensor(asked.texts[number], dtype=torch.long)
+    for number, position in zip(queries.text, queries.position, strict=True):
+        ids = torch.tensor(queries.texts[number], dtype=torch.long)
         ids[position] = mask
         rows.append(ids)
     logits = plain(folder, "MaskedLM", rows)
-    places = zip(asked.text, asked.position, logits, strict=True)
-    return np.array([float(row[p].log_softmax(-1)[int(asked.texts[t][p])]) for t, p, row in places])
+    places = zip(queries.text, queries.position, logits, strict=True)
+    return np.array([float(row[p].log_softmax(-1)[int(queries.texts[t][p])]) for t, p, row in places])
 
 
 @pytest.mark.parametrize("family", BATCHES)
 def test_log_probabilities_equal_a_plain_loop(made: Callable[..., Path], family: str) -> None:
     model = load(made(family), "fill-mask")
-    asked = questions(model, TEXTS[1:4:2] if family != "big_bird" else [TEXTS[1], TEXTS[4]])
-    expected = plain_log_probs(made(family), asked, model.tokenizer.mask_id)
-    np.testing.assert_allclose(model.log_probs(asked)[0], expected, atol=1e-4)
+    queries = questions(model, TEXTS[1:4:2] if family != "big_bird" else [TEXTS[1], TEXTS[4]])
+    expected = plain_log_probs(made(family), queries, model.tokenizer.mask_id)
+    np.testing.assert_allclose(model.log_probs(queries)[0], expected, atol=1e-4)
     assert BATCHES[family] in model.info.settings["batching"]
 
 
@@ -233,6 +233,14 @@ def test_a_model_with_few_positions(made: Callable[..., Path], longest: int) -> 
     model = load(made("convbert", ""), max_length=longest)
     alone = np.concatenate([model.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(model.encode(TEXTS), alone, atol=1e-5)
+
+
+def test_a_model_that_cannot_be_tried_says_so(made: Callable[..., Path], tmp_path: Path) -> None:
+    """An embedding table that is smaller than the vocabulary: texts of its first words still work."""
+    folder = make_model("bert", tmp_path, head="", vocab_size=20)
+    model = load(folder)
+    assert model.info.settings["batching"] == f"{ANY}; a trial of padding failed"
+    assert model.encode(["the dog"]).shape == (1, 32)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

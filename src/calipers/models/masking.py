@@ -19,7 +19,7 @@ from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
 from calipers.models.heads import log_softmax
 from calipers.models.layout import Layout
-from calipers.models.probe import LEAST_LOGIT, Probe, trial_lengths
+from calipers.models.probe import LEAST_LOGIT, BatchProbe, trial_lengths
 from calipers.models.tokenizer import Tokens, named_token, pad_id, sample_rows, unknown_id
 from calipers.models.tokenizer_files import prepare
 
@@ -218,7 +218,7 @@ def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) ->
     return replace(batching, most_rows=rows)
 
 
-def make_probe(model: MaskedModel, vocabulary: int, *, positions_kept: int, dtype: Callable[[], str]) -> Probe:
+def make_probe(model: MaskedModel, vocabulary: int, *, positions_kept: int, dtype: Callable[[], str]) -> BatchProbe:
     """Random rows with one mask each, to compare their log-probabilities alone and in a batch."""
     longest = min(model.max_length, model.work.batching.fixed_length or model.max_length)
     if positions_kept > 1:  # all logits of four rows are in hand at a time
@@ -231,7 +231,7 @@ def make_probe(model: MaskedModel, vocabulary: int, *, positions_kept: int, dtyp
         positions = np.full(len(batch.ids), len(rows[0].ids) // 2)
         return log_softmax(model.forward(batch, positions)).astype(np.float32)
 
-    return Probe(rows, read, dtype, LEAST_LOGIT)
+    return BatchProbe(rows, read, dtype, LEAST_LOGIT)
 
 
 def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, work: Work) -> float:

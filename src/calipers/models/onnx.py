@@ -30,7 +30,7 @@ from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
-from calipers.models.probe import Probe, Run
+from calipers.models.probe import BatchProbe, Run
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
 from calipers.models.tokenizer_files import Config, first_line
@@ -69,7 +69,7 @@ class OnnxModel:
             raise ModelError(f"the graph cannot be run on a short text: {error}") from error
         return {name: np.asarray(value) for name, value in arrays.items()}
 
-    def probe(self, probe: Probe, unpadded: Callable[[], Run]) -> Probe:
+    def probe(self, probe: BatchProbe, unpadded: Callable[[], Run]) -> BatchProbe:
         """A probe that knows of the graph's mask, and how a row runs without the padding of a fixed length."""
         return replace(probe, masked=self.graph.takes_mask, unpadded=unpadded)
 

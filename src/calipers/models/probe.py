@@ -107,7 +107,7 @@ def compare_items(
 
 
 @dataclass(frozen=True)
-class Probe:
+class BatchProbe:
     """The rows to try, the first two equally long, how a batch of them is run, and what counts as rounding.
 
     `alone` says, after some runs, why rows must run alone whatever differs; `masked` is whether the model is given a
@@ -127,8 +127,9 @@ class Probe:
         try:
             with model.work.one_core_each():
                 choice = self._choose(model.work, model.tokenizer)
-        except InferenceError:  # not even alone: what is wrong will be reported when a real row fails
-            return model
+        except InferenceError:  # not even alone: if real rows fail as well, that is reported then
+            settings = {**model.info.settings, "batching": f"{model.work.batching}; a trial of padding failed"}
+            return replace(model, info=replace(model.info, settings=settings))
         batching, notes = choice.apply(model.work.batching)
         info = choice.report(model.info, batching, notes)
         return replace(model, work=replace(model.work, batching=batching), info=info)
