@@ -281,6 +281,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
     for model in (lexical, GivenRun({}, replace(INFO, model_id="bm25.trec"))):
         with pytest.raises(RequestError, match="`query_prompt` does not apply to bm25"):
             run(model, ROWS, query_prompt="query: ")
+    assert [RetrievalOptions(top_k=20, rerank_k=k).reranked for k in (None, 100, 7)] == [20, 20, 7]
     many: tuple[dict[str, Any], ...] = ({"top_k": 20, "rerank_k": 500}, {"ties": "random"})
     for options in ({"top_k": 5}, {"rerank_k": 0}, {"similarity": "l1"}, {"relevant_from": 0}, *many):
         with pytest.raises(RequestError):

@@ -199,7 +199,7 @@ def _notes(first: Encoder | Retriever | GivenRun, hits: Hits, options: Retrieval
     if ties and isinstance(first, GivenRun):
         notes.append(
             f"{ties} results of the run are tied: figures are expected values over their orders, which can differ from "
-            "trec_eval's in the third decimal (its order: ties=trec_eval)"
+            "trec_eval's (its order: ties=trec_eval)"
         )
     if crowded := int((_beyond_cut(hits, options) > 0).sum()):
         notes.append(

@@ -76,9 +76,10 @@ class RetrievalOptions(SizeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rerank_k is None:
+        wanted = self.rerank_k or RERANKED
+        if wanted == RERANKED:  # records of earlier runs hold the default, whatever their `top_k`
             object.__setattr__(self, "rerank_k", min(RERANKED, self.top_k))
-        elif self.rerank_k > self.top_k:
+        elif wanted > self.top_k:
             raise RequestError(
                 f"`rerank_k` is {self.rerank_k} and `top_k` {self.top_k}: only results that were found can be reranked"
             )
