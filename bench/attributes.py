@@ -83,7 +83,7 @@ def search(
     columns = {"query": list(queries.values()), "qrels": [{} for _ in queries]}
     dataset = Dataset(tuple(queries), columns, source, "", {"corpus": corpus})
     loaded: Any = load(find(model), ModelOptions(), "retrieve")
-    hits = retrieval.search(loaded, dataset, retrieval.RetrievalOptions(top_k=max(k, 10)), SILENT)
+    hits, _ = retrieval.search(loaded, dataset, retrieval.RetrievalOptions(top_k=max(k, 10)), SILENT)
     ids = np.array(list(products), dtype=object)
     return [list(ids[hits.documents[a:b]][:k]) for a, b in zip(hits.offsets, hits.offsets[1:], strict=False)]
 

@@ -119,7 +119,7 @@ def test_quality_is_that_of_the_retrieval_task(k: int) -> None:
     for name in ("map@100", "recall@100") + (("ndcg@10", "mrr@10", "recall@10") if k == 10 else ()):
         assert np.array_equal(found.columns[name], made.searched.columns[name])
     hits = task.rank(
-        task.search(_Found(made), dataset, task.RetrievalOptions(), SILENT, task.read_judgements(dataset).wanted),
+        task.search(_Found(made), dataset, task.RetrievalOptions(), SILENT, task.read_judgements(dataset).wanted)[0],
         task.read_judgements(dataset),
         task.RetrievalOptions(),
         dataset,
