@@ -133,6 +133,11 @@ def test_what_differs_is_told_in_one_sentence(changes: dict[str, Any], told: str
         verdict.compare(result([1, 0]), result([1, 0], **changes), [ACCURACY], terms())
 
 
+def test_a_list_that_was_stored_is_the_tuple_that_it_was() -> None:
+    stored, fresh = result([1, 0, 1], options={"k": [3]}), result([1, 0, 1], options={"k": (3,)})
+    assert verdict.compare(stored, fresh, [ACCURACY], terms()).label == "PASS"
+
+
 def test_other_examples_and_another_order_are_refused() -> None:
     with pytest.raises(RequestError, match=r"the examples differ \(3 and 2\): r2 only in the first"):
         verdict.compare(result([1, 0, 1]), result([1, 0]), [ACCURACY], terms())

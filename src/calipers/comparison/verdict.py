@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calipers.comparison import evidence, unread
 from calipers.comparison.evidence import DrawnUnits, Evidence
-from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, worst_label
+from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, plain, worst_label
 from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
 from calipers.metrics import exchange, paired
 
@@ -50,7 +50,8 @@ def refuse_unlike(baseline: Result, candidate: Result) -> None:
     a, b = baseline.outcomes.ids, candidate.outcomes.ids
     if baseline.task != candidate.task:
         raise _unlike(f"the tasks differ: {baseline.task} and {candidate.task}")
-    if changed := _changed(baseline.options, candidate.options):
+    # A stored run has lists where a fresh one has tuples.
+    if changed := _changed(plain(baseline.options), plain(candidate.options)):
         values = ", ".join(f"{key} {first!r} and {second!r}" for key, (first, second) in changed.items())
         raise _unlike(f"the task's options differ: {values}")
     if (first := set(a)) != (second := set(b)):
