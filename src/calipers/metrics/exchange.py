@@ -28,8 +28,8 @@ def ranks(values: Array) -> Floats:
     [2.5, 1.0, nan, 2.5]
     """
     places = np.full(len(values), np.nan)
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.argsort(values[known], kind="stable")]
+    defined = np.flatnonzero(~np.isnan(values))
+    order = defined[np.argsort(values[defined], kind="stable")]
     starts = tie_starts(values[order])
     sizes = np.diff(starts, append=len(order))
     places[order] = np.repeat(starts + (sizes + 1) / 2, sizes)

@@ -192,14 +192,14 @@ def _nearest(
 
     queries, unread.queries[:] = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
     outputs.refuse_unread(unread.queries, dataset.ids, "queries")
-    asked, everything = np.flatnonzero(~unread.queries), np.arange(len(corpus))
-    hits = exact_search(queries[asked], windows(only_read=False), k, wanted.among(asked, everything), measure)
+    readable, everything = np.flatnonzero(~unread.queries), np.arange(len(corpus))
+    hits = exact_search(queries[readable], windows(only_read=False), k, wanted.among(readable, everything), measure)
     outputs.refuse_unread(unread.documents, corpus.ids, "documents")
     documents = everything
     if unread.documents.any() and (hits.scores <= 0).any():  # the score of a vector of zeros: it may stand in a place
         documents = np.flatnonzero(~unread.documents)
-        hits = exact_search(queries[asked], windows(only_read=True), k, wanted.among(asked, documents), measure)
-    return spread_hits(hits, asked, documents, queries=len(dataset)), unread
+        hits = exact_search(queries[readable], windows(only_read=True), k, wanted.among(readable, documents), measure)
+    return spread_hits(hits, readable, documents, queries=len(dataset)), unread
 
 
 def similarity_of(info: ModelInfo, options: RetrievalOptions) -> str:
