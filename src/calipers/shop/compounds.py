@@ -22,7 +22,7 @@ _NO_START = "ースズッンァィゥェォャュョ"
 
 @dataclass(frozen=True)
 class Compounds:
-    _known: frozenset[str]
+    _vocabulary: frozenset[str]
     _longest: int
     _things: frozenset[str]  # what a compound may be, its last word: a thing, or another colour (ピンクベージュ)
 
@@ -38,8 +38,8 @@ class Compounds:
 
     def and_words(self, more: Iterable[str]) -> Compounds:
         """The same with more words. One that ends in ー may also stand without it: プリンタ."""
-        known = self._known.union(word for word in _with_short(more) if len(word) > 1)
-        return Compounds(known, max(map(len, known), default=0), self._things)
+        vocabulary = self._vocabulary.union(word for word in _with_short(more) if len(word) > 1)
+        return Compounds(vocabulary, max(map(len, vocabulary), default=0), self._things)
 
     def opens(self, text: str, start: int, affixes: Sequence[str] = ()) -> bool:
         return opens(text, start, affixes) or self.splits(before(text, start))
@@ -69,7 +69,7 @@ class Compounds:
         reached = [True, *[False] * len(run)]
         for end in range(1, len(run) + 1):
             starts = range(max(0, end - self._longest), end)
-            reached[end] = any(reached[start] and run[start:end] in self._known for start in starts)
+            reached[end] = any(reached[start] and run[start:end] in self._vocabulary for start in starts)
         return bool(run) and reached[-1]
 
 
