@@ -289,3 +289,17 @@ def test_a_file_that_is_not_there_is_said(calipers: Run, rows: Path, tmp_path: P
 def test_a_wish_that_comes_too_late_is_refused(tmp_path: Path, wish: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=f"`{next(iter(wish))}` is not supported for"):
         load(save_npy(tmp_path, TEXTS, ".txt"), **wish)
+
+
+def test_a_query_worded_as_a_document_has_a_vector_of_its_own(tmp_path: Path) -> None:
+    from calipers import evaluate
+
+    shop = tmp_path / "shop"
+    (shop / "qrels").mkdir(parents=True)
+    (shop / "corpus.jsonl").write_text('{"_id": "d1", "text": "bread"}\n{"_id": "d2", "text": "wine"}\n')
+    (shop / "queries.jsonl").write_text('{"_id": "q1", "text": "bread"}\n')
+    (shop / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
+    np.save(tmp_path / "v.npy", np.array([[1, 0], [0.1, 0.9], [0.9, 0.1]], np.float32))
+    (tmp_path / "v.ids").write_text("q1/query\nd1/document\nd2/document\n")
+    result = evaluate(str(tmp_path / "v.npy"), task="retrieval", dataset=str(shop))
+    assert result.metrics["mrr@10"] == 0.5  # by the query's own vector the other document is nearer

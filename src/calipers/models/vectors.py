@@ -53,6 +53,11 @@ class VectorsEncoder:
         """The same vectors, with the ids of each text."""
         return replace(self, ids=ids)
 
+    def side(self, name: str) -> VectorsEncoder:
+        """The vectors of one side, by the ids ID/NAME that a text has there: a query may be worded as a document is."""
+        own = {text: [id for id in ids if id.endswith(f"/{name}")] or ids for text, ids in (self.ids or {}).items()}
+        return self if self.by == "text" or self.ids is None else replace(self, ids=own)
+
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         if prompt is not None:
             raise RequestError(
