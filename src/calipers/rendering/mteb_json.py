@@ -195,14 +195,14 @@ def model_meta(info: ModelInfo) -> dict[str, Any]:
     """What mteb's `model_meta.json` holds, without which `ResultCache.load_results` passes over a folder. What a run
     does not tell is null."""
     length, unknown = info.settings.get("max_length"), dict.fromkeys(_UNKNOWN_FACTS)
-    known = {
+    stated = {
         "name": model_name(info.model_id),
         "revision": _revision(info),
         "max_tokens": length if isinstance(length, int) else None,
         "framework": {"torch": ["PyTorch"], "onnx": ["ONNX"]}.get(info.backend, []),
     }
     fixed = {"loader_kwargs": {}, "modalities": ["text"], "model_type": ["dense"], "is_cross_encoder": False}
-    return {**unknown, **fixed, **known}
+    return {**unknown, **fixed, **stated}
 
 
 _UNKNOWN_FACTS = (

@@ -42,7 +42,8 @@ def show_result(console: Console, result: Result, task: Measurement) -> None:
     rows = [(m.name, values[m.name], interval(result.intervals[m.name], m.digits), m.about) for m in whole]
     header = ("metric", "value", interval_name(result.bootstrap["confidence"]), "what it is")
     show_table(console, header, rows, right=(1, 2), fold=(3,), strong=(0,))
-    _show_curve(console, result, metrics, task.unit)
+    if metrics:
+        _show_curve(console, result, metrics, task.unit)
     sizes = [f"/{size}" for size in result.options.get("dimensions") or ()]
     parts = {name: value for name, value in values.items() if "/" in name and not name.endswith(tuple(sizes))}
     _show_parts(console, parts)
