@@ -24,8 +24,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers.models.auto import modeling_auto
 
 from calipers import models as ours
+from calipers.artifacts.export import ExportSource, copy_settings, export
+from calipers.artifacts.inputs import Rows
+from calipers.artifacts.records import BuildOptions
 from calipers.core import CalipersError, MaskedTokens
 from calipers.models import ModelOptions
+from calipers.models.layout import open_tokenizer, read_layout
 from tests.support.masked_models import PIECES, SPECIAL
 
 NEAR = 1e-5  # of the largest number of the plain loop, or of 1
@@ -64,7 +68,8 @@ _ENCODERS = {
 
 # What a family needs beyond the common sizes; None leaves a size at the family's default.
 _CHANGES: dict[str, dict[str, Any]] = {
-    "canine": {"downsampling_rate": 2, "num_hash_buckets": 16, "local_transformer_stride": 8},
+    "canine": {"downsampling_rate": 2, "num_hash_buckets": 64, "local_transformer_stride": 8},
+    "layoutlmv3": {"coordinate_size": 4, "shape_size": 8, "visual_embed": False, "max_2d_position_embeddings": 64},
     "cohere_compass_text": {"layer_types": ["full_attention", "full_attention"]},
     "qwen3_next": {"layer_types": ["linear_attention", "full_attention"]},
     "qwen3_5_text": {"layer_types": ["linear_attention", "full_attention"]},
@@ -147,6 +152,8 @@ def _make(family: str, ability: str, config: Any) -> Any:
     if ability == "score":
         config.num_labels = 1
         config.sbert_ce_default_activation_function = "torch.nn.modules.linear.Identity"  # logits are compared
+    if family == "funnel" and ability == "encode":
+        config.architectures = ["FunnelModel"]  # it has two encoders
     return getattr(transformers, CLASSES[ability]).from_config(config)
 
 
@@ -273,27 +280,113 @@ def _gap(values: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _export(folder: Path, ability: str) -> str:
-    raise NotImplementedError
+    """The graph that `calipers build` exports, in a folder of its own."""
+    model, layout = _load_plain(ability, folder), read_layout(folder)
+    tokenizer = open_tokenizer(layout, max_length=64, pairs=ability == "score")
+    tokens = tokenizer.encode_pairs(PAIRS) if ability == "score" else tokenizer.encode(TEXTS)
+    ids = tuple(map(str, range(len(tokens))))
+    rows = Rows(ids, tuple(tokens), tokenizer.pad_id, 64, layout.first_position, "texts", "sha256:0")
+    target = folder / "onnx" / "model.onnx"
+    target.parent.mkdir()
+    source = ExportSource(folder, "sha256:0", folder.name, ability, None)
+    export(model, target, source, rows, BuildOptions())
+    copy_settings(folder, target.parent)
+    return str(target)
 
 
 def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:200]
 
 
-def matrix(abilities: Sequence[str] = tuple(CLASSES), backend: str = "torch") -> Iterator[Row]:
-    for ability in abilities:
-        for family in families(ability):
+# The families that are exported to ONNX as well: the most used ones.
+EXPORTED = (
+    "albert", "bert", "camembert", "convbert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "eurobert",
+    "gte", "megatron-bert", "mobilebert", "modernbert", "mpnet", "nomic_bert", "roberta", "roformer", "squeezebert",
+    "xlm-roberta",
+)  # fmt: skip
+
+
+def cells() -> Iterator[tuple[str, str, str]]:
+    """(backend, ability, family) of every row of the matrix."""
+    for ability in CLASSES:
+        yield from (("torch", ability, family) for family in families(ability))
+    for ability in CLASSES:
+        yield from (("onnx", ability, family) for family in EXPORTED if family in families(ability))
+
+
+def measure(done: Path) -> list[Row]:
+    """All rows; those that the file has, one JSON record per line, are not measured again."""
+    rows = [Row(**json.loads(line)) for line in done.read_text().splitlines()] if done.exists() else []
+    measured_rows = {(row.backend, row.ability, row.family): row for row in rows}
+    with done.open("a") as file:
+        for backend, ability, family in cells():
+            if (backend, ability, family) in measured_rows:
+                continue
             with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                yield judge(family, ability, Path(place), backend=backend)
+                row = judge(family, ability, Path(place), backend=backend)
+            measured_rows[backend, ability, family] = row
+            print(json.dumps(asdict(row)), file=file, flush=True)
             gc.collect()
+    return [measured_rows[cell] for cell in cells()]
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+COLUMNS = [(backend, ability) for backend in ("torch", "onnx") for ability in CLASSES]
+_INTRODUCTION = """# Architectures
+
+Every masked language model, text encoder and sequence classifier that transformers {version} has, made tiny with random
+weights and run by Calipers: one row at a time, and in the batches that it chooses. *Equal* is within {near:g} of a
+plain loop of one text or pair at a time with transformers alone. *Refused* is an error in one sentence, listed below.
+*Not built* cannot be made, or cannot read text alone, outside of Calipers too. The 20 most used families are also
+exported to ONNX by `calipers build`. `python -m tests.support.architectures FILE` measures the rows that FILE lacks and
+writes this page; `make test` runs twelve families of each kind, `make test-slow` all.
+
+"""
+
+
+def page(rows: Sequence[Row]) -> str:
+    by_cell = {(row.backend, row.ability, row.family): row for row in rows}
+    names = sorted({row.family for row in rows})
+    lines = ["| | rows | equal | differs | refused | not built |", "|---|---|---|---|---|---|"]
+    for backend, ability in COLUMNS:
+        states = [row.state for row in rows if (row.backend, row.ability) == (backend, ability)]
+        counts = [states.count(state) for state in ("equal", "differs", "refused", "not built")]
+        lines.append(f"| {backend}, {ability} | {len(states)} | {' | '.join(map(str, counts))} |")
+    lines += ["", f"| family | {' | '.join(f'{b}, {a}' for b, a in COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for name in names:
+        states_of_family = [by_cell[b, a, name].state if (b, a, name) in by_cell else "–" for b, a in COLUMNS]
+        lines.append(f"| {name} | {' | '.join(states_of_family)} |")
+    reasons = [_reason(row) for row in rows if row.state != "equal"]
+    head = _INTRODUCTION.format(version=transformers.__version__, near=NEAR)
+    return head + "\n".join(lines) + "\n\n## Why a row is not equal\n\n" + "\n".join(reasons) + "\n"
+
+
+def _reason(row: Row) -> str:
+    gaps = f"off by {row.gap:.1e} alone and by {row.batched:.1e} in a batch" if row.gap is not None else ""
+    return (
+        f"- {row.family}, {row.backend}, {row.ability}: {row.state}. `{(row.sentence or gaps).replace('`', chr(39))}`"
+    )
+
+
+def states_on_page() -> dict[tuple[str, str, str], str]:
+    """(backend, ability, family) → the state that the page shows."""
+    table = [line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    rows = [cells for cells in table if len(cells) == len(COLUMNS) + 1 and cells[0] != "family"]
+    return {
+        (backend, ability, cells[0]): state
+        for cells in rows
+        for (backend, ability), state in zip(COLUMNS, cells[1:], strict=True)
+        if state != "–"
+    }
 
 
 def main() -> None:
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
-    for row in matrix(sys.argv[1:] or tuple(CLASSES)):
-        print(json.dumps(asdict(row)), flush=True)
+    PAGE.write_text(page(measure(Path(sys.argv[1]))), encoding="utf-8")
 
 
 if __name__ == "__main__":
