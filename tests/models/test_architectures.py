@@ -29,9 +29,8 @@ def test_a_family_equals_a_plain_loop(ability: str, family: str, tmp_path: Path)
     assert row.state == "equal", row
 
 
-@pytest.mark.parametrize("ability", TWELVE)
-def test_an_exported_graph_equals_a_plain_loop(ability: str, tmp_path: Path) -> None:
-    row = judge("bert", ability, tmp_path, backend="onnx")
+def test_an_exported_graph_equals_a_plain_loop(tmp_path: Path) -> None:
+    row = judge("distilbert", "encode", tmp_path, backend="onnx")
     assert row.state == "equal", row
 
 
@@ -50,7 +49,7 @@ def test_the_page_has_every_family(page: dict[tuple[str, str, str], str]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "ability", "family"), cells())
+@pytest.mark.parametrize(("backend", "ability", "family"), list(cells()))
 def test_the_page_is_true(
     backend: str, ability: str, family: str, page: dict[tuple[str, str, str], str], tmp_path: Path
 ) -> None:
