@@ -243,8 +243,8 @@ def _questions(model: Any) -> MaskedTokens:
 
 @dataclass(frozen=True)
 class Row:
-    """`state`: equal, differs, refused, breaks (with an error that is not ours), or not built (transformers cannot make
-    it, or run it on text, here)."""
+    """`state`: equal, differs, refused, breaks (with an error that is not ours), or not built (the tiny
+    configuration cannot be made, or the plain loop fails on it)."""
 
     family: str
     ability: str
@@ -340,8 +340,8 @@ _INTRODUCTION = """# Architectures
 Every masked language model, text encoder and sequence classifier that transformers {version} has, made tiny with random
 weights and run by Calipers: one row at a time, and in the batches that it chooses. *Equal* is within {near:g} of a
 plain loop of one text or pair at a time with transformers alone. *Refused* is an error in one sentence, listed below.
-*Not built* cannot be made, or cannot read text alone, outside of Calipers too. The 20 most used families are also
-exported to ONNX by `calipers build`. `python -m tests.support.architectures FILE` measures the rows that FILE lacks and
+*Not built* says nothing about Calipers: our tiny configuration could not be made, or the plain loop itself fails on it.
+The 20 most used families are also exported to ONNX, as `calipers build` exports. `python -m tests.support.architectures FILE` measures the rows that FILE lacks and
 writes this page; `make test` runs twelve families of each kind, `make test-slow` all.
 
 """
