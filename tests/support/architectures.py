@@ -341,8 +341,9 @@ Every masked language model, text encoder and sequence classifier that transform
 weights and run by Calipers: one row at a time, and in the batches that it chooses. *Equal* is within {near:g} of a
 plain loop of one text or pair at a time with transformers alone. *Refused* is an error in one sentence, listed below.
 *Not built* says nothing about Calipers: our tiny configuration could not be made, or the plain loop itself fails on it.
-The 20 most used families are also exported to ONNX, as `calipers build` exports. `python -m tests.support.architectures FILE` measures the rows that FILE lacks and
-writes this page; `make test` runs twelve families of each kind, `make test-slow` all.
+The 20 most used families are also exported to ONNX, as `calipers build` exports.
+`python -m tests.support.architectures FILE` measures the rows that FILE lacks and writes this page; `make test` runs
+twelve families of each kind, `make test-slow` all.
 
 """
 
