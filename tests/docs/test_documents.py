@@ -1,9 +1,10 @@
 """README, CONTRIBUTING and docs are true: their code runs, their commands parse, the names and links in them exist.
 
 Every block of Python is parsed, and the arguments of each public function in it must fit the signature. A block of
-README or docs also runs, in a folder with the bundled sample data, where `STAND_INS` replaces models by small ones. Two
-kinds do not run: those that import mteb, which needs the hub, and those that export a graph (`build`, `attribute`),
-which takes long. The blocks of CONTRIBUTING.md are pieces of modules and do not run either.
+README or docs also runs, in a folder with the bundled sample data, where `STAND_INS` replaces models by small ones.
+Three kinds do not run here: those that import mteb, which needs the hub, those that export a graph (`build`,
+`attribute`), which takes long, and those of docs/evaluators.md, which have a test of their own. The blocks of
+CONTRIBUTING.md are pieces of modules and do not run either.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def python_blocks(pages: list[Path], without: tuple[str, ...] = ()) -> list[Any]
 
 # --- Python ------------------------------------------------------------------------------------------------------
 
-NOT_RUN = ("import mteb", "calipers.interop.mteb", "build(", "attribute(")
+NOT_RUN = ("import mteb", "calipers.interop.mteb", "build(", "attribute(", "evaluator")
 TEXTS = ["does aspirin prevent colds", "vitamin D and bone density"]
 
 
