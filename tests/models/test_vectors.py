@@ -303,3 +303,16 @@ def test_a_query_worded_as_a_document_has_a_vector_of_its_own(tmp_path: Path) ->
     (tmp_path / "v.ids").write_text("q1/query\nd1/document\nd2/document\n")
     result = evaluate(str(tmp_path / "v.npy"), task="retrieval", dataset=str(shop))
     assert result.metrics["mrr@10"] == 0.5  # by the query's own vector the other document is nearer
+
+
+@pytest.mark.parametrize(("query", "enough"), [("q1", True), ("d1", False)])
+def test_plain_ids_are_enough_where_one_text_has_them(tmp_path: Path, query: str, enough: bool) -> None:
+    np.save(tmp_path / "v.npy", np.eye(2, dtype=np.float32))
+    (tmp_path / "v.ids").write_text(f"d1\n{query}\n" if enough else "d1\nd2\n")
+    model: Any = load(tmp_path / "v.npy")
+    bound = model.bind({"bread": ["d1/document"], "loaf": [f"{query}/query"]})
+    if enough:
+        assert bound.encode(["loaf", "bread"]).tolist() == [[0, 1], [1, 0]]
+    else:
+        with pytest.raises(InferenceError, match=r"d1 is the id of several texts: write d1/document"):
+            bound.encode(["bread", "loaf"])

@@ -3,13 +3,15 @@
 - `.parquet`: a column `vector` (or `embedding`) of lists, and a column `text` or `id`.
 - `.npy`: float[n, d], and beside it, with the same name, a `.txt` of a text per line or an `.ids` of an id per line.
 
-The id of a text is given by the task (see `calipers tasks`): for pairs it is the row's id with `/1` or `/2` behind it.
+The id of a text is given by the task (see `calipers tasks`): for pairs it is the row's id with `/1` or `/2` behind it, for
+a search `ID/document` and `ID/query`. The plain id is enough where only one text has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -48,10 +50,15 @@ class VectorsEncoder:
     shortening: Shortening
     info: ModelInfo
     ids: Mapping[str, Sequence[str]] | None = None  # of each text
+    shared: frozenset[str] = frozenset()  # plain ids that several texts have, such as a document and a query
 
     def bind(self, ids: Mapping[str, Sequence[str]]) -> VectorsEncoder:
         """The same vectors, with the ids of each text."""
-        return replace(self, ids=ids)
+        sides: dict[str, set[str]] = {}
+        for id in chain.from_iterable(ids.values()):
+            plain, _, side = id.rpartition("/")
+            sides.setdefault(plain, set()).add(side)
+        return replace(self, ids=ids, shared=frozenset(plain for plain, names in sides.items() if len(names) > 1))
 
     def side(self, name: str) -> VectorsEncoder:
         """The vectors of one side, by the ids ID/NAME that a text has there: a query may be worded as a document is."""
@@ -66,9 +73,11 @@ class VectorsEncoder:
         keys = [self._key(text) for text in texts]
         missing = [key for key in dict.fromkeys(keys) if key not in self.rows]
         if missing:
+            shared = [key for key in missing if (plain := _plain(key)) in self.shared and plain in self.rows]
+            hint = f" ({_plain(shared[0])} is the id of several texts: write {shared[0]})" if shared else ""
             raise InferenceError(
                 f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self.by}s: "
-                f"{name_some(missing, 3)}"
+                f"{name_some(missing, 3)}{hint}"
             )
         return self.shortening.apply(np.asarray(self.table[[self.rows[key] for key in keys]], dtype=np.float32))
 
@@ -77,6 +86,7 @@ class VectorsEncoder:
             return text
         ids = self.ids.get(text, (text,))
         stored = [id for id in ids if id in self.rows]
+        stored = stored or [plain for id in ids if (plain := _plain(id)) in self.rows and plain not in self.shared]
         if not stored:
             return ids[0]
         vectors = np.asarray(self.table[[self.rows[id] for id in stored]])
@@ -86,6 +96,10 @@ class VectorsEncoder:
                 "a text has one vector here"
             )
         return stored[0]
+
+
+def _plain(id: str) -> str:
+    return id.rpartition("/")[0]
 
 
 _KEYS = {"text": ".txt", "id": ".ids"}
