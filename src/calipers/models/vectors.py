@@ -3,8 +3,8 @@
 - `.parquet`: a column `vector` (or `embedding`) of lists, and a column `text` or `id`.
 - `.npy`: float[n, d], and beside it, with the same name, a `.txt` of a text per line or an `.ids` of an id per line.
 
-The id of a text is given by the task (see `calipers tasks`): for pairs it is the row's id with `/1` or `/2` behind it, for
-a search `ID/document` and `ID/query`. The plain id is enough where only one text has it.
+The id of a text is given by the task (see `calipers tasks`): for pairs it is the row's id with `/1` or `/2` behind it,
+for a search `ID/document` and `ID/query`. The plain id is enough where only one text has it.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def make_result(
         run_id=f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         task=task,
-        options={name: list(v) if isinstance(v, tuple) else v for name, v in options.items()},  # as the store gives them
+        options={name: list(v) if isinstance(v, tuple) else v for name, v in options.items()},  # as stored
         model=model,
         dataset=dataset,
         fingerprint=fingerprint,
