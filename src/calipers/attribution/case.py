@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from calipers import tasks
 from calipers.artifacts.calibrate import Ranges
@@ -64,7 +65,7 @@ class Case:
         return None if "quantized" in self.plan.stages else self.plan.recipe
 
     @property
-    def task(self) -> Task:
+    def task(self) -> Task[Any]:
         return tasks.find(self.protocol.task or runs.TASK)
 
     @property

@@ -199,7 +199,7 @@ def _load(side: Side, ability: str, work: _Work) -> Model:
     return models.load(models.find(side), work.protocol.model_options, ability) if isinstance(side, str) else side
 
 
-def _perfect(agreed: Result, first: Model, task: Task) -> Result:
+def _perfect(agreed: Result, first: Model, task: Task[Any]) -> Result:
     """What the baseline would give beside itself."""
     ideal = agreement.perfect(agreed.outcomes)
     values = {m.name: m.value(ideal.columns) for m in task.metrics if m.name in agreed.metrics}

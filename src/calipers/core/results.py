@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,18 +79,21 @@ class DefaultData:
     split: str
 
 
+ChosenOptions = TypeVar("ChosenOptions")  # the options class of a measurement
+
+
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Measurement(Generic[ChosenOptions]):
     """What a run is of: a task, or a layer of a diagnosis. The first metric is the primary one."""
 
     name: str
     about: str
     unit: str  # what one example is called: "pair", "text", "query"
     metrics: tuple[Metric, ...]
-    options: type[Any] = NoOptions  # a frozen dataclass, every field with a default
-    metrics_for: Callable[[Any], tuple[Metric, ...]] | None = None  # where the options name the metrics: ndcg@k
+    options: type[ChosenOptions] = NoOptions  # type: ignore[assignment]  # a frozen dataclass, each field with a default
+    metrics_for: Callable[[ChosenOptions], tuple[Metric, ...]] | None = None  # where options name the metrics: ndcg@k
 
-    def measures(self, options: Any) -> tuple[Metric, ...]:
+    def measures(self, options: ChosenOptions) -> tuple[Metric, ...]:
         """The metrics under these options, the primary one first."""
         return self.metrics_for(options) if self.metrics_for else self.metrics
 
@@ -101,7 +104,7 @@ def refuse_empty(dataset: Dataset) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Measurement):
+class Task(Measurement[ChosenOptions]):
     """A measurement of a model on a dataset."""
 
     aliases: tuple[str, ...] = ()
@@ -109,11 +112,12 @@ class Task(Measurement):
     columns: tuple[Column, ...]
     default_data: DefaultData
     check: Callable[[Dataset], None] = refuse_empty  # of data that cannot give a number, before a model is loaded
-    settle: Callable[[Any, Dataset], Any] = lambda options, _: options  # what the data decide, and what they rule out
+    # What the data decide of the options, and what they rule out.
+    settle: Callable[[ChosenOptions, Dataset], ChosenOptions] = lambda options, _: options
     text_ids: Callable[[Dataset], Mapping[str, Sequence[str]]] = (
         lambda _: {}
     )  # text → ids that vectors may be stored under
-    run: Callable[[Any, Dataset, Any, Progress], Outcomes]
+    run: Callable[[Any, Dataset, ChosenOptions, Progress], Outcomes]
     # A table of rows; a corpus, queries and judgements; or sets of queries with documents that BM25 found.
     data: Literal["rows", "beir", "nanobeir"] = "rows"
 

@@ -21,7 +21,7 @@ def sample(name: str) -> Path:
 
 def load_dataset(
     reference: str,
-    task: Task,
+    task: Task[Any],
     *,
     columns: Mapping[str, str] | None = None,
     options: DataOptions | None = None,

@@ -36,7 +36,7 @@ class LayerOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer(Measurement):
+class Layer(Measurement[Any]):
     """`resamples` is the number behind the intervals of its figures. `skip_reason` says why a diagnosis that did not
     request the layer by name skips it, None where it does not."""
 

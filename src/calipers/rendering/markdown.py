@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from calipers.core import Measurement, RequestError, Result, printable
 from calipers.rendering.numbers import NONE, count, data_parts, interval_name, number
 
 
-def results_markdown(results: Sequence[tuple[Result, Measurement]]) -> str:
+def results_markdown(results: Sequence[tuple[Result, Measurement[Any]]]) -> str:
     """Each run with its metrics and their intervals."""
     parts = []
     for result, task in results:
@@ -24,7 +25,7 @@ def results_markdown(results: Sequence[tuple[Result, Measurement]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _metrics(result: Result, task: Measurement) -> list[str]:
+def _metrics(result: Result, task: Measurement[Any]) -> list[str]:
     metrics = {metric.name: metric for metric in task.measures(task.options(**result.options))}
     header = ("metric", "value", interval_name(result.bootstrap.get("confidence")), "what it is")
     rows = []

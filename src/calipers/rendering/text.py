@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from calipers.core import SILENT, Measurement, Metric, Progress, Result, RunLine, Task
 from calipers.rendering.numbers import data_parts, interval, interval_name, number, plural
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-def show_result(console: Console, result: Result, task: Measurement) -> None:
+def show_result(console: Console, result: Result, task: Measurement[Any]) -> None:
     """A panel with what was measured and how, then a table of metrics."""
     facts = [
         ("Model", result.model.model_id),
@@ -81,12 +81,12 @@ def _show_parts(console: Console, values: Mapping[str, str]) -> None:
         show_table(console, ("each part", *metrics), rows, right=range(1, len(metrics) + 1))
 
 
-def show_tasks(console: Console, tasks: Sequence[Task]) -> None:
+def show_tasks(console: Console, tasks: Sequence[Task[Any]]) -> None:
     rows = [(task.name, ", ".join(task.aliases), task.metrics[0].name, task.about) for task in tasks]
     show_table(console, ("task", "also called", "primary metric", "what it measures"), rows, fold=(1, 3))
 
 
-def show_task(console: Console, task: Task) -> None:
+def show_task(console: Console, task: Task[Any]) -> None:
     data = task.default_data
     default = f"{data.path}{f' ({data.name})' if data.name else ''}{f', split {data.split}' if data.split else ''}"
     facts = [

@@ -145,7 +145,7 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     return _Settled(task, options, path, request.columns or {}, data_options, loaded, source, reranker, model_options)
 
 
-def _settle_sizes(task: Task, options: Any, model_options: ModelOptions) -> Any:
+def _settle_sizes(task: Task[Any], options: Any, model_options: ModelOptions) -> Any:
     if "dimensions" not in (field.name for field in fields(task.options)):
         raise RequestError(
             f"`truncate_dim` takes several sizes for sentence-similarity and retrieval only, not for {task.name}"
@@ -153,7 +153,7 @@ def _settle_sizes(task: Task, options: Any, model_options: ModelOptions) -> Any:
     return replace(options, dimensions=model_options.sizes)
 
 
-def _settle_options(task: Task, values: Mapping[str, Any]) -> Any:
+def _settle_options(task: Task[Any], values: Mapping[str, Any]) -> Any:
     """The task's options record. A value for an option that the task does not have is an error."""
     names = [field.name for field in fields(task.options)]
     for name, value in values.items():
@@ -162,7 +162,7 @@ def _settle_options(task: Task, values: Mapping[str, Any]) -> Any:
     return task.options(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
-def _read_run(model: str, task: Task, options: ModelOptions, rerank: str | None) -> retrieval.GivenRun | None:
+def _read_run(model: str, task: Task[Any], options: ModelOptions, rerank: str | None) -> retrieval.GivenRun | None:
     """A TREC run file as a model: `run:FILE`. It has no options but its name; behind it they are the reranker's."""
     if not model.startswith("run:"):
         return None
@@ -184,7 +184,7 @@ def _read_run(model: str, task: Task, options: ModelOptions, rerank: str | None)
 class _Settled:
     """What is measured: a task on data, by a model in memory or the source of one, and a reranker behind it."""
 
-    task: Task
+    task: Task[Any]
     options: Any
     path: str
     columns: Mapping[str, str]

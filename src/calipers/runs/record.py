@@ -101,7 +101,7 @@ def make_result(
 
 
 def measure(
-    task: Measurement, options: Any, outcomes: Outcomes, resampling: Resampling, *, fewest: int = 2
+    task: Measurement[Any], options: Any, outcomes: Outcomes, resampling: Resampling, *, fewest: int = 2
 ) -> MetricValues:
     """Every metric of the task that is defined on the outcomes. With fewer than `fewest` examples none has an interval:
     every resample of one example is that example."""

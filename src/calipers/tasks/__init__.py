@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from calipers.core import RequestError, Task
 from calipers.tasks import (
     agreement,
@@ -15,7 +17,7 @@ from calipers.tasks import (
     similarity,
 )
 
-TASKS: tuple[Task, ...] = (
+TASKS: tuple[Task[Any], ...] = (
     similarity.TASK,
     fill_mask.TASK,
     reranking.TASK,
@@ -25,12 +27,12 @@ TASKS: tuple[Task, ...] = (
     pair_correlation.TASK,
 )
 # Tasks that something else measures: runs of them are kept, shown and compared, and cannot be evaluated.
-RECORDED: tuple[Task, ...] = (mteb.TASK,)
+RECORDED: tuple[Task[Any], ...] = (mteb.TASK,)
 # Tasks for two models at once: `calipers compare --unlabelled` runs them.
-PAIRED: tuple[Task, ...] = (agreement.ENCODERS, agreement.MASKED, agreement.SCORERS)
+PAIRED: tuple[Task[Any], ...] = (agreement.ENCODERS, agreement.MASKED, agreement.SCORERS)
 
 
-def find(name: str) -> Task:
+def find(name: str) -> Task[Any]:
     """A task by its name or by one of its other names."""
     for task in (*TASKS, *RECORDED, *PAIRED):
         if name in (task.name, *task.aliases):
@@ -49,7 +51,7 @@ def has_metric(name: str) -> bool:
     return name.partition("@")[0] in {metric.partition("@")[0] for metric in metrics}
 
 
-def askable(name: str) -> Task:
+def askable(name: str) -> Task[Any]:
     """The same, and refuse a task that only keeps what something else measured."""
     task = find(name)
     if task in RECORDED:

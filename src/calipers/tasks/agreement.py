@@ -274,4 +274,4 @@ SCORERS = Task(
     options=RankersOptions,
 )
 
-TASKS = {"encode": ENCODERS, "retrieve": ENCODERS, "fill-mask": MASKED, "score": SCORERS}
+TASKS: dict[str, Task[Any]] = {"encode": ENCODERS, "retrieve": ENCODERS, "fill-mask": MASKED, "score": SCORERS}
