@@ -97,7 +97,7 @@ def skip_reason(space: Space) -> str | None:
         return None
     return (
         f"the corpus has no column for colour, brand or size, and only {stated.mean():.0%} of the queries state one "
-        "(request it by name, `layers` = attributes, to run it all the same)"
+        "(name it in `layers` to run it all the same)"
     )
 
 
