@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from calipers.artifacts.records import BuildOptions
 from calipers.core import RequestError
 from calipers.interop.mteb import as_mteb
 from calipers.models import ModelOptions, identity
+from calipers.reliability import Trust
 from calipers.reliability import api as reliability
 from calipers.reliability.api import TrustOptions
 from calipers.runs.vector_cache import VectorCache
@@ -174,6 +176,21 @@ def test_a_trust_score_is_used_with_other_batches(fitted: Path, encoder: Path, c
         model_options=ModelOptions(batch_size=2, threads=1),
     )
     assert answer.notes == ()
+
+
+def test_a_trust_score_of_an_earlier_version_opens_with_a_warning(
+    fitted: Path, encoder: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Its fingerprint covered the weights alone, and it names no settings."""
+    trust = Trust.load(fitted)
+    about = {key: value for key, value in trust.about.items() if key != "model_settings"}
+    replace(trust, about=about | {"model_fingerprint": "sha256:old"}).save(tmp_path / "old")
+    answer = reliability.trust(str(encoder), str(corpus), ["the dog"], options=TrustOptions(load=tmp_path / "old"))
+    (note,) = answer.notes
+    assert "an earlier version" in note
+    replace(trust, about=about | {"model_fingerprint": "sha256:old", "model": "another"}).save(tmp_path / "other")
+    with pytest.raises(RequestError, match="fitted for another"):
+        reliability.trust(str(encoder), str(corpus), ["the dog"], options=TrustOptions(load=tmp_path / "other"))
 
 
 def by_id(folder: Path, ids: list[str]) -> Path:

@@ -296,7 +296,8 @@ def _read_settings(trust: Trust) -> dict[str, Any] | None:
 def _refuse_other_model(trust: Trust, embed: _Embedder, documents: Dataset) -> tuple[str, ...]:
     """A trust score belongs to one model and its settings. Another corpus is a note: the shares may differ."""
     info, made = embed.model.info, trust.about.get("model_fingerprint")
-    if made and made != info.fingerprint:
+    earlier = bool(made) and "model_settings" not in trust.about  # its fingerprint covered the weights alone
+    if made and (trust.about.get("model") != info.model_id if earlier else made != info.fingerprint):
         raise RequestError(
             f"the trust score was fitted for {trust.about.get('model', 'another model')}, whose files differ from "
             f"those of {info.model_id}: fit it again"
@@ -310,8 +311,12 @@ def _refuse_other_model(trust: Trust, embed: _Embedder, documents: Dataset) -> t
             f"the trust score was fitted with other settings of {info.model_id} ({'; '.join(changes)}): "
             "use the same settings, or fit it again"
         )
-    if trust.about.get("corpus_fingerprint", documents.fingerprint) != documents.fingerprint:
-        return (
-            f"the trust score was fitted on another corpus, {trust.about.get('corpus')}: its thresholds may not hold",
+    notes = []
+    if earlier:
+        notes.append(
+            "an earlier version fitted the trust score: whether it is of this model cannot be checked, fit it again"
         )
-    return ()
+    if trust.about.get("corpus_fingerprint", documents.fingerprint) != documents.fingerprint:
+        corpus = trust.about.get("corpus")
+        notes.append(f"the trust score was fitted on another corpus, {corpus}: its thresholds may not hold")
+    return tuple(notes)
