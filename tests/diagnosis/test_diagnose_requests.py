@@ -98,8 +98,9 @@ def test_the_scorecard_speaks_first_for_its_label_is_the_exit_code(tmp_path: Pat
     card = Scorecard("mlm", "old", "new", (), "INCONCLUSIVE", None, "Nothing is known.")
     told = findings.document(replace(plain, scorecard=card))
     assert told["label"] == "INCONCLUSIVE"
-    assert told["headlines"][0]["tone"] == "warning"
-    assert told["headlines"][0]["sentence"].startswith("INCONCLUSIVE: these data do not show")
+    first = next(line for line in told["headlines"] if line["tone"] != "plain")
+    assert (first["tone"], first["layer"]) == ("warning", "scorecard")
+    assert first["sentence"].startswith("INCONCLUSIVE: these data do not show")
     assert not any(line["sentence"].startswith("PASS") for line in told["headlines"])
     assert any("retrieval by itself: PASS" in line["sentence"] for line in told["headlines"])
 

@@ -3,7 +3,8 @@ are a contract (see docs/design.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -65,12 +66,13 @@ def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None
 
 
 def headlines(diagnosis: Diagnosis) -> list[Headline]:
-    """Verdicts first, then what warns, then what a search gives, then that nothing else is wrong."""
-    lines = [*_verdicts(diagnosis), *_warnings(diagnosis)]
+    """What a search team decides by first: how good the search is, and what the baseline changes; then what warns, one
+    sentence a cause; then what else a reader wants to know."""
+    lines = [*_facts(diagnosis, "first"), *_verdicts(diagnosis), *_facts(diagnosis, "baseline"), *_warnings(diagnosis)]
     if not any(line.tone in ("bad", "warning") for line in lines):
-        layers = " and ".join(f.layer for f in diagnosis.findings if f.result)
+        layers = " and ".join(f.layer for f in diagnosis.findings if f.result and not _is_own_score(f))
         lines.append(Headline("good", f"No figure of {layers} is past its warning level.", ""))
-    return [*lines, *_plain_facts(diagnosis)]
+    return [*lines, *_facts(diagnosis, "others")]
 
 
 def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
@@ -89,50 +91,100 @@ def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
 _TONES: dict[str, Tone] = {"PASS": "good", "REGRESSION": "bad", "INVALID": "bad"}
 
 
+def _is_own_score(finding: Finding) -> bool:
+    """Whether the layer is about a score of ours, whose warnings say nothing about the model."""
+    return bool(read_file().get(finding.layer, {}).get("own_score"))
+
+
+def own_warnings(finding: Finding) -> list[str]:
+    """The warnings of a layer about a score of ours, for its own section."""
+    return [_in_words([f.warning]) for f in figures_of(finding) if f.warning] if _is_own_score(finding) else []
+
+
 def _warnings(diagnosis: Diagnosis) -> Iterator[Headline]:
+    """One for each cause, in the order in which the layers name them."""
+    causes: dict[object, list[tuple[int, str, str]]] = {}
+    first = read_file()["headlines"]["first"]
     for finding in diagnosis.findings:
-        for figure in figures_of(finding):
-            if figure.warning:
-                yield Headline("warning", _warned(figure.warning), finding.layer)
+        for figure in () if _is_own_score(finding) else figures_of(finding):
+            if figure.warning and _sentence(figure, first) is None:  # that one stands above, and warns there
+                cause, place = _cause(figure.name)
+                causes.setdefault(cause, []).append((place, figure.warning, finding.layer))
+    for warnings in causes.values():
+        ordered = sorted(warnings, key=lambda entry: entry[0])
+        yield Headline("warning", _in_words([warning for _, warning, _ in ordered]), ordered[0][2])
 
 
-def _warned(warning: str) -> str:
-    """What it means first, the number behind it.
+def _cause(name: str) -> tuple[object, int]:
+    """What stands for the cause of a figure's warning, and the place of the figure among those that share it.
 
-    >>> _warned("anisotropy is 0.82, above 0.7: all vectors share one direction")
-    'All vectors share one direction (anisotropy is 0.82, above 0.7).'
+    >>> _cause("colour_global_failure_rate")[0] == _cause("colour_explicit_failure_rate")[0]
+    True
+    >>> _cause("brand_global_failure_rate")[0] == _cause("colour_explicit_failure_rate")[0]
+    False
     """
-    number, colon, meaning = warning.partition(": ")
+    for pattern in read_file()["causes"]:
+        if match := re.fullmatch(pattern, name):
+            alternatives = pattern.split("|")
+            return (pattern, match.groups()), alternatives.index(name) if name in alternatives else 0
+    return name, 0
+
+
+def _in_words(warnings: Sequence[str]) -> str:
+    """What the first one means, then the numbers of all.
+
+    >>> _in_words(["anisotropy is 0.82, above 0.7: all vectors share one direction"])
+    'All vectors share one direction (anisotropy is 0.82, above 0.7).'
+    >>> _in_words(["a is 1, above 0: it fails", "b is 2, above 1: it fails often"])
+    'It fails (a is 1, above 0; b is 2, above 1).'
+    """
+    parts = [warning.partition(": ") for warning in warnings]
+    number, colon, meaning = parts[0]
     if not colon:
-        return warning if warning.endswith(".") else f"{warning}."
+        return number if number.endswith(".") else f"{number}."
     meaning = meaning.rstrip(".")
-    return f"{meaning[:1].upper()}{meaning[1:]} ({number})."
+    return f"{meaning[:1].upper()}{meaning[1:]} ({'; '.join(number for number, *_ in parts)})."
 
 
-def _plain_facts(diagnosis: Diagnosis) -> Iterator[Headline]:
+def _facts(diagnosis: Diagnosis, group: str) -> Iterator[Headline]:
+    """The sentences of a group of `headlines`. One of the group `first` warns where its figure does; in the others a
+    figure that warns has a sentence of its own."""
+    first, sentences = group == "first", read_file()["headlines"][group]
     for finding in diagnosis.findings:
-        if finding.result and (empty := finding.result.outcomes.counts.get("queries_without_relevant")):
-            sentence = f"{empty:g} queries have no relevant document: they count as 0 in ndcg, mrr, map and recall."
-            yield Headline("plain", sentence, finding.layer)
         for figure in figures_of(finding):
-            if not figure.warning and (fact := plain_fact(figure)):
-                yield Headline("plain", fact, finding.layer)
+            sentence = _sentence(figure, sentences)
+            if sentence is None or (figure.warning and not first):
+                continue
+            if fact := _fact(figure, sentence):
+                fact += _without_relevant(finding) if figure.name.startswith("ndcg@") else ""
+                past = f" It warns {figure.level}." if figure.warning else ""
+                yield Headline("warning" if figure.warning else "plain", f"{fact}{past}", finding.layer)
+            elif first and figure.name.startswith("ndcg@"):
+                yield Headline("plain", f"How good the search is, is unknown: {figure.reason}.", finding.layer)
 
 
-def plain_fact(figure: Figure) -> str | None:
-    """The sentence about a figure that every reader wants to know; None where it has no value or no sentence."""
-    name, at, depth = figure.name.partition("@")
-    sentence = read_file()["headlines"].get(figure.name if "/" in figure.name else f"{name}{at}")
-    if sentence is None or figure.value is None:
+def _without_relevant(finding: Finding) -> str:
+    """What an nDCG says about the queries that cannot have one."""
+    empty = finding.result.outcomes.counts.get("queries_without_relevant") if finding.result else 0
+    return f" {numbers.count('query', int(empty))} without a relevant document count as 0." if empty else ""
+
+
+def _sentence(figure: Figure, sentences: Mapping[str, str]) -> str | None:
+    name, at, _ = figure.name.partition("@")
+    return sentences.get(figure.name if "/" in figure.name else f"{name}{at}")
+
+
+def _fact(figure: Figure, sentence: str) -> str | None:
+    if figure.value is None:
         return None
     return str(sentence).format(
         figure=figure,
-        depth=depth,
+        depth=figure.name.partition("@")[2],
         share=_share(figure.value),
         value=value_of(figure),
         interval=interval_of(figure),
-        queries=numbers.count("query", figure.count),
         count=count_of(figure),
+        of=f"{round(figure.value * figure.count):,} of {count_of(figure)} ({_share(figure.value)})",
     )
 
 

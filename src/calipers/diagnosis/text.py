@@ -68,6 +68,8 @@ def _show_layer(console: Console, finding: Finding, examples: int) -> None:
     right = [i for i, name in enumerate(header) if name in ("value", "baseline", "delta") or name.endswith("interval")]
     title = f"{finding.layer}  ·  {finding.about}"
     tables.show_table(console, header, rows, right=right, fold=[len(header) - 1], title=title)
+    for warning in findings.own_warnings(finding):
+        tables.say(console, f"! {printable(warning)}", "yellow")
     if finding.verdict and finding.decides:
         label = finding.verdict.label
         tables.say(console, f"{label}  {wording.sentence(finding.verdict)}", STYLES.get(label, ""))
