@@ -139,7 +139,8 @@ def in_reach(rows: Array) -> tuple[Floats, Ints]:
 
 
 def _by_einsum(rows: Array) -> Array:
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+    """In float64: lengths that are rounded to float32 move every figure of unit vectors by some 1e-7 in one way."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)))
 
 
 def _by_vecdot(rows: Array) -> Array:
