@@ -27,13 +27,12 @@ def test_a_pooled_graph_of_fixed_shape_gives_the_encoders_vectors(
 ) -> None:
     from calipers import models
 
-    out = tmp_path / "out"
-    small.run(
-        tiny_bert, out, "fp32", few_texts, task="sentence-similarity", static_shape=(2, 16), pooled=True, optimize=False
-    )
+    out, mean = tmp_path / "out", models.ModelOptions(pooling="mean")
+    options = {"task": "sentence-similarity", "static_shape": (2, 16), "pooled": True, "optimize": False}
+    small.run(tiny_bert, out, "fp32", few_texts, model_options=mean, **options)
     vectors = [
-        models.load(models.find(f"{kind}:{place}"), models.ModelOptions()).encode(list(small.TEXTS))
-        for kind, place in (("torch", tiny_bert), ("onnx", out))
+        models.load(models.find(f"{kind}:{place}"), chosen).encode(list(small.TEXTS))
+        for kind, place, chosen in (("torch", tiny_bert, mean), ("onnx", out, models.ModelOptions()))
     ]
     np.testing.assert_allclose(*vectors, atol=1e-5)
 

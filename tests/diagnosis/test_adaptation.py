@@ -107,7 +107,19 @@ def test_the_command_prints_a_scorecard(calipers: Run, tmp_path: Path) -> None:
         for i, a in enumerate(("the", "old", "big", "a"))
     ]
     sts = write_jsonl(tmp_path / "sts.jsonl", pairs)
-    command = ["diagnose", new, *write_small(tmp_path), "--baseline", old, "--adaptation", "mlm", "--sts", sts]
+    command = [
+        "diagnose",
+        new,
+        *write_small(tmp_path),
+        "--baseline",
+        old,
+        "--adaptation",
+        "mlm",
+        "--sts",
+        sts,
+        "--pooling",
+        "mean",
+    ]
     layers = ["--layers", "knowledge,semantic_gap", "--entities", tmp_path / "entities.txt"]
     done = calipers(*command, *layers, "--json", "--resamples", "200", "--fail-on", "never")
     assert done.returncode == 0, done.stderr

@@ -268,6 +268,6 @@ def test_a_causal_reranker_goes_through_sentence_transformers(tmp_path: Path, mi
 
 def test_a_cross_encoder_is_an_encoder_only_on_request(minilm: Path, tmp_path: Path) -> None:
     source = models.find(str(tiny(tmp_path / "m", minilm)))
-    with pytest.raises(ModelError, match="a cross-encoder or classifier and no embedding model: set `pooling`"):
+    with pytest.raises(ModelError, match="a cross-encoder or classifier, and no embedding model: pass `pooling`"):
         models.load(source, ModelOptions())
     assert models.load(source, ModelOptions(pooling="mean")).info.settings["pooling"] == "mean"

@@ -55,7 +55,7 @@ class Shelf:
     def results(self, name: str) -> dict[str, Result]:
         """Everything that the scorecard reads, of one model; encoders go under the head of the base."""
         if name not in self.known:
-            encoder: Any = models.load(models.find(self.path(name)), ModelOptions(), "encode")
+            encoder: Any = models.load(models.find(self.path(name)), ModelOptions(pooling="mean"), "encode")
             options = DiagnosisOptions(mlm_head=self.path("base"))
             texts = adaptation.domain_texts(DATA, 42)
             filled = adaptation.perplexity(self.path(name), texts, options, ModelOptions(), SILENT)

@@ -220,7 +220,7 @@ def test_code_from_another_repository_is_not_known(tmp_path: Path) -> None:
 @pytest.fixture
 def each(model: Named, weights: Named, vectors: Path, tmp_path: Path) -> Iterator[tuple[str, ModelOptions]]:
     graph = weights("all-MiniLM-L6-v2-quint8")
-    bert = make_model("bert", tmp_path / "bert")
+    bert = make_model("bert", tmp_path / "bert", head="")
     references = [str(model("potion-base-4m-int8")), str(graph), str(graph / "model_quantized.onnx"), str(vectors)]
     return iter([(r, ModelOptions(model_id=name)) for r in (*references, str(bert)) for name in (None, str(graph))])
 

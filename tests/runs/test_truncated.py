@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,3 +56,46 @@ def test_pairs_and_searches_count_them_too(minilm: Path, tmp_path: Path) -> None
     (shop / "qrels" / "test.tsv").write_text("q\td1\t1\n")
     search = evaluate(str(minilm), task="retrieval", dataset=str(shop), model_options=ModelOptions(max_length=32))
     assert search.outcomes.counts["truncated"] == 2
+
+
+def test_what_sentence_transformers_runs_is_counted(minilm: Path, tmp_path: Path) -> None:
+    """With the prompt and in routes, and pairs of a cross-encoder that is padded on the left."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+
+    dense = [Transformer(str(minilm)), Pooling(384), Dense(384, 8)]
+    SentenceTransformer(modules=dense, device="cpu").save(str(tmp_path / "dense"))
+    result = evaluate(str(tmp_path / "dense"), dataset=str(pairs(tmp_path)), model_options=ModelOptions(max_length=32))
+    assert result.outcomes.counts["truncated"] == 2
+    prompted = ModelOptions(max_length=32, prompt="wine " * 28)
+    result = evaluate(str(tmp_path / "dense"), dataset=str(pairs(tmp_path)), model_options=prompted)
+    assert result.outcomes.counts["truncated"] == 6
+    ranker = tiny(tmp_path / "ranker", minilm)
+    settings = json.loads((ranker / "tokenizer_config.json").read_text())
+    (ranker / "tokenizer_config.json").write_text(json.dumps(settings | {"padding_side": "left"}))
+    options: dict[str, Any] = {"dataset": str(pairs(tmp_path)), "model_options": ModelOptions(max_length=32)}
+    assert evaluate(str(ranker), task="pair-correlation", **options).outcomes.counts["truncated"] == 2
+
+
+def make_shop(folder: Path) -> Path:
+    """Three documents of which two are long and worded alike, and one long query of two."""
+    (folder / "qrels").mkdir(parents=True)
+    write_jsonl(folder / "corpus.jsonl", [{"_id": f"d{i}", "text": "bread " * (60 if i else 1)} for i in range(3)])
+    write_jsonl(folder / "queries.jsonl", [{"_id": f"q{i}", "text": "tea " * 60 if i else "bread"} for i in range(2)])
+    (folder / "qrels" / "test.tsv").write_text("q0\td1\t1\nq1\td0\t1\n")
+    return folder
+
+
+def test_a_search_counts_queries_documents_and_reranked_pairs_apart(minilm: Path, tmp_path: Path) -> None:
+    shop, short = make_shop(tmp_path / "shop"), ModelOptions(max_length=32)
+    options: dict[str, Any] = {"task": "retrieval", "dataset": str(shop)}
+    search = evaluate(str(minilm), model_options=short, **options)
+    counts = search.outcomes.counts
+    assert (counts["queries_truncated"], counts["documents_truncated"], counts["truncated"]) == (1, 2, 3)
+    assert "2 scored, 1 queries truncated, 2 documents truncated" in shown(search)
+    sizes = evaluate(str(minilm), model_options=ModelOptions(max_length=32, truncate_dim="32,all"), **options)
+    assert sizes.outcomes.counts["documents_truncated"] == 2
+    ranker = tiny(tmp_path / "ranker", minilm, max_position_embeddings=40)
+    staged = evaluate("bm25", rerank=str(ranker), **options)
+    assert staged.outcomes.counts["reranked_pairs_truncated"] > 0
+    assert "documents_truncated" not in staged.outcomes.counts

@@ -99,18 +99,20 @@ TABLE = """
 5 compare       compare given built/quantized-w8a16 built --task fill-mask --dataset {in}/words.txt --samples 12
                   --threshold pseudo_perplexity=1%,2% -o {out}.json --markdown {out}.md
 1 unlabelled    compare {tiny} built/quantized-int4 --unlabelled --task fill-mask --dataset {in}/words.txt -o {out}.json
-1 dead-graph    compare built/exported {in}/dead-onnx --dataset {in}/word-pairs.jsonl -o {out}.json --junit {out}.xml
+1 dead-graph    compare built/exported {in}/dead-onnx --dataset {in}/word-pairs.jsonl --pooling mean -o {out}.json
+                  --junit {out}.xml
 
 = attribute
 1 plain         attribute {tiny} --precision w8a8 --dataset {in}/word-pairs.jsonl --calibration-samples 16 --budget 6
-                  --resamples 1000 --work work --samples 40 --static-shape 1x16 -o {out}.json
+                  --resamples 1000 --work work --samples 40 --static-shape 1x16 --pooling mean -o {out}.json
 0 fix           attribute {tiny} --recipe {in}/unsigned.yaml --dataset {in}/word-pairs.jsonl --calibration-samples 16
-                  --budget 20 --resamples 1000 --work work --samples 40 --static-shape 1x16 --fix
+                  --budget 20 --resamples 1000 --work work --samples 40 --static-shape 1x16 --fix --pooling mean
                   --recipe-out fix.yaml -o {out}.json
 1 given         attribute {tiny} --precision w8a8 --dataset {in}/word-pairs.jsonl --samples 40 --budget 2 --no-optimize
                   --resamples 1000 --stage exported=work/exported/model.onnx --static-shape 1x16
-                  --stage quantized=work/quantized-w8a8/model.onnx --json
-0 build-fix     build {tiny} --recipe fix.yaml --calibration {in}/words.txt --static-shape 1x16 --pooled -o work
+                  --stage quantized=work/quantized-w8a8/model.onnx --pooling mean --json
+0 build-fix     build {tiny} --recipe fix.yaml --calibration {in}/words.txt --static-shape 1x16 --pooled
+                  --pooling mean -o work
 
 = diagnose-layers
 0 all           diagnose {potion} --dataset {shop} --html {out}.html -o {out}.json
@@ -138,6 +140,7 @@ TABLE = """
 = diagnose-mlm
 5 mlm           diagnose {in}/tiny-tuned --baseline {tiny} --dataset {in}/park --adaptation mlm --resamples 500
                   --sts {in}/word-pairs.jsonl --entities {in}/park-terms.txt --texts 20 --html {out}.html -o {out}.json
+                  --pooling mean
 0 head          diagnose {in}/tiny-plain --dataset {in}/park --layers knowledge --mlm-head {tiny}
                   --entities {in}/park-terms.txt -o {out}.json
 

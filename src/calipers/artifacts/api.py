@@ -16,7 +16,7 @@ from calipers.artifacts.records import BuildOptions, Manifest
 from calipers.artifacts.stages import BuildPlan
 from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
-from calipers.models import identity, layout, onnx_files, torch_weights
+from calipers.models import heads, identity, layout, onnx_files, torch_weights
 from calipers.models.onnx_session import choose_provider
 
 SAMPLES = 64  # rows of a dataset to calibrate on
@@ -102,6 +102,8 @@ def _source(folder: Path, options: BuildOptions, fingerprint: str, model_id: str
             f"{folder} has modules that an exported graph would lack ({', '.join(files.further)}): "
             "only a transformer with pooling and normalisation can be built"
         )
+    if ability == "encode" and settings.pooling_assumed:
+        heads.refuse_head(heads.describe_head(config), folder)
     return ExportSource(
         folder=folder,
         fingerprint=fingerprint,

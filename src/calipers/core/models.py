@@ -70,6 +70,12 @@ def on_side(model: Encoder, side: str) -> Encoder:
     return model.side(side) if isinstance(model, HasSides) else model
 
 
+def truncated_by(model: object) -> int:
+    """How many texts or pairs a model has cut so far, with those of the models that it consists of."""
+    parts = [getattr(model, name, None) for name in ("first", "second")] + list(getattr(model, "models", ()))
+    return int(getattr(model, "truncated", 0)) + sum(truncated_by(part) for part in parts if part is not None)
+
+
 class PairScorer(Model, Protocol):
     """A model that reads two texts together: a cross-encoder."""
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -134,18 +134,32 @@ def torch_threads(number: int) -> Iterator[None]:
                 torch.set_num_threads(before)
 
 
+class Tally:
+    """A number that grows while a model works. Copies of the model share it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CountsTruncated:
+    """A model that counts the texts or pairs that it cuts, each as often as it is read."""
+
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def truncated(self) -> int:
+        """How many texts or pairs were cut so far."""
+        return self.tally.count
+
+
 @dataclass(frozen=True, eq=False)
-class BatchedModel:
+class BatchedModel(CountsTruncated):
     """A model that computes batches of tokens on several threads."""
 
     tokenizer: Tokenizer
     work: Work
     info: ModelInfo
-
-    @property
-    def truncated(self) -> int:
-        """How many texts or pairs were cut so far."""
-        return self.tokenizer.truncated
 
     def compute(
         self,
@@ -157,6 +171,7 @@ class BatchedModel:
     ) -> Vectors:
         """What `forward` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass."""
         distinct, places = once_each(items)
+        times = np.bincount(places)
         progress.start(label, len(distinct))
         tokens: list[Tokens] = []  # of one window
         table: Vectors | None = None
@@ -169,6 +184,7 @@ class BatchedModel:
             for start in range(0, len(distinct), _WINDOW):
                 tokens = tokenize(distinct[start : start + _WINDOW])
                 lengths = np.array([len(row.ids) for row in tokens])
+                self.tally.count += sum(int(times[start + i]) for i, row in enumerate(tokens) if row.cut)
                 for rows, values in answers(lengths, compute_rows, self.work):
                     if table is None:
                         table = np.empty((len(distinct), values.shape[1]), dtype=np.float32)
@@ -191,7 +207,7 @@ def once_each(items: Sequence[Item]) -> tuple[list[Item], list[int]]:
 
 def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:
     """`compute(rows)` for every batch, as they finish. One thread computes a batch: their number changes no bit."""
-    waiting, workers = iter(_plan(lengths, work.batching)), work.workers
+    waiting, workers = iter(plan(lengths, work.batching)), work.workers
     with ThreadPoolExecutor(max_workers=workers) as pool:
         running: dict[Future[Answer], Ints] = {}
         try:
@@ -206,7 +222,7 @@ def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Ite
             pool.shutdown(cancel_futures=True)
 
 
-def _plan(lengths: Ints, batching: Batching) -> list[Ints]:
+def plan(lengths: Ints, batching: Batching) -> list[Ints]:
     """Row numbers of each batch, the longest rows first: no core is left alone with a big batch at the end."""
     order = np.argsort(-lengths, kind="stable")
     batches, start = [], 0

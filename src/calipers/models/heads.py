@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -159,6 +159,54 @@ def read_head(folder: Path, layout: Layout, *, labels: int) -> Head:
     else:
         activation, why = find_activation(name, place), place.name
     return Head(labels, label_names(config, labels), activation, why)
+
+
+# What an architecture's name says that its weights were trained for.
+_MADE_FOR = {
+    "MaskedLM": "a masked language model",
+    "LMHead": "a language model",
+    "CausalLM": "a causal language model",
+    "SequenceClassification": "a cross-encoder or classifier",
+    "": "a model with a head of its own",
+}
+_HEAD = re.compile("For[A-Z]|LMHead|DoubleHeads")
+# Tensors of heads, for a config.json that names no architecture.
+_HEAD_TENSORS = re.compile(
+    r"(?P<mlm>(cls|predictions|lm_head|mlm_head|vocab_transform|vocab_projector|generator_\w+|pred_layer)\.)"
+    r"|(pre_classifier|classifier|score|qa_outputs|logits_proj|sequence_summary)\."
+)
+
+
+def describe_head(config: Config, tensors: Iterable[str] = ()) -> str:
+    """The head that weights were trained with, "" for those of an encoder: by the architecture that config.json names,
+    else by the names of their `tensors`.
+
+    >>> describe_head({"architectures": ["BertForMaskedLM"]}), describe_head({"architectures": ["BertModel"]})
+    ('BertForMaskedLM, a masked language model', '')
+    >>> describe_head({}, ["encoder.layer.0.weight", "classifier.bias"])
+    'a cross-encoder or classifier'
+    """
+    architectures = config.get("architectures")
+    if isinstance(architectures, list) and architectures:
+        made = str(architectures[0])
+        return f"{made}, {next(kind for word, kind in _MADE_FOR.items() if word in made)}" if _HEAD.search(made) else ""
+    match = next((match for name in tensors if (match := _HEAD_TENSORS.match(name))), None)
+    return _MADE_FOR["MaskedLM" if match["mlm"] else "SequenceClassification"] if match else ""
+
+
+def refuse_head(head: str, place: Path) -> None:
+    """Refuse weights with a head as an encoder. Their token embeddings make vectors too, and a score of those means
+    little: a requested pooling takes them."""
+    if head:
+        raise ModelError(
+            f"{place} holds {head}, and no embedding model: pass `pooling` mean to take the mean of its token "
+            "embeddings all the same"
+        )
+
+
+def note_head(head: str) -> tuple[str, ...]:
+    """A warning where a requested pooling takes such weights."""
+    return (f"the weights are those of {head}: an embedding model was expected",) if head else ()
 
 
 def head_settings(head: Head, settings: EncoderSettings) -> dict[str, object]:

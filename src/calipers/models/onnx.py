@@ -13,10 +13,20 @@ from pathlib import Path
 import numpy as np
 
 from calipers.core import InferenceError, ModelError, ModelInfo, RequestError
+from calipers.core.errors import install
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models import masking
 from calipers.models.batching import Batch, Batching, Work
-from calipers.models.heads import HeadScorer, PooledEncoder, Scores, head_settings, read_head
+from calipers.models.heads import (
+    HeadScorer,
+    PooledEncoder,
+    Scores,
+    describe_head,
+    head_settings,
+    note_head,
+    read_head,
+    refuse_head,
+)
 from calipers.models.layout import (
     EncoderSettings,
     Layout,
@@ -28,6 +38,7 @@ from calipers.models.layout import (
 )
 from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
 from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder
+from calipers.models.onnx_outputs import EMBEDDINGS, SCORES, EncoderOutput, choose_output, float_shapes, list_shapes
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
 from calipers.models.probe import BatchProbe, Run
@@ -132,16 +143,6 @@ def free_batching(file: Path, options: ModelOptions) -> Batching:
     return Batching(_BATCH_TOKENS, None, "")
 
 
-def float_shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    """The shapes of the outputs that are floating-point numbers."""
-    return {name: value.shape for name, value in arrays.items() if np.issubdtype(value.dtype, np.floating)}
-
-
-def list_shapes(arrays: Arrays) -> str:
-    """Outputs and shapes for an error: "logits [1, 2]"."""
-    return ", ".join(f"{name} {list(value.shape)}" for name, value in arrays.items())
-
-
 # --- encoders -----------------------------------------------------------------------------------------------------
 
 
@@ -149,36 +150,82 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     options.refuse_others("an ONNX graph", *_USED, "pooling", "normalize", "prompt", "prompt_name", "truncate_dim")
     model = _open(source, options)
     settings, tokenizer = model.settle(options)
-    output, pooled = _choose_output(model, tokenizer, options)
-    if pooled and options.pooling:
-        raise RequestError(f"`pooling` is not supported for {model.file.name}: its output {output!r} is already pooled")
-    if (code := model.layout.own_code) and not pooled and options.pooling is None:
+    batch = model.work.pad(tokenizer.encode(["The quick brown fox."]), tokenizer)
+    arrays = model.try_outputs(batch, options)
+    chosen = choose_output(arrays, batch.ids.shape, tokenizer.vocab_size, model.layout.config, options)
+    head = _refuse_head(model, chosen, settings, options)
+    if chosen.pooled and options.pooling:
+        raise RequestError(
+            f"`pooling` is not supported for {model.file.name}: its output {chosen.name!r} is already pooled"
+        )
+    if (code := model.layout.own_code) and not chosen.pooled and options.pooling is None:
         raise ModelError(
             f"{model.folder} names {', '.join(code)}, code of its own that is not in the graph: "
             "set `pooling` to take the graph's token embeddings without it"
         )
-    reported = {
-        "output": output,
-        "pooling": "in the graph" if pooled else settings.pooling,
-        "pooling_assumed": settings.pooling_assumed and not pooled,
-        "normalize": settings.normalize,
-        **vector_settings(model.layout, settings),
-        **prompt_settings(model.layout, settings, options),
-        "max_length": tokenizer.max_length,
-    }
-    info, further = model.info(source, options, reported), ", ".join(model.layout.further)
-    if further and not pooled:
-        note = (
-            f"the model's files name {further}, which is not in the graph and is not run: "
-            "these are not the vectors that sentence-transformers gives"
-        )
-        info = replace(info, notes=(note,))
-    encoder = OnnxEncoder(tokenizer, model.work, info, settings, model.graph, output, pooled)
+    if not chosen.name:
+        model, chosen = _read_states(model, batch, list(arrays))
+    info = model.info(source, options, _reported(model, chosen, settings, tokenizer, options))
+    info = replace(info, notes=(*_further_notes(model, chosen), *note_head(head)))
+    encoder = OnnxEncoder(tokenizer, model.work, info, settings, model.graph, chosen.name, chosen.pooled)
 
     def unpadded() -> Run:
         return replace(encoder, graph=model.free_graph()).probe(model.dtype).run
 
     return model.probe(encoder.probe(model.dtype), unpadded).settle(encoder)
+
+
+def _refuse_head(model: OnnxModel, chosen: EncoderOutput, settings: EncoderSettings, options: ModelOptions) -> str:
+    """Refuse a graph that was made for something else than embeddings, unless a pooling is requested: then its head."""
+    if chosen.pooled:
+        return ""
+    trained = chosen.head or ("" if model.layout.pooling else describe_head(model.layout.config))
+    if (settings.pooling_assumed or not chosen.name) and not options.pooling:
+        refuse_head(trained, model.file)
+    return trained if options.pooling else ""
+
+
+def _read_states(model: OnnxModel, batch: Batch, outputs: list[str]) -> tuple[OnnxModel, EncoderOutput]:
+    """The graph cut off before its head, which gives the token embeddings."""
+    try:
+        from calipers.models import onnx_states
+    except ImportError as error:
+        raise ModelError(f"the token embeddings of {model.file} are inside the graph: {install('torch')}") from error
+
+    def cut(names: list[str]) -> Graph:
+        content = onnx_states.with_outputs(model.file, names)
+        return open_graph(content, provider=model.provider, name=str(model.file), weights=model.file.parent)
+
+    names = onnx_states.find_states(model.file, outputs)
+    shapes = float_shapes(cut(names).run(batch)) if names else {}
+    fitting = [n for n in names if len(s := shapes.get(n, ())) == 3 and s[:2] == batch.ids.shape and s[2] > 1]
+    if not fitting:
+        raise ModelError(f"{model.file} gives no embeddings, and no token embeddings can be located before its head")
+    return replace(model, graph=cut(fitting[:1])), EncoderOutput(fitting[0], pooled=False)
+
+
+def _reported(
+    model: OnnxModel, chosen: EncoderOutput, settings: EncoderSettings, tokenizer: Tokenizer, options: ModelOptions
+) -> dict[str, object]:
+    return {
+        "output": chosen.name,
+        "pooling": "in the graph" if chosen.pooled else settings.pooling,
+        "pooling_assumed": settings.pooling_assumed and not chosen.pooled,
+        "normalize": settings.normalize,
+        **vector_settings(model.layout, settings),
+        **prompt_settings(model.layout, settings, options),
+        "max_length": tokenizer.max_length,
+    }
+
+
+def _further_notes(model: OnnxModel, chosen: EncoderOutput) -> tuple[str, ...]:
+    further = ", ".join(model.layout.further)
+    if not further or chosen.pooled:
+        return ()
+    return (
+        f"the model's files name {further}, which is not in the graph and is not run: "
+        "these are not the vectors that sentence-transformers gives",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,64 +247,7 @@ class OnnxEncoder(PooledEncoder):
         return skip
 
 
-def _choose_output(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions) -> tuple[str, bool]:
-    """The output to read and whether it is pooled, by the shapes that one text gives."""
-    batch = model.work.pad(tokenizer.encode(["The quick brown fox."]), tokenizer)
-    arrays = model.try_outputs(batch, options)
-    shapes = float_shapes(arrays)
-    tokens = [n for n, s in shapes.items() if len(s) == 3 and s[:2] == batch.ids.shape and s[2] > 1]
-    pooled = [n for n, s in shapes.items() if len(s) == 2 and s[0] == batch.ids.shape[0] and s[1] > 1]
-    # A pooled [b, d] beside token embeddings is BERT's pooler, which is no sentence vector, unless its name says so.
-    named = [n for n in pooled if "sentence" in n.lower()]
-    if named and options.pooling is None:
-        return named[0], True
-    config = model.layout.config
-    logits = [n for n in tokens if _is_vocabulary(n, shapes[n][2], tokenizer.vocab_size, config)]
-    if embeddings := [n for n in tokens if n not in logits]:
-        return _last_layer(embeddings), False
-    if logits:
-        raise ModelError(
-            f"the graph's output {logits[0]!r} is {shapes[logits[0]][2]} wide, one logit per vocabulary entry: "
-            "this is a masked language model, not an embedding model"
-        )
-    if pooled:
-        return pooled[0], True
-    raise ModelError(
-        "the graph gives no embeddings: expected an output [batch, length, d] or [batch, d], "
-        f"found {list_shapes(arrays)}"
-    )
-
-
-def _is_vocabulary(name: str, width: int, vocabulary: int, config: Config) -> bool:
-    """Whether an output has a logit for each token: by its width, which may be more than the tokenizer has.
-
-    >>> _is_vocabulary("logits", 88, 85, {"hidden_size": 32}), _is_vocabulary("tokens", 32, 30, {"hidden_size": 32})
-    (True, False)
-    """
-    if width in (config.get("hidden_size"), config.get("dim"), config.get("n_embd")):
-        return False
-    named = any(word in name.lower() for word in ("logit", "prediction", "score"))
-    return width in (vocabulary, config.get("vocab_size")) or (named and width >= vocabulary)
-
-
-def _last_layer(names: list[str]) -> str:
-    """The token embeddings behind the last layer, where a graph gives those of several."""
-    for words in (("last", "hidden"), ("token", "embedding")):
-        if named := [name for name in names if all(word in name.lower() for word in words)]:
-            return named[0]
-    if len(names) > 1:
-        raise ModelError(
-            f"the graph gives several outputs of token embeddings ({', '.join(names)}) and none is called "
-            "last_hidden_state: choose one with `ModelOptions.output`"
-        )
-    return names[0]
-
-
 # --- cross-encoders -----------------------------------------------------------------------------------------------
-
-# Words in the names of outputs that tell scores from embeddings.
-_SCORES = ("logit", "score", "prob")
-_EMBEDDINGS = ("embed", "hidden", "pooler", "pooled")
 
 
 def load_scorer(source: Source, options: ModelOptions) -> OnnxScorer:
@@ -292,8 +282,8 @@ def _find_scores(model: OnnxModel, tokenizer: Tokenizer, options: ModelOptions) 
     arrays = model.try_outputs(batch, options)
     shapes = float_shapes(arrays)
     flat = {n: (*s, 1)[1] for n, s in shapes.items() if 1 <= len(s) <= 2 and s[0] == len(batch.ids)}
-    named = {n: labels for n, labels in flat.items() if any(word in n.lower() for word in _SCORES)}
-    plain = {n: labels for n, labels in flat.items() if not any(word in n.lower() for word in _EMBEDDINGS)}
+    named = {n: labels for n, labels in flat.items() if any(word in n.lower() for word in SCORES)}
+    plain = {n: labels for n, labels in flat.items() if not any(word in n.lower() for word in EMBEDDINGS)}
     embeds = any(len(s) == 3 for s in shapes.values()) or bool(flat and not plain)
     chosen = flat if options.output else named or ({} if embeds else plain)
     if chosen:

@@ -25,7 +25,6 @@ Run = Callable[[Batch], Vectors]  # what is compared: one row of numbers for eac
 TOLERANCES = {"float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
 LEAST_LOGIT = 0.1  # logits smaller than this are compared as if they were this large
 _LONGEST = 32  # tokens of the longest row
-_MANY = 8  # rows: all items of a trial in one batch
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,47 @@ Probed = TypeVar("Probed", bound=Batched)
 
 
 def compare_items(
-    predict: Callable[[int], Vectors], alone: Callable[[], str], dtype: str, least: float = 0.0
+    compute: Callable[[Sequence[int]], Vectors],
+    items: int,
+    lengths: Array | None,
+    alone: Callable[[], str],
+    dtype: str,
+    least: float = 0.0,
 ) -> Choice:
-    """Where another library makes the batches: `predict(rows)` gives the outputs of the same few items, `rows` of them
-    at a time."""
+    """Where another library makes the tokens: `compute(rows)` gives the outputs of so many `items` in one batch, and
+    `lengths` int[items] are their tokens, if they can be counted."""
+    everything = range(items)
     try:
-        effect = compare(predict(1), predict(_MANY), least)
+        single = np.concatenate([compute([row]) for row in everything])
     except InferenceError:
         return Choice("", NONE, NONE)
-    if effect.beyond(TOLERANCES[dtype]):
-        return Choice("alone", effect, NONE, f"a batch moves the outputs by up to {effect}")
-    return Choice("alone" if alone() else "", NONE, NONE, alone())
+    effect = _compare_batch(compute, everything, single, least)
+    why = alone()
+    if not effect.beyond(TOLERANCES[dtype]):
+        return Choice("alone" if why else "", NONE, NONE, why)
+    twins = [] if lengths is None or why else _equal_rows(lengths)
+    if twins and not _compare_batch(compute, twins, single[twins], least).beyond(TOLERANCES[dtype]):
+        return Choice("equal", effect, NONE, f"padding moves the outputs by up to {effect}")
+    return Choice("alone", effect, NONE, f"a batch moves the outputs by up to {effect}")
+
+
+def _compare_batch(
+    compute: Callable[[Sequence[int]], Vectors], rows: Sequence[int], alone: Vectors, least: float
+) -> Effect:
+    try:
+        return compare(alone, compute(rows), least)
+    except InferenceError:
+        return Effect(np.inf, 1.0)
+
+
+def _equal_rows(lengths: Array) -> list[int]:
+    """The rows of the first length that several have.
+
+    >>> _equal_rows(np.array([7, 3, 5, 3]))
+    [1, 3]
+    """
+    values, counts = np.unique(lengths, return_counts=True)
+    return np.flatnonzero(lengths == values[np.argmax(counts > 1)]).tolist() if (counts > 1).any() else []
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from calipers.core import SILENT, ModelError, ModelInfo, Progress
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models import hub
+from calipers.models.batching import CountsTruncated
 from calipers.models.layout import prompt_settings, read_layout, read_modules, settle, vector_settings
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import Shortening
@@ -73,12 +74,11 @@ class _Rules:
     unknown: int | None = None  # left out of the mean
     characters: int | None = None  # where a text is cut before it is tokenized
 
-    def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        tokens = self.tokenizer.encode([text[: self.characters] for text in texts])
-        if most := self.characters:  # those that were not cut at a token as well
-            pairs = zip(texts, tokens, strict=True)
-            self.tokenizer.truncated += sum(len(t) > most and len(r.ids) < self.tokenizer.max_length for t, r in pairs)
-        return [row.ids if self.unknown is None else row.ids[row.ids != self.unknown] for row in tokens]
+    def ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], int]:
+        """Of each text, and how many texts are cut, at a character or at a token."""
+        rows = self.tokenizer.encode([text[: self.characters] for text in texts])
+        cut = sum(row.cut or len(text) > (self.characters or len(text)) for row, text in zip(rows, texts, strict=True))
+        return [row.ids if self.unknown is None else row.ids[row.ids != self.unknown] for row in rows], cut
 
 
 def _read_rules(folder: Path, backend: Backend, options: ModelOptions) -> _Rules:
@@ -105,18 +105,13 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class StaticEncoder:
+class StaticEncoder(CountsTruncated):
     vectors: Vectors
     rules: _Rules
     normalize: bool
     prompt: str
     shortening: Shortening
     info: ModelInfo
-
-    @property
-    def truncated(self) -> int:
-        """How many texts were cut so far."""
-        return self.rules.tokenizer.truncated
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         """A text without a token of the vocabulary is a zero vector."""
@@ -125,7 +120,9 @@ class StaticEncoder:
         vectors = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
-            for i, ids in enumerate(self.rules.ids(window), start):
+            rows, cut = self.rules.ids(window)
+            self.tally.count += cut
+            for i, ids in enumerate(rows, start):
                 if len(ids):
                     vectors[i] = self.vectors[ids].mean(axis=0)
             progress.advance(len(window))

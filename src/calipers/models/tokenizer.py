@@ -35,6 +35,7 @@ class Tokens:
 
     ids: NDArray[np.int32]
     type_ids: NDArray[np.int32]
+    cut: bool = False  # whether more did not fit
 
 
 class Tokenizer:
@@ -68,7 +69,6 @@ class Tokenizer:
         self.pad_id = pad_id
         self.first_position = first_position
         self.max_length: int = max_length
-        self.truncated = 0  # rows that were cut so far
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
@@ -77,8 +77,8 @@ class Tokenizer:
 
     def _tokens(self, encoding: Encoding) -> Tokens:
         ids = np.array(encoding.ids, np.int32)
-        self.truncated += len(ids) >= self.max_length and bool(encoding.overflowing)
-        return Tokens(ids, np.array(encoding.type_ids, np.int32) if self._type_ids else np.zeros_like(ids))
+        type_ids = np.array(encoding.type_ids, np.int32) if self._type_ids else np.zeros_like(ids)
+        return Tokens(ids, type_ids, len(ids) >= self.max_length and bool(encoding.overflowing))
 
     def pieces(self, words: Sequence[str]) -> list[list[str | None]]:
         """The sub-words of each word behind another word, where some tokenizers write it differently from the head of

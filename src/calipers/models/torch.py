@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
 from calipers.metrics.arrays import Vectors
 from calipers.models import heads
+from calipers.models import torch_modules as modules
 from calipers.models import torch_weights as weights
 from calipers.models.batching import Batch, torch_threads
 from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
 from calipers.models.layout import prompt_settings, vector_settings
 from calipers.models.options import ModelOptions
-from calipers.models.probe import LEAST_LOGIT, compare_items
+from calipers.models.probe import LEAST_LOGIT
 from calipers.models.shortening import Shortening
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import Prepared, prepare, read_json
+from calipers.models.torch_modules import ModulesRunner
 from calipers.models.torch_network import Network
 from calipers.models.torch_weights import TorchFolder
 
@@ -32,24 +33,30 @@ if TYPE_CHECKING:
 def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder:
     options.refuse_others("PyTorch", *weights.USED, "pooling", "normalize", "prompt", "prompt_name", "truncate_dim")
     opened = weights.open_folder(source, options)
-    if opened.layout.further:
+    head = _trained_head(opened)
+    if opened.layout.further and not (head and options.pooling):
+        heads.refuse_head(head, opened.folder)
         return _with_modules(opened)
-    _refuse_classifier(opened)
+    if opened.settings.pooling_assumed:
+        heads.refuse_head(head, opened.folder)
     folder, settings, plan = opened.layout.transformer, opened.settings, weights.work(options)
     network = Network(weights.load_encoder(folder, options, opened.layout.config_arguments), plan.device)
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
+    info = replace(info, notes=(*info.notes, *heads.note_head(head)))
     encoder = TorchEncoder(opened.tokenizer(), plan, info, settings, network)
     return replace(encoder.probe(lambda: options.dtype), alone=network.why_alone).settle(encoder)
 
 
-def _refuse_classifier(opened: TorchFolder) -> None:
-    """A cross-encoder gives token embeddings too, and a score of them means little: only on request."""
-    made = opened.architecture
-    if opened.settings.pooling_assumed and made.endswith("ForSequenceClassification"):
-        raise ModelError(
-            f"{opened.folder} is a {made}, a cross-encoder or classifier and no embedding model: set `pooling` to take "
-            "its token embeddings all the same"
-        )
+def _trained_head(opened: TorchFolder) -> str:
+    """The head that the weights were trained with (see `heads.describe_head`), "" for an embedding model."""
+    layout = opened.layout
+    if opened.general.get("model_type") == "CrossEncoder":
+        return "a cross-encoder of sentence-transformers"
+    pools = layout.pooling is not None or any("Pooling" in name for name in layout.further)
+    if pools or not layout.config:
+        return ""
+    names = () if layout.config.get("architectures") else weights.weight_names(layout.transformer)
+    return heads.describe_head(layout.config, names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,21 +74,23 @@ class TorchEncoder(PooledEncoder):
 class ModulesEncoder:
     """A model with modules beyond transformer, pooling and normalisation: sentence-transformers runs it."""
 
-    network: Network
+    runner: ModulesRunner[str]
     prompt: str
-    rows: int  # a batch
     shortening: Shortening
     info: ModelInfo
     routes: tuple[str, ...] = ()  # of its Router
-    route: str | None = None  # the one that texts take; None is the Router's default
+
+    @property
+    def truncated(self) -> int:
+        """How many texts were cut so far."""
+        return self.runner.tally.count
 
     def side(self, side: str) -> ModulesEncoder:
-        return replace(self, route=side) if side in self.routes else self
+        return replace(self, runner=replace(self.runner, route=side)) if side in self.routes else self
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
-        prompt, encode = self.prompt if prompt is None else prompt, self.network.wrap(self.network.model.encode)
-        encode = partial(encode, task=self.route) if self.route else encode
-        return self.shortening.apply(weights.run_modules("Encoding", encode, texts, self.rows, prompt, progress))
+        prompt = self.prompt if prompt is None else prompt
+        return self.shortening.apply(self.runner.run("Encoding", texts, prompt, progress))
 
 
 def _with_modules(opened: TorchFolder) -> ModulesEncoder:
@@ -96,25 +105,24 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
     has_transformer = bool(opened.layout.config)
     if options.max_length and not has_transformer and not opened.layout.routes:
         raise RequestError(f"`max_length` does not apply to {opened.folder}: it has no transformer whose texts are cut")
-    model = weights.load_modules("SentenceTransformer", opened.folder, options)
+    model = modules.load_modules("SentenceTransformer", opened.folder, options)
     if has_transformer or options.max_length:
         model.max_seq_length = opened.settings.max_length
     elif opened.layout.routes:
         opened = replace(opened, settings=replace(opened.settings, max_length=model.max_seq_length))
     model.truncate_dim = None  # vectors are cut here
-    network, prompt = Network(model, options.device), opened.settings.prompt
-    encode = partial(weights.run_modules, "", network.wrap(model.encode), _TEXTS, prompt=prompt, progress=SILENT)
-    choice = compare_items(encode, network.why_alone, options.dtype)
-    batching, notes = choice.apply(weights.module_batching(options))
-    info = _info(opened, "sentence-transformers", "+".join(further), str(batching))
-    info = choice.report(info, batching, notes)
-    routes = opened.layout.routes
-    return ModulesEncoder(network, prompt, batching.size(1), opened.settings.shortening, info, routes)
+    prompt = opened.settings.prompt
+    runner = ModulesRunner[str](Network(model, options.device), "encode", modules.choose_batching(options))
+    choice, runner, notes = runner.settle(_TEXTS, prompt, options.dtype)
+    info = _info(opened, "sentence-transformers", "+".join(further), "")
+    info = choice.report(info, runner.batching, notes)
+    return ModulesEncoder(runner, prompt, opened.settings.shortening, info, opened.layout.routes)
 
 
-# Short and long, for a trial of how a model takes padding.
-_TEXTS = ["bread", "It rains.", "The old bakery opens at seven and sells warm bread, 24 kinds of cake and tea. " * 3]
-_PAIRS = [("bread", "bread"), ("It rains.", "It pours."), (_TEXTS[2], "bread")]
+# Short and long, some of equal length, for a trial of how a model takes padding.
+_LONG = "The old bakery opens at seven and sells warm bread, 24 kinds of cake and tea. " * 3
+_TEXTS = ["bread", "It rains.", "It falls.", "Rain is water.", "Snow is water.", _LONG]
+_PAIRS = [("bread", "bread"), ("It rains.", "It falls."), ("It falls.", "It rains."), (_LONG, "bread")]
 
 
 def _info(opened: TorchFolder, through: str, pooling: str, batching: str) -> ModelInfo:
@@ -128,11 +136,7 @@ def _info(opened: TorchFolder, through: str, pooling: str, batching: str) -> Mod
         "max_length": opened.settings.max_length,
         "batching": batching,
     }
-    # A model that was trained for something else gives vectors too, and a score that means little.
-    made = opened.architecture
-    doubtful = opened.layout.pooling is None and made.endswith(("ForMaskedLM", "ForSequenceClassification"))
-    notes = (f"the weights are those of a {made}: an embedding model was expected",) if doubtful else ()
-    return weights.with_settings(opened.info, settings, notes)
+    return weights.with_settings(opened.info, settings)
 
 
 # --- cross-encoders: transformers' sequence classifiers, and folders of sentence-transformers' CrossEncoder ------
@@ -173,21 +177,23 @@ class TorchScorer(HeadScorer):
 class ModulesScorer:
     """A model that needs more than a sequence classifier: sentence-transformers' CrossEncoder runs it."""
 
-    network: Network
+    runner: ModulesRunner[Pair]
     head: Head
     prompt: str
-    rows: int  # a batch
     threads: int
     info: ModelInfo
+
+    @property
+    def truncated(self) -> int:
+        """How many pairs were cut so far."""
+        return self.runner.tally.count
 
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
         """float32[n], or float32[n, labels]; no pairs give no rows."""
         if not pairs:
             return self.head.none()
-        items = [(a, b) for a, b in pairs]
-        predict = self.network.wrap(self.network.model.predict)
         with torch_threads(self.threads):
-            logits = weights.run_modules("Scoring", predict, items, self.rows, self.prompt, progress)
+            logits = self.runner.run("Scoring", [(a, b) for a, b in pairs], self.prompt, progress)
         return self.head.finish(logits)
 
 
@@ -200,19 +206,17 @@ def _scorer_with_modules(opened: TorchFolder, why: str) -> ModulesScorer:
     weights.work(options)  # refuses a device that is not here
     _refuse_named_code(folder, options)
     # Without the model's activation: ours is applied to the logits.
-    model = weights.load_modules(
+    model = modules.load_modules(
         "CrossEncoder", folder, options, max_length=settings.max_length, activation_fn=torch.nn.Identity()
     )
     if type(model.model).__name__.endswith("ForSequenceClassification"):
         _refuse_random(model.model, opened.layout.transformer)
     head = heads.read_head(folder, opened.layout, labels=int(model.num_labels))
-    network, prompt = Network(model, options.device), settings.prompt
-    predict = partial(weights.run_modules, "", network.wrap(model.predict), _PAIRS, prompt=prompt, progress=SILENT)
-    choice = compare_items(predict, network.why_alone, options.dtype, LEAST_LOGIT)
-    batching, notes = choice.apply(weights.module_batching(options))
-    info = _scorer_info(opened, head, f"sentence-transformers ({why})", str(batching))
-    info = choice.report(info, batching, notes)
-    return ModulesScorer(network, head, prompt, batching.size(1), options.workers, info)
+    runner = ModulesRunner[Pair](Network(model, options.device), "predict", modules.choose_batching(options))
+    choice, runner, notes = runner.settle(_PAIRS, settings.prompt, options.dtype, LEAST_LOGIT)
+    info = _scorer_info(opened, head, f"sentence-transformers ({why})", "")
+    info = choice.report(info, runner.batching, notes)
+    return ModulesScorer(runner, head, settings.prompt, options.workers, info)
 
 
 def _scorer_info(opened: TorchFolder, head: Head, through: str, batching: str) -> ModelInfo:
@@ -250,23 +254,10 @@ def _refuse_random(model: PreTrainedModel, folder: Path, *, only: str = "") -> N
     every missing tensor but the pooler's, which encoders do not use and classifiers do."""
     prefix = f"{model.base_model_prefix}."
     head = [name for name in model.state_dict() if only in name and (not name.startswith(prefix) or "pooler" in name)]
-    there = {name.removeprefix(prefix) for name in _weight_names(folder)} if head else set()
+    there = {name.removeprefix(prefix) for name in weights.weight_names(folder)} if head else set()
     missing = [name for name in head if name.removeprefix(prefix) not in there]
     if missing:
         raise ModelError(f"the weights in {folder} lack {len(missing)} tensors, {missing[0]!r} among them")
-
-
-def _weight_names(folder: Path) -> Iterator[str]:
-    """Names of the tensors in a folder's weights: from the headers, or from pickles that the user allows."""
-    import torch
-    from safetensors import safe_open
-
-    files = sorted(folder.glob("*.safetensors"))
-    for file in files:
-        with safe_open(file, framework="np") as content:
-            yield from content.keys()
-    for file in () if files else sorted(folder.glob("pytorch_model*.bin")):
-        yield from torch.load(file, map_location="meta", weights_only=True)
 
 
 def _refuse_named_code(folder: Path, options: ModelOptions) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from calipers.core import InferenceError, ModelError, ModelInfo, Progress, RequestError
+from calipers.core import ModelError, ModelInfo, RequestError
 from calipers.core.errors import install
-from calipers.metrics.arrays import Vectors
 from calipers.models import hub
 from calipers.models.batching import Batching, Work
 from calipers.models.layout import (
@@ -34,15 +31,12 @@ from calipers.models.tokenizer_files import Config, first_line, read_json
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Item = TypeVar("Item", str, tuple[str, str])
-
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*/*.safetensors")
 _PICKLED = ("*.bin", "*.bin.index.json", "*/*.bin")
 USED = (  # options that every PyTorch model takes
     "model_id", "revision", "max_length", "dtype", "device", "batch_tokens", "batch_size", "allow_pickle",
     "trust_remote_code",
 )  # fmt: skip
-MODULE_ROWS = 32  # texts or pairs a batch where sentence-transformers runs the model
 _BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores (bench/similarity.py)
 _KINDS = {
     "AutoModel": "an encoder",
@@ -183,6 +177,19 @@ def load_weights(
     return model.to(options.device).eval()
 
 
+def weight_names(folder: Path) -> Iterator[str]:
+    """Names of the tensors in a folder's weights: from the headers, or from pickles that the user allows."""
+    import torch
+    from safetensors import safe_open
+
+    files = sorted(folder.glob("*.safetensors"))
+    for file in files:
+        with safe_open(file, framework="np") as content:
+            yield from content.keys()
+    for file in () if files else sorted(folder.glob("pytorch_model*.bin")):
+        yield from torch.load(file, map_location="meta", weights_only=True)
+
+
 def _changed_config(folder: Path, arguments: Mapping[str, object], options: ModelOptions) -> dict[str, object]:
     """The argument `config` of from_pretrained, where the model's files change it."""
     from transformers import AutoConfig
@@ -208,11 +215,6 @@ def choose_batching(options: ModelOptions) -> Batching:
     return Batching(_BATCH_TOKENS, None, "")
 
 
-def module_batching(options: ModelOptions) -> Batching:
-    """The batches where sentence-transformers runs the model."""
-    return Batching(None, options.batch_size or MODULE_ROWS, "", forced=bool(options.batch_size))
-
-
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:
     """What every PyTorch model reports but its fingerprint; `with_settings` adds the settings of its kind."""
     model_id = options.model_id or (folder.name if source.path else source.reference)
@@ -220,50 +222,8 @@ def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo
     return ModelInfo("torch", model_id, str(folder), options.device, "", settings)
 
 
-def with_settings(info: ModelInfo, settings: Mapping[str, object], notes: tuple[str, ...] = ()) -> ModelInfo:
-    return replace(info, settings={**info.settings, **settings}, notes=notes)
-
-
-def load_modules(kind: str, folder: Path, options: ModelOptions, **arguments: object) -> Any:
-    """A SentenceTransformer or CrossEncoder with all modules of the folder."""
-    import torch
-
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        raise ModelError(f"{folder} needs sentence-transformers: pip install sentence-transformers") from error
-    dtype = getattr(torch, options.dtype)
-    try:
-        model = getattr(sentence_transformers, kind)(
-            str(folder),
-            device=options.device,
-            trust_remote_code=options.trust_remote_code,
-            model_kwargs={"dtype": dtype, "use_safetensors": None if options.allow_pickle else True},
-            local_files_only=True,
-            **arguments,
-        ).to(dtype)
-    except Exception as error:
-        raise ModelError(f"sentence-transformers cannot load {folder}: {first_line(error)}") from error
-    return model.eval()
-
-
-def run_modules(
-    label: str, predict: Callable[..., Any], items: Sequence[Item], rows: int, prompt: str, progress: Progress
-) -> Vectors:
-    """What `predict` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass, longest first."""
-    distinct = sorted(dict.fromkeys(items), key=lambda item: sum(map(len, item)), reverse=True)
-    progress.start(label, len(distinct))
-    parts = []
-    for start in range(0, len(distinct), rows):
-        batch = distinct[start : start + rows]
-        try:  # "" is no prompt, where None would be the model's default
-            values = predict(batch, batch_size=len(batch), prompt=prompt, show_progress_bar=False)
-        except Exception as error:
-            raise InferenceError(f"sentence-transformers failed on {len(batch)} rows: {first_line(error)}") from error
-        parts.append(np.asarray(values, dtype=np.float32).reshape(len(batch), -1))
-        progress.advance(len(batch))
-    position = {item: i for i, item in enumerate(distinct)}
-    return np.concatenate(parts)[[position[item] for item in items]]
+def with_settings(info: ModelInfo, settings: Mapping[str, object]) -> ModelInfo:
+    return replace(info, settings={**info.settings, **settings})
 
 
 def _refuse_pickle(folder: Path, options: ModelOptions) -> None:

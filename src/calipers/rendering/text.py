@@ -172,6 +172,14 @@ def data_line(result: Result) -> str:
     return ", ".join(data_parts(result.dataset)) + f"  ({result.fingerprint[:15]}…)"
 
 
+# Texts that were cut, in a search by what they are.
+_CUT = {
+    "queries_truncated": "queries truncated",
+    "documents_truncated": "documents truncated",
+    "reranked_pairs_truncated": "reranked pairs truncated",
+}
+
+
 def _counts(result: Result) -> str:
     source = result.dataset
     how = f"random, seed {source.seed}" if source.shuffle else "the first ones"
@@ -179,8 +187,9 @@ def _counts(result: Result) -> str:
     blank = f", {source.rows_blank:,} blank left out" if source.rows_blank else ""
     counts = result.outcomes.counts
     more = f", {counts['tokens']:,} tokens" if "tokens" in counts else ""
-    for what in ("unknown", "truncated"):
-        more += f", {counts[what]:,} {what}" if counts.get(what) else ""
+    more += f", {counts['unknown']:,} unknown" if counts.get("unknown") else ""
+    for name, words in _CUT.items() if counts.keys() & _CUT.keys() else {"truncated": "truncated"}.items():
+        more += f", {counts[name]:,} {words}" if counts.get(name) else ""
     return f"{len(result.outcomes):,} scored{requested}{blank}{more}"
 
 

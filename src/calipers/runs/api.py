@@ -10,6 +10,7 @@ from typing import Any
 
 from calipers import data, models, tasks
 from calipers.core import CLUSTER, SILENT, Dataset, Model, ModelInfo, Outcomes, Progress, RequestError, Result, Task
+from calipers.core.models import truncated_by
 from calipers.data import DataOptions, trec
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
@@ -214,10 +215,10 @@ class _Settled:
         progress.start("Loading the model", 0)
         model = self._load(self.task.text_ids(rows))
         clock.lap("load_seconds")
-        before = _truncated(model)
+        before = truncated_by(model)
         outcomes = self.task.run(model, rows, self.options, progress)
         clock.lap("inference_seconds")
-        if (cut := _truncated(model) - before) and "truncated" not in outcomes.counts:
+        if (cut := truncated_by(model) - before) and "truncated" not in outcomes.counts:
             outcomes = replace(outcomes, counts={**outcomes.counts, "truncated": cut})
         return model.info, outcomes
 
@@ -282,12 +283,6 @@ class _Settled:
     @property
     def _only_threads(self) -> ModelOptions:
         return ModelOptions(threads=self.model_options.threads)
-
-
-def _truncated(model: Any) -> int:
-    """How many texts a model has cut so far, with those of the stages that it consists of."""
-    stages = (getattr(model, name, None) for name in ("first", "second"))
-    return int(getattr(model, "truncated", 0)) + sum(_truncated(stage) for stage in stages if stage is not None)
 
 
 class _Clock:

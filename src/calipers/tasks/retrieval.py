@@ -19,7 +19,7 @@ import numpy as np
 
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError
-from calipers.core.models import SILENT, Encoder, ModelInfo, PairScorer, Progress
+from calipers.core.models import SILENT, Encoder, ModelInfo, PairScorer, Progress, truncated_by
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
@@ -108,11 +108,13 @@ def run(
     hits, unread = search(first, dataset, options, progress, judgements.wanted)
     base: dict[str, Floats] = {}
     staged: dict[str, Ints] = {}
-    base_rank = None
+    base_rank, cut = None, 0
     notes = [*_notes(first, hits, options), *unread.notes(dataset)]
     if isinstance(model, TwoStage):
         base = measure(rank(hits, judgements, options, dataset), options)
+        before = truncated_by(model.second)
         hits, base_rank = rerank(model.second, dataset, hits, options.reranked, progress)
+        cut = truncated_by(model.second) - before
         staged = stages(hits, base_rank, judgements, options)
     rankings = rank(hits, judgements, options, dataset)
     details = _details(hits, judgements, dataset, base_rank, options.top_k)
@@ -137,7 +139,8 @@ def run(
             "results": len(details["rank"]),
             "results_tied": _tied_results(hits, options),
             **{name: int(counts.sum()) for name, counts in staged.items()},
-            **{f"{kind}_without_vector": int(zero.sum()) for kind, zero in vars(unread).items() if zero.any()},
+            **unread.counts(),
+            **({"reranked_pairs_truncated": cut} if cut else {}),
         },
         notes=(*dataset.notes, *notes),
     )

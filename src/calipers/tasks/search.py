@@ -7,7 +7,7 @@ the others are counted (`metrics.search`), so that expected values over the orde
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from calipers.core.benchmarks import ignores_identical_ids
 from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES, TIES
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError, name_some
-from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side
+from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side, truncated_by
 from calipers.core.options import option
 from calipers.metrics.arrays import Bools, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
@@ -180,7 +180,10 @@ def _nearest(
 
     def encode(texts: Sequence[str], prompt: str | None, ids: Sequence[str], unit: str) -> tuple[Vectors, Bools]:
         side = on_side(model, "query" if unit == "queries" else "document")
+        before = truncated_by(side)
         vectors = side.encode(texts, prompt=prompt, progress=progress)
+        cut, part = truncated_by(side) - before, (unit, ids[0])
+        unread.truncated[part] = max(cut, unread.truncated.get(part, 0))  # documents may be read twice
         zero = outputs.unread(vectors, ids, texts, unit)
         return unit_like(vectors) if similarity == "cosine" else vectors, zero
 
@@ -217,10 +220,18 @@ def similarity_of(info: ModelInfo, options: RetrievalOptions) -> str:
 
 @dataclass(frozen=True, eq=False)
 class UnreadTexts:
-    """Which queries and which documents have no vector, bool[q] and bool[n]."""
+    """Which queries and which documents have no vector, bool[q] and bool[n], and how many were cut."""
 
     queries: Bools
     documents: Bools
+    truncated: dict[tuple[str, str], int] = field(default_factory=dict)  # by unit and first id of what was encoded
+
+    def counts(self) -> dict[str, int]:
+        """How many queries and documents have no vector, and how many were cut; a count of 0 is left out."""
+        counts = {f"{kind}_without_vector": int(getattr(self, kind).sum()) for kind in ("queries", "documents")}
+        for (unit, _), number in self.truncated.items():
+            counts[f"{unit}_truncated"] = counts.get(f"{unit}_truncated", 0) + number
+        return {name: count for name, count in counts.items() if count}
 
     def notes(self, dataset: Dataset) -> tuple[str, ...]:
         corpus = dataset.tables["corpus"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from calipers.core.errors import RequestError
-from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side
+from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side, truncated_by
 from calipers.core.options import Options
 from calipers.core.outcomes import Columns
 from calipers.core.results import Metric, Statistic
@@ -48,6 +48,10 @@ class Remembered:
     @property
     def info(self) -> ModelInfo:
         return self.model.info
+
+    @property
+    def truncated(self) -> int:
+        return truncated_by(self.model)
 
     def side(self, side: str) -> Remembered:
         return replace(self, model=on_side(self.model, side), on=side)
