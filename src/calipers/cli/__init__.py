@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections import UserDict
 from collections.abc import Sequence
 from importlib import import_module
@@ -62,7 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     line = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in line or bool(os.environ.get("CALIPERS_DEBUG"))
     outlets = streams.open_outlets()
-    code = run([word for word in line if word != "--debug"], debug=debug)
+    with streams.capture_native(show=debug):
+        if not debug and not sys.warnoptions:
+            warnings.simplefilter("ignore")  # a sentence of ours is all that a user reads of a fault
+        code = run([word for word in line if word != "--debug"], debug=debug)
     sys.exit(streams.close_outlets(outlets, code))
 
 
@@ -80,11 +84,15 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
         return _fail(error.format_message() + where, 2, debug)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, debug=False)
-    except Exception as error:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception; it must not look like a verdict
         code = getattr(error, "exit_code", None)
         if isinstance(code, int):
             return _fail(str(error), code, debug)
-        return _fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)", 4, debug)
+        from calipers.core.errors import explain
+
+        return _fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4, debug)
 
 
 def spread_columns(line: Sequence[str]) -> list[str]:
@@ -104,11 +112,16 @@ def spread_columns(line: Sequence[str]) -> list[str]:
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
+    """Print what went wrong: one line without control characters, logins and keys, short unless debugging."""
+    from calipers.core.errors import printable, shorten_sentence
+    from calipers.core.references import clean_text
+
+    line = printable(clean_text(message))
     if debug:
         import traceback
 
-        traceback.print_exc()
-    from calipers.core import printable
-
-    click.echo(f"calipers: {printable(message)}", err=True)
+        streams.show_lines(traceback.format_exc())
+    else:
+        line = shorten_sentence(line)
+    click.echo(f"calipers: {line}", err=True)
     return code

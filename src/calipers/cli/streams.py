@@ -12,10 +12,14 @@ import json
 import os
 import re
 import sys
+import tempfile
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 PLAIN = "calipers.plain"  # the name of the error handler
+_MOST_NATIVE = 1 << 20  # bytes of what libraries wrote that are shown
 _PLAIN = {
     "–": "-", "—": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "≈": "~", "±": "+/-",
     "×": "x", "·": "-", "•": "*", "°": "deg", "“": '"', "”": '"', "‘": "'", "’": "'", "│": "|", "┃": "|", "─": "-",
@@ -71,6 +75,10 @@ class Outlet(io.RawIOBase):
     def isatty(self) -> bool:
         return bool(self._raw.isatty())
 
+    def redirect(self, number: int) -> None:
+        """Write to the file with this number from now on; it is not closed."""
+        self._raw = io.FileIO(number, "wb", closefd=False)
+
 
 def open_outlets() -> list[Outlet]:
     """Put outlets in the place of standard output and standard error. A closed stream leads nowhere."""
@@ -91,6 +99,52 @@ def open_outlets() -> list[Outlet]:
         text = io.TextIOWrapper(outlet, encoding=stream.encoding, errors=PLAIN, line_buffering=by_line)
         setattr(sys, name, text)
     return outlets
+
+
+@contextmanager
+def capture_native(*, show: bool) -> Iterator[None]:
+    """Keep what libraries in C++ and Rust write to the file of standard error, past Python: coloured lines, panics. With
+    `show` they are printed at the end, cleaned. What Python prints goes where it went before."""
+    try:
+        kept = tempfile.TemporaryFile()  # noqa: SIM115
+        terminal = os.dup(2)
+    except OSError:  # standard error is closed, or there is no place for a file
+        yield
+        return
+    own = [outlet for outlet in (sys.stdout, sys.stderr) if _goes_to(outlet, 2)]
+    for stream in own:
+        stream.flush()
+        stream.buffer.raw.redirect(terminal)
+    os.dup2(kept.fileno(), 2)
+    try:
+        yield
+    finally:
+        for stream in own:
+            stream.flush()
+        os.dup2(terminal, 2)
+        for stream in own:
+            stream.buffer.raw.redirect(2)
+        os.close(terminal)
+        with kept:
+            if show:
+                kept.seek(0)
+                show_lines(kept.read(_MOST_NATIVE).decode("utf-8", "replace"))
+
+
+def _goes_to(stream: Any, number: int) -> bool:
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return isinstance(raw, Outlet) and raw.fileno() == number
+
+
+def show_lines(text: str) -> None:
+    """Print lines of unknown origin to standard error, each without control characters, logins and keys."""
+    from calipers.core.errors import printable
+    from calipers.core.references import clean_text
+
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        with suppress(OSError):
+            print(indent + printable(clean_text(line)), file=sys.stderr)
 
 
 def close_outlets(outlets: list[Outlet], code: int) -> int:

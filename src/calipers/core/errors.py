@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from calipers.core.references import clean_text
+
+LONGEST_SENTENCE = 400  # characters of a message on a terminal
 
 
 class CalipersError(Exception):
-    """Something the user can act on: the message is one sentence, the exit code says whose fault it is."""
+    """Something the user can act on: the message is one sentence, the exit code says whose fault it is. Addresses in
+    it lose their login and query."""
 
     exit_code = 2
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(clean_text(message))
 
 
 class RequestError(CalipersError):
@@ -32,7 +42,7 @@ class InferenceError(CalipersError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(self)
 
 
 class InvalidOutput(InferenceError):
@@ -44,7 +54,75 @@ class InvalidOutput(InferenceError):
 
     def __init__(self, reason: str, rows: Sequence[str]) -> None:
         super().__init__(f"INVALID: {reason}")
-        self.reason, self.rows = reason, tuple(rows)
+        self.reason, self.rows = clean_text(reason), tuple(rows)
+
+
+@contextmanager
+def boundary(kind: type[CalipersError], what: str) -> Iterator[None]:
+    """Whatever fails inside, and is no error of ours, becomes an error of this kind: `what` and the reason. It may also
+    decorate a function. A panic of a library in Rust is no Exception, so that everything is taken but an interrupt.
+
+    >>> with boundary(DataError, "pairs.csv cannot be read"):
+    ...     {}["column"]
+    Traceback (most recent call last):
+    calipers.core.errors.DataError: pairs.csv cannot be read: KeyError: 'column'
+    """
+    try:
+        yield
+    except (CalipersError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        if isinstance(getattr(error, "exit_code", None), int):  # an error of the command line
+            raise
+        raise kind(f"{what}: {explain(error)}") from error
+
+
+_PLAIN = {
+    RecursionError: "it is nested too deeply",
+    MemoryError: "it needs more memory than there is",
+}
+
+
+def explain(error: BaseException) -> str:
+    """One line on what went wrong, of any exception.
+
+    >>> explain(RecursionError("maximum")), explain(ValueError("a\\nb")), explain(KeyError("x"))
+    ('it is nested too deeply', 'a', "KeyError: 'x'")
+    """
+    for kind, words in _PLAIN.items():
+        if isinstance(error, kind):
+            return words
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    bare = isinstance(error, (KeyError, IndexError, AttributeError, AssertionError)) or not line
+    return (f"{type(error).__name__}: {line}" if line else type(error).__name__) if bare else line
+
+
+_QUOTE = reprlib.Repr()
+_QUOTE.maxstring = _QUOTE.maxother = _QUOTE.maxlong = 80
+
+
+def quote(value: object) -> str:
+    """A value as an error shows it, at most a line long.
+
+    >>> quote("a"), len(quote("a" * 10**6)) < 100, len(quote(10**4000)) < 100
+    ("'a'", True, True)
+    """
+    try:
+        return _QUOTE.repr(value)
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+        return f"a value of type {type(value).__name__} that is too long to show"
+
+
+def shorten_sentence(message: str, most: int = LONGEST_SENTENCE) -> str:
+    """A message of at most `most` characters: its middle is left out, since the end often says what to do.
+
+    >>> shorten_sentence("abcdefghijkl", most=10)
+    'abcdef … l'
+    """
+    if len(message) <= most:
+        return message
+    head = most * 2 // 3
+    return f"{message[:head]} … {message[len(message) - (most - head - 3) :]}"
 
 
 def name_some(names: Sequence[str], most: int = 5) -> str:
