@@ -27,8 +27,8 @@ def test_a_recipe_survives_its_file(tmp_path: Path, name: str) -> None:
         ("precision: w8a8\nper_channel: 1", "per_channel must be bool"),
         ("precision: w8a8\nranges: {x: [2, 1]}", "two finite numbers that rise"),
         ("precision: int8-dynamic\nsymmetric: true", "`symmetric` does not apply"),
-        ("a: [", "cannot be read"),
-        ("!!python/object/apply:os.system ['true']", "cannot be read"),
+        ("a: [", "is not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "is not valid YAML"),
     ],
 )
 def test_a_wrong_recipe_is_named(tmp_path: Path, text: str, expected: str) -> None:

@@ -148,14 +148,14 @@ def test_a_score_that_is_no_number_is_left_out_and_told(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "not JSON": ("{", "cannot be read as JSON"),
+    "not JSON": ("{", "not valid JSON"),
     "a list": ("[1]", "expected an object, found list"),
     "something else": ('{"a": 1}', "expected task_name and scores, found a"),
     "an old format": ('{"mteb_dataset_name": "A"}', "before 1.11"),
     "scores as a number": ('{"task_name": "A", "scores": {"test": 1}}', "a list as scores of test, found int"),
     "no main score": ('{"task_name": "A", "scores": {"test": [{}]}}', "main_score of split test, found nothing"),
     "a text": ('{"task_name": "A", "scores": {"test": [{"main_score": "1"}]}}', "found '1'"),
-    "deep": ("[" * 100_000, "cannot be read as JSON"),
+    "deep": ("[" * 100_000, "nested too deeply"),
 }
 
 

@@ -14,7 +14,9 @@ from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
 from calipers.artifacts.inputs import FixedShape, Rows, single
 from calipers.artifacts.recipe import Range, Recipe
 from calipers.core import SILENT, DataError, ModelError, Progress
+from calipers.core.errors import explain
 from calipers.core.files import write_whole
+from calipers.core.inputs import load_json
 from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Batch
 from calipers.models.onnx_session import Graph
@@ -54,13 +56,13 @@ class Ranges:
 
 
 def read_ranges(path: Path) -> Ranges:
+    content = load_json(path, ModelError)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         content["tensors"] = {name: (float(a), float(b)) for name, (a, b) in content["tensors"].items()}
         content["statistics"] = {name: Seen(**seen) for name, seen in content["statistics"].items()}
         return Ranges(**content | {"rows": tuple(content["rows"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ModelError(f"{path} is not a file of calibration ranges: {error!r}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{path} is not a file of calibration ranges: {explain(error)}") from error
 
 
 def collect_ranges(

@@ -14,8 +14,10 @@ from typing import IO, Any
 
 from calipers.artifacts.graphs import content_hash, external_files
 from calipers.artifacts.records import Difference, Latency, Manifest, Stage
-from calipers.core import ModelError, RequestError
+from calipers.core import CalipersError, RequestError
+from calipers.core.errors import explain
 from calipers.core.files import whole_file, write_whole
+from calipers.core.inputs import load_json
 
 _MARK = ".calipers-build"
 
@@ -23,14 +25,14 @@ _MARK = ".calipers-build"
 def read_manifest(path: Path) -> Manifest:
     """A manifest.json, or the folder that holds it."""
     file = path / "manifest.json" if path.is_dir() else path
+    content = load_json(file, RequestError)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
         content.pop("schema")
         stages = [_stage(stage) for stage in content["stages"]]
         content["stages"] = tuple(replace(stage, path=str(file.parent / stage.path)) for stage in stages)
         return Manifest(**content | {"folder": str(file.parent), "model": str(file.parent / content["model"])})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{file} is not the manifest of a build: {error!r}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RequestError(f"{file} is not the manifest of a build: {explain(error)}") from error
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
@@ -63,11 +65,11 @@ def key_of(*parts: Any) -> str:
 def read_stage(folder: Path, key: str) -> Stage | None:
     """A stage that was finished with this key, and whose file has not changed since; else None."""
     try:
-        stage = _stage(json.loads((folder / "stage.json").read_text(encoding="utf-8")))
+        stage = _stage(load_json(folder / "stage.json"))
         if stage.key != key:
             return None
         return stage if stage.name == "torch" or content_hash(folder / "model.onnx") == stage.sha256 else None
-    except (OSError, ValueError, KeyError, TypeError, ModelError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, CalipersError):
         return None
 
 

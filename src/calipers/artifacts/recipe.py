@@ -12,6 +12,8 @@ from typing import Any
 
 from calipers.core import RequestError, name_some
 from calipers.core.choices import CALIBRATIONS, PRECISIONS
+from calipers.core.errors import boundary, quote
+from calipers.core.inputs import load_yaml
 from calipers.core.options import Options, option
 
 STATIC = ("w8a8", "w8a16")
@@ -159,16 +161,11 @@ def _static_arguments(recipe: Recipe) -> dict[str, Any]:
 
 def read_recipe(path: Path) -> Recipe:
     """A recipe from a YAML or JSON file. Missing settings have their default; unknown ones are an error."""
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise RequestError(f"the recipe {path} cannot be read: {first}") from error
+    content = load_yaml(path, RequestError)
     if not isinstance(content, dict):
-        raise RequestError(f"the recipe {path} must be a mapping such as 'precision: w8a8', found {content!r}")
-    return make_recipe(content, str(path))
+        raise RequestError(f"the recipe {path} must be a mapping such as 'precision: w8a8', found {quote(content)}")
+    with boundary(RequestError, f"the recipe {path} cannot be read"):
+        return make_recipe(content, str(path))
 
 
 def make_recipe(values: Mapping[str, Any], place: str) -> Recipe:
@@ -176,7 +173,7 @@ def make_recipe(values: Mapping[str, Any], place: str) -> Recipe:
     defaults = {entry.name: _default(entry) for entry in fields(Recipe)}
     for name in values:
         if name not in defaults:
-            raise RequestError(f"{place} has an unknown setting {name!r}: a recipe has {', '.join(defaults)}")
+            raise RequestError(f"{place} has an unknown setting {quote(name)}: a recipe has {', '.join(defaults)}")
     return Recipe(**{name: _typed(name, value, defaults[name], place) for name, value in values.items()})
 
 
@@ -204,11 +201,11 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
             return float(value)
         elif type(value) is type(default):
             return value
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         pass
     kinds: dict[type, str] = {tuple: "a list of names", dict: "tensor: [lowest, highest]"}
     expected = kinds.get(type(default), type(default).__name__)
-    raise RequestError(f"{place}: {name} must be {expected}, found {value!r}")
+    raise RequestError(f"{place}: {name} must be {expected}, found {quote(value)}")
 
 
 def _default(entry: Field[Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from calipers.comparison.records import Comparison, Label
 from calipers.core import Thresholds, html_table
+from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.options import Options, option
 from calipers.rendering import numbers
 
@@ -38,8 +39,10 @@ class AttributionOptions(Options):
         "A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals.",
         group="Verdict",
         metavar="SHARE",
+        above=0,
+        below=1,
     )
-    resamples: int = option(10_000, "Of the bootstrap.", group="Verdict")
+    resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", at_least=100, at_most=MOST_RESAMPLES)
     recipe_out: Path | None = option(
         None,
         "Where the recipe of the fix goes. Default: beside the fixed graph.",

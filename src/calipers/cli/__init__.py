@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections import UserDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -37,7 +38,13 @@ class _Commands(UserDict[str, Any]):
 )
 @click.version_option(__version__, prog_name="calipers")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error. Works anywhere on the line.")
-def app(debug: bool) -> None:
+@click.option(
+    "--input-limit",
+    multiple=True,
+    metavar="NAME=N",
+    help="Raise a limit on inputs, as an error names it: line=64M. Works anywhere on the line.",
+)
+def app(debug: bool, input_limit: tuple[str, ...]) -> None:
     """Measure text encoders before they ship.
 
     \b
@@ -73,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(line: Sequence[str], *, debug: bool = False) -> int:
     """Run a command line and return its exit code."""
     try:
-        code = app.main(args=spread_columns(line), prog_name="calipers", standalone_mode=False)
+        rest, raised = take_flag(line, "--input-limit")
+        with _limited(raised):
+            code = app.main(args=spread_columns(rest), prog_name="calipers", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -93,6 +102,34 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
         from calipers.core.errors import explain
 
         return _fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4, debug)
+
+
+def take_flag(line: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
+    """The line without a flag that may stand anywhere, and the values of that flag.
+
+    >>> take_flag(["eval", "--input-limit", "line=2", "x", "--input-limit=columns=3"], "--input-limit")
+    (['eval', 'x'], ['line=2', 'columns=3'])
+    """
+    rest: list[str] = []
+    values: list[str] = []
+    words = iter(line)
+    for word in words:
+        if word == flag:
+            values.append(next(words, ""))
+        elif word.startswith(f"{flag}="):
+            values.append(word.removeprefix(f"{flag}="))
+        else:
+            rest.append(word)
+    return rest, values
+
+
+def _limited(pairs: Sequence[str]) -> AbstractContextManager[None]:
+    """Limits on inputs as the line sets them; nothing is imported where it sets none."""
+    if not pairs:
+        return nullcontext()
+    from calipers.core.inputs import limited, read_limits
+
+    return limited(**read_limits(pairs))
 
 
 def spread_columns(line: Sequence[str]) -> list[str]:
@@ -116,7 +153,7 @@ def _fail(message: str, code: int, debug: bool) -> int:
     from calipers.core.errors import printable, shorten_sentence
     from calipers.core.references import clean_text
 
-    line = printable(clean_text(message))
+    line = printable(clean_text(message.replace("`input_limit`", "--input-limit")))
     if debug:
         import traceback
 

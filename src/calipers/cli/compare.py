@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from calipers.core import Thresholds
 
 _NUMBER = r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*"
+_LONGEST = 100  # characters of two numbers; a search for them in more white space takes its square
 _PAIR = re.compile(rf"{_NUMBER},{_NUMBER}", re.ASCII)
 _KEYS = ("thresholds", "metrics", "confidence", "fail_on", "worst", "resamples")
 
@@ -208,11 +210,12 @@ def parse_thresholds(text: str, where: str) -> Thresholds:
     False
     """
     from calipers.core import Thresholds
+    from calipers.core.errors import quote
 
-    match = _PAIR.fullmatch(text)
-    if not match or match[2] != match[4]:
-        raise click.UsageError(f"{where}: expected two numbers such as 5%,10% or 2.0,4.0, found {text!r}")
-    passes, at_risk = float(match[1]), float(match[3])
+    match = _PAIR.fullmatch(text) if len(text) <= _LONGEST else None
+    passes, at_risk = (float(match[1]), float(match[3])) if match else (0.0, 0.0)
+    if not match or match[2] != match[4] or math.isinf(at_risk):
+        raise click.UsageError(f"{where}: expected two numbers such as 5%,10% or 2.0,4.0, found {quote(text)}")
     if passes > at_risk:
         raise click.UsageError(f"{where}: the first number passes and must not be above the second, found {text!r}")
     return Thresholds(passes / 100, at_risk / 100) if match[2] else Thresholds(passes, at_risk, relative=False)
@@ -227,14 +230,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
     """The section `compare` of a YAML file, its thresholds parsed. Nothing in it is run."""
     if path is None:
         return {}
-    import yaml
+    from calipers.core import RequestError
+    from calipers.core.inputs import load_yaml
 
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise click.UsageError(f"--config {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
+    content = load_yaml(path, RequestError)
     section = content.get("compare") if isinstance(content, Mapping) else None
     if not isinstance(section, Mapping):
         raise click.UsageError(f"--config {path}: expected a section `compare:` with {', '.join(_KEYS)}")

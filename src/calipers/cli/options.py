@@ -274,12 +274,13 @@ OUTPUT_FLAGS = apply(
 )
 
 _CACHE_SIZE = 10.0  # GB
+_LARGEST_CACHE = 1_000_000
 CACHE_FLAGS = apply(
     option("Output", "--no-cache", is_flag=True, help="Keep no vectors, and use none that were kept."),
     option(
         "Output",
         "--cache-size",
-        type=click.FloatRange(min=0, min_open=True),
+        type=float,
         metavar="GB",
         help=f"Of all kept vectors. Default: {_CACHE_SIZE:g}.",
     ),
@@ -352,6 +353,9 @@ def vector_cache(store: Store | None, flags: Mapping[str, Any]) -> VectorCache |
     """Vectors are kept beside the runs; None where nothing is to be kept."""
     from calipers.runs.vector_cache import VectorCache
 
+    size = flags["cache_size"]
+    if size is not None and not 1e-9 <= size <= _LARGEST_CACHE:
+        raise click.UsageError(f"--cache-size must be above 0 and at most {_LARGEST_CACHE:,} GB, found {size}")
     if store is None or flags["no_cache"]:
         if flags["cache_size"] is not None:
             raise click.UsageError("--cache-size has no effect where no vectors are kept")

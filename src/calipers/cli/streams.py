@@ -103,15 +103,15 @@ def open_outlets() -> list[Outlet]:
 
 @contextmanager
 def capture_native(*, show: bool) -> Iterator[None]:
-    """Keep what libraries in C++ and Rust write to the file of standard error, past Python: coloured lines, panics. With
-    `show` they are printed at the end, cleaned. What Python prints goes where it went before."""
+    """Keep what libraries in C++ and Rust write to the file of standard error, past Python: coloured lines, panics.
+    With `show` they are printed at the end, cleaned. What Python prints goes where it went before."""
     try:
         kept = tempfile.TemporaryFile()  # noqa: SIM115
         terminal = os.dup(2)
     except OSError:  # standard error is closed, or there is no place for a file
         yield
         return
-    own = [outlet for outlet in (sys.stdout, sys.stderr) if _goes_to(outlet, 2)]
+    own: list[Any] = [outlet for outlet in (sys.stdout, sys.stderr) if _goes_to(outlet, 2)]
     for stream in own:
         stream.flush()
         stream.buffer.raw.redirect(terminal)
@@ -138,13 +138,12 @@ def _goes_to(stream: Any, number: int) -> bool:
 
 def show_lines(text: str) -> None:
     """Print lines of unknown origin to standard error, each without control characters, logins and keys."""
-    from calipers.core.errors import printable
+    from calipers.core.errors import printable_lines
     from calipers.core.references import clean_text
 
-    for line in text.splitlines():
-        indent = line[: len(line) - len(line.lstrip(" "))]
+    if lines := text.rstrip("\n"):
         with suppress(OSError):
-            print(indent + printable(clean_text(line)), file=sys.stderr)
+            print(printable_lines(clean_text(lines)), file=sys.stderr)
 
 
 def close_outlets(outlets: list[Outlet], code: int) -> int:

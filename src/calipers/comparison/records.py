@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
 
-from calipers.core.choices import FAIL_ON
+from calipers.core.choices import FAIL_ON, MOST_RESAMPLES
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds, html_table
 from calipers.rendering.numbers import NONE, chance, number, p_value, percent, signed, signed_interval
@@ -58,7 +58,9 @@ class VerdictOptions(Options):
         below=1,
     )
     # With fewer resamples, an interval is a few numbers.
-    resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100)
+    resamples: int = option(
+        10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100, at_most=MOST_RESAMPLES
+    )
     worst: int = option(10, "Name the examples that lost most.", group="Output", metavar="N", at_least=0)
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)  # by metric, instead of the metric's own
 

@@ -21,3 +21,5 @@ WORDS = ("auto", "space", "phrases")
 
 FAIL_ON = ("regression", "inconclusive", "at-risk")
 REPORT_FORMATS = ("markdown", "json", "mteb", "model-index")
+
+MOST_RESAMPLES = 1_000_000  # more cost minutes and change no digit that is shown

@@ -144,6 +144,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
 
 
+def printable_lines(text: str) -> str:
+    """The same for several lines, whose indentation stays: a page, a traceback.
+
+    >>> printable_lines("  a\\x1b[2J\\n\\u202eb")
+    '  a�[2J\\n�b'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else " " if c.isspace() else "�" for c in text)
+
+
 _EXTRAS = {
     "torch": ("torch", "transformers", "sentence-transformers", "onnx", "onnxscript"),
     "hub": ("datasets",),

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from calipers.core.errors import RequestError
+from calipers.core.errors import RequestError, quote
 
 _KEY = "option"
 
@@ -36,6 +36,7 @@ class Option:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     at_least: float | None = None
+    at_most: float | None = None
     above: float | None = None
     below: float | None = None
     needs: tuple[str, ...] = ()
@@ -90,9 +91,11 @@ class Options:
 
 def _check(name: str, value: Any, described: Option) -> None:
     if described.choices and not {value} <= {*described.choices}:
-        raise RequestError(f"{name} must be one of {', '.join(described.choices)}, found {value!r}")
+        raise RequestError(f"{name} must be one of {', '.join(described.choices)}, found {quote(value)}")
     if described.at_least is not None and not value >= described.at_least:
-        raise RequestError(f"{name} must be at least {described.at_least:g}, found {value:g}")
+        raise RequestError(f"{name} must be at least {described.at_least:g}, found {quote(value)}")
+    if described.at_most is not None and not value <= described.at_most:
+        raise RequestError(f"{name} must be at most {described.at_most:,}, found {quote(value)}")
     low, high = described.above, described.below
     if (low is None or value > low) and (high is None or value < high):
         return
@@ -100,4 +103,4 @@ def _check(name: str, value: Any, described: Option) -> None:
         limit = f"above {low:g}" if low is not None else f"below {high:g}"
     else:
         limit = f"between {low:g} and {high:g}"
-    raise RequestError(f"{name} must be {limit}, found {value:g}")
+    raise RequestError(f"{name} must be {limit}, found {quote(value)}")

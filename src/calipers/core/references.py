@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 # A scheme and slashes, or the scheme of the web alone: `http:/user:key@host` is a typing error that has a key too.
@@ -47,9 +48,7 @@ def secrets_of(address: str) -> list[str]:
     login, at, _ = place.rpartition("@")
     values = [pair.partition("=")[2] or pair for pair in re.split(r"[&;#]", query)]
     secrets = [*([login, *login.split(":", 1)] if at else []), *values]
-    try:
+    with suppress(ValueError):
         secrets += [urlsplit(address).username or "", urlsplit(address).password or ""]
-    except ValueError:
-        pass
     plain = {*secrets, *map(unquote, secrets)}
     return sorted((secret for secret in plain if len(secret) > 2), key=len, reverse=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import Column, DataError, Dataset, DataSource, RequestError, Task
+from calipers.core.errors import boundary
 from calipers.data import beir, hub, nanobeir, readers, trec
 from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record, map_columns, records
@@ -19,6 +20,7 @@ def sample(name: str) -> Path:
     return Path(__file__).parent / "sample" / f"{name}.jsonl"
 
 
+@boundary(DataError, "the data cannot be read")
 def load_dataset(
     reference: str,
     task: Task[Any],
@@ -53,6 +55,7 @@ def load_dataset(
     return nanobeir.load(reference, task_options.splits, options, rerank_k=task_options.rerank_k)
 
 
+@boundary(DataError, "the data cannot be read")
 def load_rows(
     reference: str,
     columns: Sequence[Column],

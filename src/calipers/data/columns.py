@@ -10,6 +10,7 @@ from typing import Any
 
 from calipers.core import Column, DataError, Document, RequestError
 from calipers.core.datasets import read_class
+from calipers.core.errors import boundary, quote
 from calipers.data.readers import Row
 
 ID_COLUMN = "id_column"
@@ -52,7 +53,8 @@ def records(
         if row.values and all(value is None or value == "" for value in row.values.values()):
             yield Record("", row.where, {}, blank=True)
             continue
-        values = {column.key: _value(row, column, names[column.key]) for column in columns}
+        with boundary(DataError, row.where):
+            values = {column.key: _value(row, column, names[column.key]) for column in columns}
         yield Record(
             id=str(number) if id_column is None else read_id(row, id_column),
             where=row.where,
@@ -164,6 +166,5 @@ _READERS: dict[str, Callable[[object, Row, str], object]] = {
 
 
 def _unexpected(row: Row, name: str, expected: str, value: object, hint: str = "") -> DataError:
-    shown = "nothing" if value is None or value == "" else repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
+    shown = "nothing" if value is None or value == "" else quote(value)
     return DataError(f"{row.where}, column {name!r}: expected {expected}, found {shown}{hint}")

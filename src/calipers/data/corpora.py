@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import DataError, Dataset, DataSource, RequestError, fingerprint, name_some
+from calipers.core.errors import boundary, quote
+from calipers.core.inputs import refuse_above
 from calipers.data import beir, columns, readers, trec
 from calipers.data.beir import BeirFiles
 from calipers.data.texts import Notice, TextRows, open_texts
@@ -51,6 +53,7 @@ class ParaphraseGroups:
 # --- corpus, queries, judgements ---------------------------------------------------------------------------------
 
 
+@boundary(DataError, "the corpus cannot be read")
 def load(
     *,
     dataset: str | None = None,
@@ -183,6 +186,7 @@ def _is_rows(file: Path) -> bool:
 # --- pairs, terms, paraphrases -----------------------------------------------------------------------------------
 
 
+@boundary(DataError, "the pairs cannot be read")
 def load_pairs(reference: str, *, above: float | None = None) -> ScoredPairs:
     """Pairs of texts `sentence1`, `sentence2`. Where rows have a `score`, those with at least `above` are positive; the
     default is 0.8 of the highest score in the file."""
@@ -210,6 +214,7 @@ def _pair(row: readers.Row, number: int) -> tuple[str, str, str, float | None]:
     return str(row.values.get("id", number)), left, right, score
 
 
+@boundary(DataError, "the terms cannot be read")
 def load_terms(reference: str) -> tuple[str, ...]:
     """Domain terms: one per line, or the column `term` or `text`; each once."""
     rows = readers.read(readers.to_path(reference), None)
@@ -220,6 +225,7 @@ def load_terms(reference: str) -> tuple[str, ...]:
     return terms
 
 
+@boundary(DataError, "the paraphrases cannot be read")
 def load_paraphrases(reference: str) -> ParaphraseGroups:
     """Groups of queries that mean the same: one group per line, separated by tabs; rows with a list `texts`; or rows
     with `group` and `text`. A group of one text is an error."""
@@ -231,6 +237,8 @@ def load_paraphrases(reference: str) -> ParaphraseGroups:
         groups.setdefault(id, {}).update(dict.fromkeys(text.strip() for text in texts if text.strip()))
         where.setdefault(id, row.where)
     distinct = {id: tuple(texts) for id, texts in groups.items() if texts}
+    for id, members in distinct.items():
+        refuse_above("group", len(members), f"{where[id]}: the number of texts in the group {quote(id)}")
     if lonely := next((id for id, texts in distinct.items() if len(texts) < 2), None):
         raise DataError(f"{where[lonely]}: the group {lonely!r} has one text only; a group needs at least two")
     if not distinct:
@@ -269,6 +277,7 @@ def note_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str]) -> lis
     ]
 
 
+@boundary(DataError, "the queries cannot be read")
 def load_query_counts(
     *, dataset: str | None, queries: str | None, source: DataSource
 ) -> tuple[str, dict[str, float]] | None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import json
+import io
 import os
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from calipers.core import DataError
+from calipers.core.errors import explain, quote
+from calipers.core.inputs import check_input, expect_object, limits, open_input, parse_json, refuse_above
 
 CHOOSE_SPLIT = " (choose one with `split`)"
+_MOST_LINES, _MOST_CELL = 100, 100_000  # lines of a quoted cell in a TSV, and its characters
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -94,12 +97,13 @@ def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
 def _jsonl(path: Path) -> Iterator[Row]:
     for where, line in numbered_lines(path):
         if line.strip():
-            yield Row(where, _object(_parse(line.strip(), where), where))
+            yield Row(where, expect_object(parse_json(line.strip(), where), where))
 
 
 def _json(path: Path) -> Iterator[Row]:
     """A list of objects, an object of equally long lists, or an object whose one list holds the rows."""
-    content = _parse("".join(_lines(path)), path.name)
+    check_input(path, limit="settings")
+    content = parse_json("".join(_lines(path)), path.name)
     if isinstance(content, dict):
         lists = {key: value for key, value in content.items() if isinstance(value, list)}
         if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
@@ -110,11 +114,11 @@ def _json(path: Path) -> Iterator[Row]:
         raise DataError(f"{path.name}: expected a list of objects, found {type(content).__name__}")
     for number, row in enumerate(content, start=1):
         where = f"{path.name}, item {number}"
-        yield Row(where, _object(row, where))
+        yield Row(where, expect_object(row, where))
 
 
 def _csv(path: Path) -> Iterator[Row]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    csv.field_size_limit(min(limits().line, sys.maxsize, 2**31 - 1))
     lines = _lines(path)
     first = next(lines, "")
     delimiter = max(",;\t|", key=first.count)
@@ -134,7 +138,7 @@ def _csv(path: Path) -> Iterator[Row]:
 def _tsv(path: Path) -> Iterator[Row]:
     """Cells between tabs, in quotes where these are whole, as spreadsheets write them. Any other quote is a character:
     it never swallows a line that is a row by itself."""
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    csv.field_size_limit(min(limits().line, sys.maxsize, 2**31 - 1))
     lines = _Lookahead(numbered_lines(path))
     header: list[str] = []
     for where, line in lines:
@@ -171,8 +175,8 @@ def _tsv_cells(line: str, lines: _Lookahead, width: int) -> list[str]:
     text = line
     for where, further in lines:
         taken.append((where, further))
-        if len(_literal(further)) == width > 1:
-            break  # a row by itself
+        if len(_literal(further)) == width > 1 or len(taken) > _MOST_LINES or len(text) > _MOST_CELL:
+            break  # a row by itself, or no cell of a spreadsheet
         text += further
         quoted = _quoted(text)
         if quoted is not None and len(quoted) == width:
@@ -199,8 +203,9 @@ def _quoted(text: str) -> list[str] | None:
 
 
 def _refuse_repeated_names(header: Sequence[str], path: Path) -> None:
-    if twice := [name for name in header if header.count(name) > 1]:
-        raise DataError(f"{path.name}, line 1: the header names the column {twice[0]!r} twice")
+    refuse_above("columns", len(header), f"{path.name}: the number of columns")
+    if twice := [name for name, count in Counter(header).items() if count > 1]:
+        raise DataError(f"{path.name}, line 1: the header names the column {quote(twice[0])} twice")
 
 
 def _text(path: Path) -> Iterator[Row]:
@@ -212,12 +217,29 @@ def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
+    check_input(path)
+    number = 0
     try:
-        batches = pyarrow.parquet.ParquetFile(path.absolute()).iter_batches()  # arrow would expand a ~
-        for number, values in enumerate((values for batch in batches for values in batch.to_pylist()), start=1):
-            yield Row(f"{path.name}, row {number}", values)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path.name} cannot be read as parquet: {str(error).splitlines()[0]}") from error
+        with pyarrow.parquet.ParquetFile(path.absolute()) as file:  # absolute: arrow would expand a ~
+            _refuse_repeated_names(file.schema_arrow.names, path)
+            for values in (values for batch in _batches(file) for values in batch.to_pylist()):
+                number += 1
+                yield Row(f"{path.name}, row {number}", values)
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:  # also bad UTF-8 and dates
+        raise DataError(f"{path.name} cannot be read as parquet, after row {number}: {explain(error)}") from error
+
+
+def _batches(file: Any) -> Iterator[Any]:
+    """Batches of as many rows as a few megabytes hold: a row may be long, and a dictionary repeats it for nothing."""
+    rows = max(1, file.metadata.num_rows)
+    bytes_a_row = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)) // rows
+    yield from file.iter_batches(batch_size=max(1, min(65_536, 32_000_000 // max(1, bytes_a_row))))
 
 
 _READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -246,15 +268,13 @@ def _stem(path: Path) -> str:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a text file. Bytes that are not UTF-8 arrive as surrogates: the error names their line."""
-    open_file: Callable[..., IO[str]] = gzip.open if path.suffix.lower() == ".gz" else open
+    most, number = limits().line, 0
     try:
-        file = open_file(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    number = 0
-    try:
-        with file:
-            for number, line in enumerate(file, start=1):
+        with io.TextIOWrapper(open_input(path), encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            while line := file.readline(most + 1):
+                number += 1
+                if len(line) > most:
+                    refuse_above("line", len(line), f"{path.name}, line {number}: its length")
                 if not line.isascii() and (bad := _NOT_UTF8.search(line)):
                     byte = ord(bad[0]) - 0xDC00
                     raise DataError(
@@ -263,19 +283,3 @@ def _lines(path: Path) -> Iterator[str]:
                 yield line
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path.name}, after line {number}: {error}") from error
-
-
-def _parse(text: str, where: str) -> object:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise DataError(f"{where}: not valid JSON: {error.msg} at {place}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not valid JSON: {error}") from error
-
-
-def _object(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: expected an object with named values, found {type(value).__name__}")
-    return value

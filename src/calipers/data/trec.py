@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from calipers.core import DataError, Dataset, RequestError, fingerprint, name_some
+from calipers.core.errors import boundary
 from calipers.core.files import check_place, whole_file
 from calipers.data import columns, readers
 
@@ -26,6 +27,7 @@ _BEIR = ("query-id", "corpus-id", "score")
 _NAMES = (("query", "qid", "topic", "id"), ("score", "grade", "rel", "label", "judg", "rating", "gain"))
 
 
+@boundary(DataError, "the judgements cannot be read")
 def read_qrels(path: Path) -> Judgements:
     """Grades by query and document, in the order of the file. A .jsonl or .parquet has rows with BEIR's names."""
     return gather(read_rows(readers.read(path, None)) if path.name.endswith(ROWS) else _read_lines(path))
@@ -89,6 +91,7 @@ def add_qrels(dataset: Dataset, path: Path) -> Dataset:
     return replace(dataset, columns=values, fingerprint=new_fingerprint, counts=counts, notes=notes)
 
 
+@boundary(DataError, "the run cannot be read")
 def read_run(path: Path) -> Run:
     """Scores by query and document. A document that a query has twice is an error, as in trec_eval."""
     run: Run = {}

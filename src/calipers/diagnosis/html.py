@@ -15,6 +15,7 @@ from typing import Any
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Columns, Figure, Outcomes
+from calipers.core.errors import printable_lines
 from calipers.diagnosis import findings
 from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.records import Diagnosis, Finding
@@ -49,7 +50,7 @@ def page(diagnosis: Diagnosis) -> str:
         text=diagnosis_text,
         wording=wording,
     )
-    return content.rstrip("\n")
+    return printable_lines(content.rstrip("\n"))
 
 
 def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from calipers.comparison.records import Question
-from calipers.core.choices import ADAPTATIONS
+from calipers.core.choices import ADAPTATIONS, MOST_RESAMPLES
 from calipers.core.options import Options, option
 from calipers.runs import api
 
@@ -38,7 +38,7 @@ class DiagnosisOptions(Options):
     query_prompt: str | None = _option(None, "Put before every query. Default: the model's own.", metavar="TEXT")
     passage_prompt: str | None = _option(None, "Put before every document.", metavar="TEXT")
     confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0, below=1)
-    resamples: int = _option(api.RESAMPLES, "Of the comparison.")
+    resamples: int = _option(api.RESAMPLES, "Of the comparison.", at_least=100, at_most=MOST_RESAMPLES)
 
     @property
     def seed(self) -> int:

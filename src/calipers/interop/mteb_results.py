@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from calipers.core.datasets import DataSource, fingerprint
 from calipers.core.errors import DataError, InvalidOutput, RequestError, name_some
+from calipers.core.inputs import load_json
 from calipers.core.models import ModelInfo
 from calipers.core.results import NoOptions, Result
 from calipers.runs.record import Resampling, describe_environment, make_result, measure
@@ -300,10 +301,7 @@ def _model_of(file: Path, model_id: str | None) -> tuple[str, str]:
 
 
 def _load(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} cannot be read as JSON: {str(error).splitlines()[0]}") from error
+    return load_json(file)
 
 
 def _object(value: Any, file: Path) -> Mapping[str, Any]:

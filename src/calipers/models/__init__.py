@@ -6,6 +6,8 @@ import importlib
 from typing import cast
 
 from calipers.core import Model, ModelError, RequestError
+from calipers.core.errors import boundary
+from calipers.core.references import clean
 from calipers.models import hub, identity
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, find
@@ -36,8 +38,10 @@ def load_model(reference: str, *, ability: str = "encode", options: ModelOptions
 
 def load(source: Source, options: ModelOptions, ability: str = "encode") -> Model:
     able = ABILITIES[ability]
+    name = clean(source.reference)
     if source.backend not in able:
-        raise ModelError(f"{source.reference} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
+        raise ModelError(f"{name} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
     module, function = able[source.backend].split(".")
-    model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
-    return cast(Model, identity.sign(model, source, options))
+    with boundary(ModelError, f"{name} cannot be loaded"):
+        model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
+        return cast(Model, identity.sign(model, source, options))

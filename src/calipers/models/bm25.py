@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.core.errors import quote
 from calipers.core.files import package_versions
 from calipers.metrics.arrays import Floats, Ints
 from calipers.metrics.search import NO_HITS, NOTHING_WANTED, Hits, Wanted, cut_hits, sort_hits, stack_hits
@@ -77,11 +78,15 @@ def parse(text: str) -> Settings:
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         if key not in kinds:
-            raise RequestError(f"BM25 has no setting {key!r}: it has {', '.join(kinds)}, written bm25:k1=0.9,b=0.4")
+            raise RequestError(
+                f"BM25 has no setting {quote(key)}: it has {', '.join(kinds)}, written bm25:k1=0.9,b=0.4"
+            )
+        if key in values:
+            raise RequestError(f"the setting {key} of BM25 is given twice")
         try:
             values[key] = kinds[key](value)
         except ValueError:
-            raise RequestError(f"the setting {key} of BM25 must be a number, found {value!r}") from None
+            raise RequestError(f"the setting {key} of BM25 must be a number, found {quote(value)}") from None
     return Settings(**values)
 
 

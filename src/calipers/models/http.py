@@ -10,6 +10,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -22,9 +23,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
+from calipers.core.references import clean, secrets_of
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Answer, once_each
+from calipers.models.deadline import Deadline
 from calipers.models.heads import Pair, Scores
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import shorten
@@ -36,7 +39,9 @@ _REQUESTS = 4  # at once
 _TRIES = 5
 _FIRST_PAUSE = 0.5  # seconds, doubled after each failure
 _LONGEST_PAUSE = 30.0
-_LARGEST_ANSWER = 256 << 20
+_LEAST_BUDGET = 8.0  # seconds for a request with its repetitions, where the timeout is shorter
+_LARGEST_ANSWER = 32 << 20
+_DIGITS = re.compile(r"[0-9]{1,9}")
 _VERSIONED = ("/v1/rerank", "/v2/rerank")
 
 Batch = TypeVar("Batch")
@@ -47,9 +52,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
@@ -113,7 +115,7 @@ def _find_endpoint(url: str, usual: Sequence[str], attempt: Callable[[str], obje
 
 
 def _info(url: str, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
-    place = _without_secrets(url)
+    place = clean(url)
     fingerprint = f"url:{place}#{options.model_id or ''}"
     return ModelInfo("http", options.model_id or place, place, "endpoint", fingerprint, settings)
 
@@ -191,7 +193,7 @@ def embed(url: str, texts: list[str], options: ModelOptions) -> Vectors:
         if len({len(row) for row in rows}) > 1:
             raise _fault(url, "answered with vectors of different lengths")
         vectors = np.array([[np.nan if x is None else x for x in row] for row in rows], dtype=np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _fault(url, "answered with something else than vectors") from error
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise _fault(url, f"answered {list(vectors.shape)} to {len(texts)} texts: expected one vector each")
@@ -233,13 +235,17 @@ def rerank(url: str, query: str, documents: list[str], options: ModelOptions) ->
 
 
 def _post(url: str, body: Mapping[str, object], options: ModelOptions) -> Any:
-    """POST as JSON. Busy and broken answers, and connections that fail, are tried again with growing pauses."""
+    """POST as JSON. Busy and broken answers, and connections that fail, are tried again with growing pauses, as long as
+    the time allows."""
     parts = urllib.parse.urlsplit(url)
     place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()  # without the login
     request = urllib.request.Request(place, json.dumps(body).encode(), _headers(url), method="POST")
+    end = time.monotonic() + max(options.timeout, _LEAST_BUDGET)
     for attempt in range(_TRIES):
+        seconds = max(0.1, min(options.timeout, end - time.monotonic()))
+        deadline = Deadline(seconds)
         try:
-            with _OPENER.open(request, timeout=options.timeout) as answer:
+            with deadline, deadline.opener(_NoRedirect()).open(request, timeout=seconds) as answer:
                 return _read(answer, url)
         except urllib.error.HTTPError as error:
             with error:
@@ -247,11 +253,14 @@ def _post(url: str, body: Mapping[str, object], options: ModelOptions) -> Any:
                     raise _refusal(error, url) from error
             failure, retry_after = f"status {error.code}", error.headers.get("Retry-After") or ""
         except (OSError, http.client.HTTPException) as error:
-            failure, retry_after = first_line(getattr(error, "reason", None) or error), ""
-        if attempt + 1 < _TRIES:
-            requested = float(retry_after) if retry_after.isdigit() else 0.0
-            time.sleep(min(_LONGEST_PAUSE, max(requested, _FIRST_PAUSE * 2**attempt)))
-    raise _fault(url, f"did not answer in {_TRIES} tries: {failure}")
+            late = f"timed out: no whole answer in {seconds:g} seconds" if deadline.passed else ""
+            failure, retry_after = late or first_line(getattr(error, "reason", None) or error), ""
+        requested = float(retry_after) if _DIGITS.fullmatch(retry_after) else 0.0
+        pause = min(_LONGEST_PAUSE, max(requested, _FIRST_PAUSE * 2**attempt))
+        if attempt + 1 == _TRIES or time.monotonic() + pause > end:
+            break
+        time.sleep(pause)
+    raise _fault(url, f"did not answer in {attempt + 1} tries: {failure}")
 
 
 def _read(answer: http.client.HTTPResponse, url: str) -> Any:
@@ -262,7 +271,7 @@ def _read(answer: http.client.HTTPResponse, url: str) -> Any:
         raise _fault(url, f"answered with more than {_LARGEST_ANSWER >> 20} MiB")
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _fault(url, "answered with something else than JSON") from error
 
 
@@ -273,10 +282,17 @@ class _NotThere(InferenceError):
 def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
     hint = " (set CALIPERS_API_KEY)" if error.code in (401, 403) else ""
     text = " ".join(error.read(500).decode("utf-8", "replace").split())
-    if key := _find_key("OPENAI_API_KEY"):
-        text = text.replace(key, "…")  # some servers repeat it
     kind = _NotThere if error.code in (404, 405) else InferenceError
-    return kind(f"{_without_secrets(url)} answered with status {error.code}{hint}: {text[:200] or error.reason}")
+    reason = _redact(text or str(error.reason), url)[:200]
+    return kind(f"{clean(url)} answered with status {error.code}{hint}: {reason}")
+
+
+def _redact(text: str, url: str) -> str:
+    """What a server says, without the key and the login that some repeat."""
+    authorization = _headers(url).get("Authorization", "").partition(" ")[2]
+    for secret in (_find_key("OPENAI_API_KEY"), authorization, *secrets_of(url)):
+        text = text.replace(secret, "…") if secret else text
+    return text
 
 
 def _headers(url: str) -> dict[str, str]:
@@ -306,11 +322,4 @@ def _path(url: str) -> str:
 
 
 def _fault(url: str, what: str) -> InferenceError:
-    return InferenceError(f"{_without_secrets(url)} {what}")
-
-
-def _without_secrets(url: str) -> str:
-    """The address without user, password and query."""
-    parts = urllib.parse.urlsplit(url)
-    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, "", ""))
+    return InferenceError(f"{clean(url)} {_redact(what, url)}")

@@ -16,7 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from calipers.core import ModelInfo
+from calipers.core import ModelError, ModelInfo
+from calipers.core.errors import boundary
 from calipers.models import bm25, onnx, onnx_files, onnx_session, static, torch_weights
 from calipers.models.layout import Layout, prompt_settings, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
@@ -34,7 +35,8 @@ _SETTINGS = ("modules.json", "*config*.json")
 def identity(source: Source, options: ModelOptions, ability: str) -> Facts | None:
     """The facts that decide the answers, by name; None where they are hidden: an endpoint may change unseen."""
     read = _READERS.get(source.backend)
-    facts = read(source, options, ability) if read else None
+    with boundary(ModelError, f"the files of {source.reference} cannot be read"):
+        facts = read(source, options, ability) if read else None
     if facts is None:
         return None
     # These change no answer; the content of folders and graphs is among the facts, whatever the requested revision.
@@ -48,7 +50,9 @@ def fingerprint(source: Source, options: ModelOptions) -> str | None:
     read = _FILES.get(source.backend)
     if read is None:
         return None
-    total = hashlib.sha256("\0".join(f"{name} {digest}" for name, digest in read(source, options).items()).encode())
+    with boundary(ModelError, f"the files of {source.reference} cannot be read"):
+        files = read(source, options)
+    total = hashlib.sha256("\0".join(f"{name} {digest}" for name, digest in files.items()).encode())
     return f"sha256:{total.hexdigest()}"
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from calipers.core import ModelError, RequestError
+from calipers.core.errors import quote
+from calipers.core.inputs import below, load_json
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import Shortening, shorten
 from calipers.models.tokenizer import Tokenizer, first_position, longest_input, pad_id
@@ -35,7 +37,16 @@ _SENTENCE = [
 ]
 _PLAIN = ("Transformer", "Pooling", "Normalize")
 _PLAIN_OUTPUTS = (None, "last_hidden_state", "logits")
-_OWN = ("sentence_transformers.", "torch.nn.")  # modules that are not a model's own code
+# The classes that a model may name: of sentence-transformers, by the places of its versions 5 and 6.
+_CLASSES = {
+    *("Asym", "BoW", "CLIPModel", "CNN", "Dense", "Dropout", "LSTM", "LayerNorm", "LogitScore", "MLMTransformer"),
+    *("Normalize", "Pooling", "Router", "SparseAutoEncoder", "SparseStaticEmbedding", "SpladePooling"),
+    *("StaticEmbedding", "Transformer", "WeightedLayerPooling", "WordEmbeddings", "WordWeights"),
+}
+_CLASS = re.compile(
+    r"sentence_transformers\.(?:models|(?:base|sentence_transformer|cross_encoder|sparse_encoder)\.(?:modules|models))"
+    r"(?:\.(?P<file>[A-Za-z_]+))?\.(?P<name>[A-Za-z]+)"
+)
 _PLAIN_TASKS = ("feature-extraction", "sequence-classification")
 # Arguments of from_pretrained that change no number here, or that options of ours replace.
 _HARMLESS = {
@@ -163,7 +174,7 @@ def _entry(content: Config, name: str, kind: type[Entry], file: Path) -> Entry |
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
         return value
     expected = {int: "a whole number", str: "a text", dict: "names with their texts"}[kind]
-    raise ModelError(f"{file}: {name!r} is {value!r}, expected {expected}")
+    raise ModelError(f"{file}: {name!r} is {quote(value)}, expected {expected}")
 
 
 def _arguments(sentence: Config, kind: str) -> Config:
@@ -257,16 +268,34 @@ def read_modules(folder: Path) -> list[Module]:
     path = folder / "modules.json"
     if not path.exists():
         return []
+    rows = load_json(path, ModelError)
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
         modules = [(row["path"], str(row["type"])) for row in rows]
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise ModelError(f"{path} is not the module list of a sentence-transformers model: {error!r}") from error
     for place, _ in modules:
-        if not isinstance(place, str) or Path(place).is_absolute() or ".." in Path(place).parts:
-            raise ModelError(f"{path}: the path of a module is {place!r}, expected a folder within the model's own")
+        if not isinstance(place, str):
+            raise ModelError(
+                f"{path}: the path of a module is {quote(place)}, expected a folder within the model's own"
+            )
+        if place:
+            below(folder, place, ModelError, path)
     # A class of the model's own is what its code says, whatever it is called.
-    return [Module(place, kind.rsplit(".", 1)[-1] if kind.startswith(_OWN) else kind) for place, kind in modules]
+    return [Module(place, known_class(kind) or kind) for place, kind in modules]
+
+
+def known_class(kind: str) -> str | None:
+    """The bare name of a class of sentence-transformers, or of an activation of torch, that may be imported: it stands
+    in a list and is named by the place where these packages keep it. None for any other.
+
+    >>> known_class("sentence_transformers.models.Pooling"), known_class("sentence_transformers.evil.Pooling")
+    ('Pooling', None)
+    """
+    if (match := _CLASS.fullmatch(kind)) is None:
+        return None
+    file, name = match["file"], match["name"]
+    in_own_file = file is None or file.replace("_", "").lower() == name.lower()
+    return name if name in _CLASSES and in_own_file else None
 
 
 def _pooling(folder: Path, modules: list[Module]) -> tuple[str | None, bool, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from calipers.core import ModelError
+from calipers.core.inputs import below, check_input, refuse_irregular
 from calipers.models import hub
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -28,6 +29,8 @@ def graph_file(source: Source, options: ModelOptions) -> Path:
         place = source.path
     if place.is_file():
         return place
+    if not place.is_dir():
+        refuse_irregular(place, ModelError)
     files = sorted(place.glob("*.onnx")) or sorted(place.glob("onnx/*.onnx"))
     plain = [f for f in files if f.name == "model.onnx"] or files
     if len(plain) == 1:
@@ -68,7 +71,7 @@ def weight_files(file: Path) -> list[Path]:
     """The graph and the files that hold its external weights: those it names, and those named after it."""
     files = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]
     files += file.parent.glob(f"{file.stem}*.data")
-    external = [file.parent / name for name in external_names(file)]
+    external = [below(file.parent, name, ModelError, file) for name in external_names(file)]
     return list(dict.fromkeys([*files, *(p for p in external if p.is_file())]))
 
 
@@ -84,7 +87,7 @@ def external_names(file: Path) -> list[str]:
 
 @contextmanager
 def _content(file: Path) -> Iterator[mmap.mmap]:
-    if not file.stat().st_size:
+    if not check_input(file, ModelError).st_size:
         raise ModelError(f"{file} is empty: expected an ONNX graph")
     with file.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
         yield content

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calipers.core import ModelError, RequestError
+from calipers.core.errors import boundary, quote
+from calipers.core.references import clean
 from calipers.models.layout import read_modules
 from calipers.models.tokenizer_files import read_json
 
@@ -33,21 +35,23 @@ class Source:
 
 def find(reference: str) -> Source:
     """Which backend a reference means, and whether it is there. Loads nothing."""
-    if reference.startswith(("http://", "https://")):
+    if reference.lower().startswith(("http://", "https://")):
         return Source("http", reference, None)
     prefix, colon, rest = reference.partition(":")
     if prefix == "bm25":
         return Source("bm25", reference, None)
+    shown = quote(clean(reference))
     backend, place = (prefix, rest) if colon and prefix in BACKENDS else (None, reference)
     if backend == "http":
-        raise RequestError(f"an endpoint is written http://… or https://…, found {reference!r}")
-    path = Path(place).expanduser()
+        raise RequestError(f"an endpoint is written http://… or https://…, found {shown}")
+    with boundary(ModelError, f"there is no model at {shown}"):
+        path = Path(place).expanduser()
     if os.path.exists(path):
         return Source(backend or _guess(path), place, path)
     if backend == "vectors" or not _HUB_ID.fullmatch(place) or place.endswith((".npy", ".parquet")):
-        raise ModelError(f"there is no model at {place!r}: no such file or folder")
+        raise ModelError(f"there is no model at {shown}: no such file or folder")
     if place.endswith(".onnx") and place.count("/") < 2:
-        raise ModelError(f"there is no model at {place!r}: no such file (nor is it a file of a hub repository)")
+        raise ModelError(f"there is no model at {shown}: no such file (nor is it a file of a hub repository)")
     return Source(backend or ("onnx" if place.endswith(".onnx") else "torch"), place, None)
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress
+from calipers.core.errors import boundary
+from calipers.core.inputs import refuse_irregular
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models import hub
@@ -37,6 +39,8 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     folder = find_folder(source, options)
     place = _embedding_folder(folder)
     file = place / "model.safetensors"
+    for name in ("model.safetensors", "tokenizer.json"):
+        refuse_irregular(place / name, ModelError)
     if not file.exists() or not (place / "tokenizer.json").exists():
         raise ModelError(f"{folder} is not a static model: expected model.safetensors and tokenizer.json in {place}")
     used = ("model_id", "revision", "normalize", "prompt", "prompt_name", "max_length", "truncate_dim")
@@ -45,7 +49,9 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     settings = settle(layout, options)
     own = settings.normalize or bool(read_json(folder / "config.json").get("normalize"))
     normalize = own if options.normalize is None else options.normalize
-    rules = _read_rules(folder, load_backend(place), options)
+    rules, vectors = _read_rules(folder, load_backend(place), options), _token_vectors(file)
+    if (tokens := rules.tokenizer.last_id + 1) > len(vectors):
+        raise ModelError(f"{file} has {len(vectors):,} vectors, and the tokenizer has {tokens:,} tokens")
     prompts = prompt_settings(layout, settings, options)
     length = rules.tokenizer.max_length
     limit = length if length < NO_LIMIT else None
@@ -53,7 +59,7 @@ def load(source: Source, options: ModelOptions) -> StaticEncoder:
     reported = {"pooling": "mean", "normalize": normalize, **cut, **prompts, "max_length": limit}
     model_id = options.model_id or (folder.resolve().name if source.path else source.reference)
     info = ModelInfo("static", model_id, str(folder), "cpu", "", reported)
-    return StaticEncoder(_token_vectors(file), rules, normalize, settings.prompt, settings.shortening, info)
+    return StaticEncoder(vectors, rules, normalize, settings.prompt, settings.shortening, info)
 
 
 def _embedding_folder(folder: Path) -> Path:
@@ -144,9 +150,21 @@ def _token_vectors(file: Path) -> Vectors:
     vectors = tensors.get("embeddings", tensors.get("embedding.weight"))
     if vectors is None or vectors.ndim != 2:
         raise ModelError(f"{file} holds no table of embeddings: it has {', '.join(sorted(tensors)) or 'nothing'}")
-    vectors = vectors.astype(np.float32)
-    if "mapping" in tensors:
-        vectors = vectors[tensors["mapping"]]
-    if "weights" in tensors:
-        vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
+    with boundary(ModelError, f"the tensors in {file} do not fit each other"):
+        vectors = vectors.astype(np.float32)
+        if "mapping" in tensors:
+            vectors = vectors[_indexes(tensors["mapping"], len(vectors), file)]
+        if "weights" in tensors:
+            vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
     return vectors
+
+
+def _indexes(mapping: NDArray[np.generic], rows: int, file: Path) -> NDArray[np.int64]:
+    """The row of the table for each token."""
+    if mapping.ndim != 1 or not np.issubdtype(mapping.dtype, np.integer):
+        raise ModelError(
+            f"{file}: the mapping is {mapping.dtype} {list(mapping.shape)}, expected one row number a token"
+        )
+    if len(mapping) and not 0 <= int(mapping.min()) <= int(mapping.max()) < rows:
+        raise ModelError(f"{file}: the mapping names a row beyond the {rows:,} of the table")
+    return mapping.astype(np.int64)

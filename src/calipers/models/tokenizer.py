@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import RequestError
+from calipers.core import InferenceError, RequestError
+from calipers.models.deadline import in_time
 from calipers.models.tokenizer_files import Config, Prepared, read_json
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ _BEHIND_PADDING = (
     *("camembert", "mpnet", "longformer", "xmod", "luke", "mluke", "data2vec-text", "esm", "lilt", "ibert", "markuplm"),
     *("layoutlmv3", "bridgetower_text_model"),
 )
+_SECONDS, _CHARACTERS = 6.0, 20_000  # for any texts, and the least that a sound tokenizer reads a second
 _AT_ONCE = 2048  # pairs: what the library returns for each holds some 64 bytes a token until it is copied
 
 
@@ -71,8 +74,14 @@ class Tokenizer:
         self.max_length: int = max_length
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
 
+    @property
+    def last_id(self) -> int:
+        """The largest id of a token, -1 where there is none."""
+        return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
+
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=self._special_tokens)
+        encode, special = self._backend.encode_batch_fast, self._special_tokens
+        encodings = _in_time(lambda: encode(list(texts), add_special_tokens=special), sum(map(len, texts)))
         return [self._tokens(encoding) for encoding in encodings]
 
     def _tokens(self, encoding: Encoding) -> Tokens:
@@ -112,7 +121,16 @@ class Tokenizer:
         (`longest_first`)."""
         encode, special = self._backend.encode_batch_fast, self._special_tokens
         chunks = ([(a, b) for a, b in pairs[i : i + _AT_ONCE]] for i in range(0, len(pairs), _AT_ONCE))
-        return [self._tokens(row) for chunk in chunks for row in encode(chunk, add_special_tokens=special)]
+        rows: list[Tokens] = []
+        for chunk in chunks:
+            work = partial(encode, chunk, add_special_tokens=special)
+            rows += map(self._tokens, _in_time(work, sum(len(a) + len(b) for a, b in chunk)))
+        return rows
+
+
+def _in_time(work: Callable[[], list[Encoding]], characters: int) -> list[Encoding]:
+    """Tokens of so many characters; a pattern of a tokenizer may take for ever, or panic."""
+    return in_time(work, _SECONDS + characters / _CHARACTERS, InferenceError, "the tokenizer")
 
 
 def _lower(backend: Backend) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import ModelError
-from calipers.core.errors import install
+from calipers.core.errors import boundary, install
+from calipers.core.inputs import check_input, load_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -207,20 +208,16 @@ def load_backend(folder: Path) -> Backend:
     import tokenizers
 
     path = folder / "tokenizer.json"
-    try:
+    check_input(path, ModelError, "settings")
+    with boundary(ModelError, f"{path} is not a tokenizer"):  # the library raises a bare Exception, or panics
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises a bare Exception for any fault in the file
-        raise ModelError(f"{path} is not a tokenizer: {error}") from error
 
 
 def read_json(path: Path) -> Config:
     """A JSON object, or an empty one where there is no such file."""
     if not path.exists():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    content = load_json(path, ModelError)
     return content if isinstance(content, dict) else {}
 
 

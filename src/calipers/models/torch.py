@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from calipers.models.options import ModelOptions
 from calipers.models.probe import LEAST_LOGIT
 from calipers.models.shortening import Shortening
 from calipers.models.source import Source
-from calipers.models.tokenizer_files import Prepared, prepare, read_json
+from calipers.models.tokenizer_files import Prepared, prepare
 from calipers.models.torch_modules import ModulesRunner
 from calipers.models.torch_network import Network
 from calipers.models.torch_weights import TorchFolder
@@ -101,7 +100,6 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
         )
     if options.batch_tokens:
         raise RequestError(f"`batch_tokens` does not apply to {opened.folder} ({', '.join(further)}): set `batch_size`")
-    _refuse_named_code(opened.folder, options)
     has_transformer = bool(opened.layout.config)
     if options.max_length and not has_transformer and not opened.layout.routes:
         raise RequestError(f"`max_length` does not apply to {opened.folder}: it has no transformer whose texts are cut")
@@ -204,7 +202,6 @@ def _scorer_with_modules(opened: TorchFolder, why: str) -> ModulesScorer:
     if options.batch_tokens:
         raise RequestError(f"`batch_tokens` does not apply to {folder} ({why}): set `batch_size`")
     weights.work(options)  # refuses a device that is not here
-    _refuse_named_code(folder, options)
     # Without the model's activation: ours is applied to the logits.
     model = modules.load_modules(
         "CrossEncoder", folder, options, max_length=settings.max_length, activation_fn=torch.nn.Identity()
@@ -258,25 +255,3 @@ def _refuse_random(model: PreTrainedModel, folder: Path, *, only: str = "") -> N
     missing = [name for name in head if name.removeprefix(prefix) not in there]
     if missing:
         raise ModelError(f"the weights in {folder} lack {len(missing)} tensors, {missing[0]!r} among them")
-
-
-def _refuse_named_code(folder: Path, options: ModelOptions) -> None:
-    """sentence-transformers imports the classes that a folder names: only its own may pass, unless all are trusted."""
-    path = folder / "modules.json"
-    if options.trust_remote_code or not path.exists():
-        return
-    for module in json.loads(path.read_text(encoding="utf-8")):
-        kind = str(module.get("type"))
-        if not kind.startswith("sentence_transformers."):
-            raise ModelError(f"{path} names {kind}, code of its own: read it, then set `trust_remote_code`")
-        if module.get("path"):
-            _refuse_named_activation(folder / str(module["path"]))
-    for place, name, kind in weights.route_modules(folder):
-        if not kind.startswith("sentence_transformers."):
-            raise ModelError(f"{place} names {kind}, code of its own: read it, then set `trust_remote_code`")
-        _refuse_named_activation(place / name)
-
-
-def _refuse_named_activation(module: Path) -> None:
-    if "activation_function" in (config := read_json(module / "config.json")):
-        heads.find_activation(config["activation_function"], module / "config.json")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +19,10 @@ from calipers.models.layout import (
     open_tokenizer,
     read_layout,
     read_modules,
-    router_configs,
     settle,
 )
 from calipers.models.options import ModelOptions
+from calipers.models.safety import check_folder, pickled
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
 from calipers.models.tokenizer_files import Config, first_line, read_json
@@ -67,20 +66,11 @@ def find_folder(source: Source, options: ModelOptions) -> Path:
     )
     if not folder.is_dir():
         raise ModelError(f"a PyTorch model is a folder or a hub id, found the file {folder}")
+    check_folder(source, folder, options)
     transformer, modules = read_layout(folder).transformer, read_modules(folder)
-    own = [transformer] if not modules or any(module.kind == "Transformer" for module in modules) else []
-    for part in {*own, *(p.parent for pattern in ("*.bin", "*/*.bin", "*/*/*.bin") for p in folder.glob(pattern))}:
-        _refuse_pickle(part, options)
-    for part in (transformer, *(place / name for place, name, _ in route_modules(folder))):
-        _refuse_remote_code(source, part, options)
+    if not modules or any(module.kind == "Transformer" for module in modules):
+        _refuse_no_weights(transformer, options)
     return folder
-
-
-def route_modules(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """The modules on the routes of a model: the folder of their Router, their own folder in it, and their class."""
-    for place, config in router_configs(folder, read_modules(folder)).items():
-        kinds = config.get("types")
-        yield from ((place, str(name), str(kind)) for name, kind in (kinds if isinstance(kinds, dict) else {}).items())
 
 
 @dataclass(frozen=True)
@@ -226,30 +216,9 @@ def with_settings(info: ModelInfo, settings: Mapping[str, object]) -> ModelInfo:
     return replace(info, settings={**info.settings, **settings})
 
 
-def _refuse_pickle(folder: Path, options: ModelOptions) -> None:
+def _refuse_no_weights(folder: Path, options: ModelOptions) -> None:
     if options.allow_pickle or any(folder.glob("*.safetensors")):
         return
-    pickled = [p.name for pattern in ("*.bin", "*.pt", "*.pth") for p in folder.glob(pattern)]
-    if pickled:
-        raise ModelError(
-            f"the weights in {folder} are pickled ({pickled[0]}), and unpickling can run code: "
-            "convert them to safetensors, or set `allow_pickle` if you trust them"
-        )
+    if names := [p.name for pattern in ("*.bin", "*.pt", "*.pth") for p in folder.glob(pattern)]:
+        raise pickled(folder, names[0])
     raise ModelError(f"there are no weights in {folder}: expected model.safetensors")
-
-
-def _refuse_remote_code(source: Source, folder: Path, options: ModelOptions) -> None:
-    config = read_json(folder / "config.json")
-    if "auto_map" not in config:
-        return
-    if not options.trust_remote_code:
-        raise ModelError(
-            f"{source.reference} brings its own Python code: read it, then set `trust_remote_code`"
-            + ("" if source.path else " and `ModelOptions.revision`, a commit")
-        )
-    elsewhere = any("--" in str(target) for target in config["auto_map"].values())
-    if (source.path is None or elsewhere) and not re.fullmatch("[0-9a-f]{40}", options.revision or ""):
-        raise ModelError(
-            f"{source.reference} brings its own Python code from the hub: "
-            "pin it with a full commit hash of 40 digits as `ModelOptions.revision`"
-        )

@@ -9,6 +9,7 @@ for a search `ID/document` and `ID/query`. The plain id is enough where only one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError, name_some
+from calipers.core.errors import explain, quote
+from calipers.core.inputs import check_input
 from calipers.metrics.arrays import Vectors
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import Shortening, shorten
@@ -29,12 +32,13 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
     options.refuse_others("vectors that are already computed", "model_id", "truncate_dim")
     file = source.path
     if file is None or file.suffix not in (".npy", ".parquet"):
-        raise ModelError(f"vectors come from an .npy or .parquet file, found {source.reference!r}")
+        raise ModelError(f"vectors come from an .npy or .parquet file, found {quote(source.reference)}")
+    check_input(file, ModelError)
     keys, by, table = _read_parquet(file) if file.suffix == ".parquet" else _read_npy(file)
     if table.ndim != 2 or len(table) != len(keys):
         raise ModelError(f"{file} holds an array {list(table.shape)} for {len(keys)} {by}s: expected one row each")
     if len(set(keys)) < len(keys):
-        twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 10_000 else ["some"]
+        twice = sorted(key for key, count in Counter(keys).items() if count > 1)
         raise ModelError(f"{file} has more than one vector for the same {by}: {name_some(twice)}")
     shortening = shorten(options)
     settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1]), **shortening.settings}
@@ -107,6 +111,7 @@ _KEYS = {"text": ".txt", "id": ".ids"}
 
 def _lines(file: Path) -> list[str]:
     """Not splitlines(), which also splits at separators that a text may hold, such as U+2028."""
+    check_input(file, ModelError)
     try:
         content = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -144,8 +149,8 @@ def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
 def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
     try:
         table = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ModelError(f"{file} cannot be read as an array: {first_line(error)}") from error
+    except Exception as error:  # also of a zip that is none, and of a header that is no Python
+        raise ModelError(f"{file} cannot be read as an array: {explain(error)}") from error
     if not isinstance(table, np.ndarray):
         table.close()
         raise ModelError(f"{file} cannot be read as an array: it is an .npz archive of several")

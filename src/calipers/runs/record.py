@@ -12,6 +12,7 @@ from typing import Any
 
 import calipers
 from calipers.core import DataSource, InferenceError, Measurement, ModelInfo, Outcomes, Result, Statistic
+from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.files import package_versions
 from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
@@ -44,7 +45,7 @@ class Resampling(Options):
     """
 
     confidence: float = option(CONFIDENCE, "Of the intervals.", group="Output", above=0, below=1)
-    resamples: int = option(RESAMPLES, "Of the bootstrap.", group="Output", at_least=1)
+    resamples: int = option(RESAMPLES, "Of the bootstrap.", group="Output", at_least=1, at_most=MOST_RESAMPLES)
     seed: int = 42
     threads: int = 1
     cluster: str | None = None

@@ -7,18 +7,20 @@ an entry of the same id gets the new words, a single value is replaced. Nothing 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from calipers.core import DataError, printable
+from calipers.core.errors import boundary
+from calipers.core.inputs import load_yaml
 
 _HERE = Path(__file__).parent
-_DEEPEST = 20  # levels; the schema has five
 
 Words = dict[str, Any]
 
 
+@boundary(DataError, "the attributes files cannot be read")
 def read_words(paths: Sequence[Path | str] = ()) -> Words:
     """The built-in words, and those of the files at `paths` (YAML or JSON) on top, in their order."""
     words: Words = {}
@@ -32,18 +34,7 @@ def read_words(paths: Sequence[Path | str] = ()) -> Words:
 
 
 def _load(path: Path) -> Any:
-    import yaml
-
-    try:
-        text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        _refuse_deep(yaml.parse(text, Loader=loader))
-        content = yaml.load(text, Loader=loader)
-    except OSError as error:
-        raise DataError(f"the attributes file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"the attributes file {path} is not UTF-8, at byte {error.start}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"the attributes file {path} is not valid YAML: {_fault(error)}") from error
+    content = load_yaml(path)
     return {} if content is None else content
 
 
@@ -61,25 +52,6 @@ def _check(content: Any, schema: Words | str, path: str, place: tuple[str, ...])
         if key not in schema and "*" not in schema:
             raise DataError(f"{where}: there is no key {printable(key)!r}; expected {_keys(schema)}")
         _check(value, schema[key if key in schema else "*"], path, (*place, key))
-
-
-def _refuse_deep(events: Iterable[Any]) -> None:
-    """libyaml reads a nested value by recursion in C, and a deep one ends the process."""
-    depth = 0
-    for event in events:
-        kind = type(event).__name__
-        depth += kind.endswith(("SequenceStartEvent", "MappingStartEvent"))
-        depth -= kind.endswith(("SequenceEndEvent", "MappingEndEvent"))
-        if depth > _DEEPEST:
-            raise RecursionError
-
-
-def _fault(error: Exception) -> str:
-    """The place of the error and its description, in one line."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    if mark is None or not problem:
-        return "it is nested too deeply" if isinstance(error, RecursionError) else printable(str(error))[:200]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {printable(problem)[:200]}"
 
 
 def _show(content: Any) -> str:
@@ -110,7 +82,7 @@ def _merge(words: Words, more: Mapping[str, Any]) -> None:
             words[key] = present if isinstance(present, dict) else {}
             _merge(words[key], value)
         elif isinstance(present, list) and isinstance(value, list):
-            present.extend(word for word in value if word not in present)
+            words[key] = list(dict.fromkeys([*present, *value]))
         else:
             words[key] = list(value) if isinstance(value, list) else value
 
