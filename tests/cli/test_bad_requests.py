@@ -166,7 +166,7 @@ CASES: list[tuple[str, Build, int, tuple[str, ...]]] = [
     ("too few fields", data("p.csv", HEADER + "a,b\n"), 2, ("p.csv, line 2", "expected 3", "found 2")),
     ("invalid JSON", data("p.jsonl", GOOD + '{"id": \n'), 2, ("p.jsonl, line 6", "not valid JSON")),
     ("not an object", data("p.jsonl", GOOD + "[1, 2]\n"), 2, ("p.jsonl, line 6", "expected an object", "found list")),
-    ("nested too deeply", data("p.jsonl", "[" * 200_000), 2, ("p.jsonl, line 1", "not valid JSON")),
+    ("nested too deeply", data("p.jsonl", "[" * 200_000), 2, ("p.jsonl, line 1", "nested too deeply")),
     ("not UTF-8", data("p.jsonl", GOOD.encode() + b'{"id": "caf\xe9"}\n'), 2, ("line 6", "UTF-8", "0xe9")),
     ("half a character", data("p.jsonl", changed(2, sentence1="\ud83d")), 2, ("p.jsonl, line 2", "'sentence1'")),
     ("broken gzip", data("p.jsonl.gz", BROKEN_GZIP), 2, ("p.jsonl.gz",)),
