@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calipers.metrics.bootstrap import distribution, draw, grouped, interval, percentile_interval
+from calipers.metrics.bootstrap import distribution, draw, expanded, grouped, interval, percentile_interval
 from calipers.metrics.correlation import partial_spearman_statistic, pearson, pearson_statistic, spearman_statistic
+from calipers.metrics.means import mean_statistic
 from tests.support.references import by_residuals
 
 
@@ -63,7 +64,7 @@ def test_few_undefined_resamples_are_left_out_and_many_leave_no_interval() -> No
 def test_the_interval_of_one_statistic_is_that_of_its_distribution() -> None:
     x, y = np.random.default_rng(6).normal(size=(2, 50))
     drawn = distribution([spearman_statistic(x, y)], 50, resamples=300, seed=7)[0]
-    wanted = percentile_interval(drawn, confidence=0.9)
+    wanted = percentile_interval(drawn, confidence=0.9, units=50)
     assert interval(spearman_statistic(x, y), 50, resamples=300, confidence=0.9, seed=7) == wanted
 
 
@@ -77,3 +78,26 @@ def test_groups_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for column, value in enumerate(result):
         rows = np.repeat(np.arange(60), counts[group, column])
         assert value == pytest.approx(by_residuals(x[rows], y[rows], g[rows]), abs=1e-9)
+
+
+@pytest.mark.parametrize(("confidence", "units"), [(0.95, 5), (0.95, 20), (0.9, 50), (0.99, 12)])
+def test_few_units_get_the_quantiles_of_student(confidence: float, units: int) -> None:
+    quantile = stats.t.ppf((1 + confidence) / 2, units - 1) * np.sqrt(units / (units - 1))
+    assert expanded(confidence, units) == pytest.approx(2 * stats.norm.cdf(quantile) - 1, abs=5e-4)
+
+
+def test_many_units_and_one_change_nothing() -> None:
+    assert expanded(0.95, 1_000_000) == pytest.approx(0.95, abs=1e-6)
+    assert expanded(0.95, 1) == 0.95
+
+
+def test_the_interval_of_a_mean_of_twenty_holds_the_truth() -> None:
+    """600 experiments: percentiles alone hold it in 92 %, with a standard error of 1 %."""
+    held, plain = [], []
+    for seed in range(600):
+        values = np.random.default_rng([seed, 5]).normal(size=20)
+        drawn = distribution([mean_statistic(values)], 20, resamples=400, seed=seed)[0]
+        ends = [percentile_interval(drawn, confidence=0.95, units=units) for units in (20, None)]
+        held.append(ends[0] is not None and ends[0][0] <= 0 <= ends[0][1])
+        plain.append(ends[1] is not None and ends[1][0] <= 0 <= ends[1][1])
+    assert np.mean(held) > 0.93 > np.mean(plain)

@@ -149,8 +149,7 @@ def test_the_influence_of_a_query_is_what_is_lost_without_it(cloud: NDArray[np.f
         lost = 39 * (without.mean() - without)
         scale = np.abs(estimate.influence).max() / np.abs(lost).max()  # below 1 where the jackknife is too wide
         np.testing.assert_allclose(estimate.influence, scale * lost, atol=1e-9)
-        assert 0.4 < scale <= 1.0 + 1e-9
-        assert figure is neighbours.skewness or scale == pytest.approx(1.0)
+        assert 0.3 < scale <= 1.0 + 1e-9
         assert estimate.value == figure(neighbours.retrieval_counts(result, N))
 
 
@@ -168,14 +167,15 @@ def test_a_random_search_has_the_skewness_of_chance() -> None:
 
 
 @pytest.mark.parametrize(("queries", "dimensions"), [(200, 8), (600, 64)])
-def test_the_error_of_the_skewness_is_its_spread_over_other_queries(queries: int, dimensions: int) -> None:
-    """The plain jackknife is 1.5 and 1.9 times as wide. 40 draws know the spread to about a tenth."""
+def test_the_errors_of_hubness_are_its_spread_over_other_queries(queries: int, dimensions: int) -> None:
+    """The plain jackknife is 1.5 to 3 times as wide. 40 draws know the spread to about a tenth."""
     documents = np.random.default_rng(5).normal(size=(1000, dimensions))
     estimates = []
     for seed in range(40):
-        asked = np.random.default_rng([seed, 1]).normal(size=(queries, dimensions))
-        rows = search.nearest(asked, documents, 10)[1]
-        estimates.append(neighbours.hubness(rows, len(documents))[0])
-    spread = np.std([estimate.value for estimate in estimates])
-    error = np.sqrt(np.mean([estimate.standard_error**2 for estimate in estimates]))
-    assert 0.75 < error / spread < 1.3
+        drawn = np.random.default_rng([seed, 1]).normal(size=(queries, dimensions))
+        rows = search.nearest(drawn, documents, 10)[1]
+        estimates.append(neighbours.hubness(rows, len(documents)))
+    for figure in zip(*estimates, strict=True):
+        spread = np.std([estimate.value for estimate in figure])
+        error = np.sqrt(np.mean([estimate.standard_error**2 for estimate in figure]))
+        assert 0.7 < error / spread < 1.4

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,7 @@ def _evidence(
         each = paired.contributions(first, second, (added[0], added[1]))
         by_unit = units.total(each)
     examples = int(np.isfinite(first.values).sum()) if isinstance(first, ValueMean) else units.examples
+    draws = replace(draws, spread=metric.spread)
     return Evidence(metric, draws, log_draws, each, by_unit, examples, lost, units.with_any(changed))
 
 

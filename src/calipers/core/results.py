@@ -54,6 +54,7 @@ class Metric:
     same: tuple[str, ...] = ()  # outcome columns that must be equal in two models for a comparison to be valid
     # Of a perplexity or its logarithm: value → ln(perplexity). A loss as a share is then one of the perplexity.
     log_scale: Callable[[Floats], Floats] | None = None
+    spread: float = 1.0  # by how much more it varies between samples than between resamples of one
     minor: bool = False  # shown by eval; compared only on request, because it is close to another metric
     decided_by: str = ""  # the metric that a verdict depends on in its place, because this one is optimistic
     # Columns in which these examples, bool[n], have the worst outcome: this model cannot read them and another one can.

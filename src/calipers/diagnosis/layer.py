@@ -161,7 +161,7 @@ def mean_figure(
         float(values.mean()),
         len(values),
         unit=unit,
-        interval=bootstrap.percentile_interval(means, confidence=confidence) if several else None,
+        interval=bootstrap.percentile_interval(means, confidence=confidence, units=len(values)) if several else None,
         standard_error=float(values.std(ddof=1) / np.sqrt(len(values))) if several else None,
         exact=exact,
         warning=warning,

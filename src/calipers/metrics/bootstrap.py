@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from statistics import NormalDist
 
 import numpy as np
 
@@ -68,11 +70,40 @@ def interval(
 ) -> tuple[float, float] | None:
     """The percentile interval of one statistic."""
     drawn = distribution([statistic], examples, resamples=resamples, seed=seed)
-    return percentile_interval(drawn[0], confidence=confidence)
+    return percentile_interval(drawn[0], confidence=confidence, units=examples)
 
 
-def percentile_interval(values: Floats, *, confidence: float) -> tuple[float, float] | None:
-    """The middle `confidence` share of the resampled values, or None.
+def expanded(confidence: float, units: int, *, spread: float = 1.0) -> float:
+    """The share of the resampled values that an interval must hold to hold the truth with this `confidence`.
+
+    Resampled means vary by √(1 − 1/n) too little, and the quantiles of few units are those of Student's distribution
+    (the expanded percentile interval, Hesterberg 2015). Beyond some hundred units it changes nothing that is visible.
+    `spread` is by how much more a statistic varies between samples than between resamples.
+
+    >>> round(expanded(0.95, 20), 4), round(expanded(0.95, 10_000), 4)
+    (0.9682, 0.95)
+    """
+    if units < 2:
+        return confidence
+    normal = NormalDist()
+    quantile = _student(normal.inv_cdf((1 + confidence) / 2), units - 1)
+    return 2 * normal.cdf(spread * quantile * math.sqrt(units / (units - 1))) - 1
+
+
+def _student(z: float, freedom: int) -> float:
+    """The quantile of Student's distribution where the normal one's is `z`, by the expansion of Cornish and Fisher
+    (within 1 % from 3 degrees of freedom on)."""
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def percentile_interval(
+    values: Floats, *, confidence: float, units: int | None = None, spread: float = 1.0
+) -> tuple[float, float] | None:
+    """The middle `confidence` share of the resampled values, or None; a little more where they are of few `units` or
+    the statistic varies by `spread` more: see `expanded`.
 
     Resamples in which the statistic is undefined are left out; with more than 1 % of them there is no interval.
 
@@ -84,5 +115,6 @@ def percentile_interval(values: Floats, *, confidence: float) -> tuple[float, fl
     defined = values[np.isfinite(values)]
     if len(defined) < (1 - _MOST_UNDEFINED) * len(values) or len(defined) == 0:
         return None
-    low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
+    share = confidence if units is None else expanded(confidence, units, spread=spread)
+    low, high = np.quantile(defined, [(1 - share) / 2, (1 + share) / 2])
     return float(low), float(high)

@@ -16,7 +16,10 @@ _COPIES = 6  # neighbours beyond two, for rows with copies that are equal up to 
 _CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
 _DIRECTIONS, _CELL, _ROUNDS = 6, 7e-6, 16  # of the search for copies; the edges of grids are 1e-6 apart
 _ODD = 2 * np.random.default_rng(1).integers(1 << 62, size=_DIRECTIONS) + 1  # of a hash
-_SAMPLED_QUERIES, _LEAST_SHARE = 100, 0.2  # of the correction of the skewness's error
+_SAMPLED_QUERIES, _LEAST_SHARE = 100, 0.2  # of the correction of the errors of hubness
+# Of second and third differences, for figures with kinks. Of a Poisson count the indicator of 0 has the variance
+# e^−λ (λ − λ²/2 + λ³/6 − …); these weights give it within 4 % up to λ = 3, with hardly any noise of high counts.
+_KINKED = (0.8, 0.35)
 SAME = 1e-5  # unit vectors nearer than this are one: float32 leaves some 1e-7, another batch of a network some 1e-6
 
 
@@ -254,10 +257,19 @@ def hubness(results: Ints, documents: int, *, exact: bool = True) -> tuple[Estim
     there = results >= 0
     reached = np.where(there, counts[results], 0)  # 0 where there is no result: it changes nothing below
     skewed = _jackknife(skewness(counts), _skewness_without(counts, reached, there), exact)
+    uneven = _jackknife(gini(counts), _gini_without(counts, reached, there), exact)
+    unseen = ((counts == 0).sum() + (reached == 1).sum(axis=1)) / documents
+    never = _jackknife(never_retrieved(counts), unseen, exact)
+    differences = _skewness_differences(counts), _gini_differences(counts), (counts == 2, counts == 3)
+    second, third = (np.stack(kind, axis=1) for kind in zip(*differences, strict=True))
+    (skewed_excess, uneven_excess, never_excess) = _higher_differences(results, second, third)
     return (
-        _without_excess(skewed, results, counts),
-        _jackknife(gini(counts), _gini_without(counts, reached, there), exact),
-        _jackknife(never_retrieved(counts), ((counts == 0).sum() + (reached == 1).sum(axis=1)) / documents, exact),
+        _without_excess(skewed, skewed_excess, (1.0, 1.0)),
+        _without_excess(uneven, uneven_excess, _KINKED),
+        # Of independent documents the variance is at most the number of those never retrieved, and about that if few.
+        _without_excess(
+            never, never_excess / documents**2, _KINKED, most=max(1, (counts == 0).sum()) / max(1, (counts == 1).sum())
+        ),
     )
 
 
@@ -267,31 +279,47 @@ def _jackknife(value: float, without: Floats, exact: bool) -> Estimate:
     return Estimate(value, len(without), np.arange(len(without)), np.asarray(influence), exact)
 
 
-def _without_excess(skewed: Estimate, results: Ints, counts: Ints) -> Estimate:
+def _without_excess(estimate: Estimate, excess: Floats, weights: tuple[float, float], *, most: float = 1.0) -> Estimate:
     """A jackknife counts what pairs of queries do together twice and what triples do three times (Efron & Stein 1981);
-    retrieval counts hardly depend on single queries, so that its error is 1.3 to 1.9 times too wide. The variance is
-    Σ (first differences)² − Σ (second)² + Σ (third)²; the skewness, linear in Σ c² and Σ c³, has no others."""
-    plain = skewed.standard_error**2
+    retrieval counts hardly depend on single queries, so that its error is 1.1 to 2.1 times too wide. The variance is
+    Σ (first differences)² − Σ (second)² + Σ (third)² − …; the skewness, linear in Σ c² and Σ c³, has no others. Where
+    there are others, `weights` of the second and the third make up for them. `most` of the plain variance is kept."""
+    plain = estimate.standard_error**2
     if not plain > 0:
-        return skewed
-    pairs, triples = _higher_differences(results, counts)
-    share = np.clip((plain - pairs + triples) / plain, _LEAST_SHARE, 1.0)
-    return replace(skewed, influence=skewed.influence * np.sqrt(share))
+        return estimate
+    share = np.clip((plain - weights[0] * excess[0] + weights[1] * excess[1]) / plain, _LEAST_SHARE, 1.0)
+    return replace(estimate, influence=estimate.influence * np.sqrt(min(share, most)))
 
 
-def _higher_differences(results: Ints, counts: Ints) -> tuple[float, float]:
-    """Σ over pairs of queries of the squared second difference of the skewness, and over triples of the third, from a
-    sample of the queries with all others."""
+def _skewness_differences(counts: Ints) -> tuple[Floats, Floats]:
+    """By how much the skewness changes because two, or three, queries find a document together, float64[documents]."""
     n, c = len(counts), counts.astype(np.float64)
     mean, square = c.mean(), (c**2).mean()
     variance = square - mean**2
+    if not variance > 0:
+        return np.zeros(n), np.zeros(n)
     moment = (c**3).mean() - 3 * mean * square + 2 * mean**3
     of_squares = -(3 * mean / variance**1.5 + 1.5 * moment / variance**2.5) / n
     of_cubes = 1 / (n * variance**1.5)
-    second, third = 2 * of_squares + 6 * of_cubes * (c - 1), 6 * of_cubes  # of a document that both, or all three, find
-    place = np.full(n + 1, -1)  # the last is for what is not there
+    return 2 * of_squares + 6 * of_cubes * (c - 1), np.full(n, 6 * of_cubes)
+
+
+def _gini_differences(counts: Ints) -> tuple[Floats, Floats]:
+    """The same of the Gini coefficient: of Σ over others of |c − other count|, the slope changes where there are
+    documents with one count less."""
+    n, total = len(counts), max(1, int(counts.sum()))
+    having = np.append(np.bincount(counts), [0, 0])  # the last ones are for counts below 0
+    one_less, two_less = having[counts - 1], having[counts - 2]
+    return 2 * one_less / (n * total), 2 * (one_less - two_less) / (n * total)
+
+
+def _higher_differences(results: Ints, second: Floats, third: Floats) -> Floats:
+    """Σ over pairs of queries of the squared second difference, and over triples of the third, float64[figures, 2]:
+    from a sample of the queries with all others. `second` and `third`, float64[documents, figures], are what a document
+    adds that two, or three, queries find together."""
+    place = np.full(len(second) + 1, -1)  # the last is for what is not there
     rows = sample(len(results), _SAMPLED_QUERIES, seed=0)
-    pairs = triples = 0.0
+    sums = np.zeros((second.shape[1], 2))
     for row in rows.tolist():
         own = np.unique(results[row][results[row] >= 0])
         place[own] = np.arange(len(own))
@@ -300,10 +328,10 @@ def _higher_differences(results: Ints, counts: Ints) -> tuple[float, float]:
         shares[query, place[results[query, column]]] = 1.0
         shares[row] = 0.0
         place[own] = -1
-        pairs += float(np.square(shares @ second[own]).sum()) / 2
-        together = np.square(shares.T @ shares).sum() - np.square(shares.sum(axis=1)).sum()
-        triples += third**2 * float(together) / 6
-    return pairs * len(results) / len(rows), triples * len(results) / len(rows)
+        sums[:, 0] += np.square(shares @ second[own]).sum(axis=0) / 2
+        three = np.einsum("df,de,ef->f", third[own], np.square(shares.T @ shares), third[own])
+        sums[:, 1] += (three - np.square(shares @ third[own]).sum(axis=0)) / 6
+    return sums * len(results) / max(1, len(rows))
 
 
 def _skewness_without(counts: Ints, reached: Ints, there: NDArray[np.bool_]) -> Floats:

@@ -9,7 +9,7 @@ sample's ignorance. The errors follow from influence values (see `paired.influen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -129,6 +129,7 @@ class PairedDraws:
     added: Floats | None  # float64[2, n]: the influence of each unit
     squared_errors: Floats | None  # float64[3, r]: see `error_statistic`
     units: int
+    spread: float = 1.0  # by how much more the statistics vary between samples than between resamples of one
 
     def difference(self, sign: float = 1.0) -> Pivot | None:
         """sign · (second − first)."""
@@ -155,7 +156,8 @@ class PairedDraws:
         squared = errors[0] - 2 * ratios * errors[1] + ratios**2 * errors[2]
         squared = squared / first**2 if relative else squared
         rounding = abs(scale) * _ROUNDING * self.units * max(*np.abs(self.values), np.nan_to_num(np.abs(a)).max())
-        return make_pivot(estimate, drawn, scale * (b - a - ratio * a), squared, rounding=float(rounding))
+        pivot = make_pivot(estimate, drawn, scale * (b - a - ratio * a), squared, rounding=float(rounding))
+        return replace(pivot, error=self.spread * pivot.error) if pivot else None
 
 
 def alone(statistic: Statistic) -> tuple[Statistic, Statistic]:

@@ -131,7 +131,9 @@ def measure(
             threads=resampling.threads,
         )
         for metric, row in zip(defined, drawn, strict=True):
-            intervals[metric.name] = bootstrap.percentile_interval(row, confidence=resampling.confidence)
+            intervals[metric.name] = bootstrap.percentile_interval(
+                row, confidence=resampling.confidence, units=count, spread=metric.spread
+            )
         warnings += [
             f"{name} has no interval: it is undefined in too many resamples of {count} {units}"
             for name, ends in intervals.items()

@@ -21,7 +21,6 @@ from calipers.core.results import DefaultData, Metric, Statistic, Task
 from calipers.metrics import classification as c
 from calipers.metrics import cross_fit
 from calipers.metrics.arrays import Array, Ints
-from calipers.metrics.calibration import FOLDS
 from calipers.metrics.exchange import as_they_are, ranks
 from calipers.tasks import outputs
 from calipers.tasks.columns import PAIR, pair_ids
@@ -144,7 +143,7 @@ def _cross_fit(score: Array, labels: Ints) -> tuple[dict[str, Array], tuple[str,
     }
     called = {name: cross_fit.calls(score, labels, threshold) for name, threshold in best.items()}
     columns = {name: values for name, values in called.items() if values is not None}
-    few = f"f1 and accuracy have no cross-fitted figure: {FOLDS} folds need as many pairs of either label"
+    few = f"f1 and accuracy have no cross-fitted figure: it needs at least {cross_fit.FEWEST} pairs of either label"
     return columns, () if columns else (few,)
 
 
@@ -159,7 +158,7 @@ def _several(scores: Array, labels: Ints, classes: int, named: Mapping[str, int]
     return {"prediction": prediction}, {}, (f"{note}{best.accuracy:.3f}",)
 
 
-_CALLED_BY_F1, _CALLED_BY_ACCURACY = "called_by_f1", "called_by_accuracy"  # shares of rounds
+_CALLED_BY_F1, _CALLED_BY_ACCURACY = "called_by_f1", "called_by_accuracy"  # 1: positive
 
 
 def _cross_fitted(name: str, column: str, statistic: Callable[[Any, Any], Statistic], **options: Any) -> Metric:
@@ -170,6 +169,7 @@ def _cross_fitted(name: str, column: str, statistic: Callable[[Any, Any], Statis
         lambda columns: statistic(columns[column], columns["label"]),
         digits=4,
         needs=(column,),
+        spread=cross_fit.SPREAD,
         **options,
     )
 

@@ -251,7 +251,7 @@ def make_figures(
         finite = bool(np.isfinite(value))
         interval = None
         if finite and count > 1:  # every resample of one query is that query
-            interval = bootstrap.percentile_interval(rates, confidence=confidence)
+            interval = bootstrap.percentile_interval(rates, confidence=confidence, units=count)
         why = None if finite else f"no query with results states a {prefix[:-1] or ' or a '.join(PARTS)}"
         rate, warns = float(value) if finite else None, bool(stated.sum() >= _LEAST)
         figures.append(kind.figure(rate, count, interval=interval, exact=exact, reason=why, warns=warns))

@@ -229,7 +229,9 @@ def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], 
         if not np.isfinite(value) or (name.startswith("hallucination") and not judged.relevant.any()):
             figures[name] = FIGURES[name].unknown(reasons[name])
             continue
-        interval = bootstrap.percentile_interval(values, confidence=options.confidence) if queries > 1 else None
+        interval = None
+        if queries > 1:
+            interval = bootstrap.percentile_interval(values, confidence=options.confidence, units=queries)
         figures[name] = FIGURES[name].figure(value, len(judged.query), interval=interval, exact=judged.exact)
         columns[name] = _contributions(statistic, value, queries)
     warnings = {
