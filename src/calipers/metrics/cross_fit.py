@@ -2,8 +2,8 @@
 
 The best threshold of a sample fits the sample: its F1 and its accuracy are optimistic, and an interval around them
 misses the figure of new examples. Here the rows are halved at random, many times. The threshold that is best on one
-half is a place among all scores, and a row is called positive by the mean of the places that were chosen without it. The
-mean of many halves varies less than the best place of a sample, so the figure is near the one of the best threshold for
+half is a place among all scores, and a row is called positive by the mean of the places chosen without it. The mean of
+many halves varies less than the best place of a sample, so the figure is near the one of the best threshold for
 new rows; what is left is a figure of fixed calls, and a bootstrap of the rows covers it (simulated in
 tests/metrics/test_cross_fit.py, docs/statistics.md).
 """
