@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 import numpy as np
@@ -14,12 +15,13 @@ from calipers.core.figures import figure_tables
 from calipers.diagnosis import findings
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis.layer import kinds_of
+from calipers.diagnosis.layers import LAYERS
 from calipers.diagnosis.records import Diagnosis, Finding
 from calipers.diagnosis.text import show_diagnosis
 from tests.support.verdicts import result
 
 RETRIEVAL = kinds_of("retrieval", k=10, deep=100)
-GEOMETRY, ATTRIBUTES, CERTAINTY = (kinds_of(name) for name in ("geometry", "attributes", "certainty"))
+GEOMETRY, ATTRIBUTES = (kinds_of(name) for name in ("geometry", "attributes"))
 BRIER = Figure(
     "brier",
     0.2,
@@ -134,9 +136,6 @@ def test_nothing_past_its_level_is_said_of_the_layers_about_the_model() -> None:
 
 @pytest.mark.parametrize("pattern", findings.read_file()["causes"])
 def test_every_cause_names_figures_that_exist(pattern: str) -> None:
-    import re
-
-    layers = ("geometry", "retrieval", "attributes", "semantic_gap", "knowledge", "certainty")
-    names = [name for layer in layers for name in kinds_of(layer, k=10, deep=100, follows=0, nothing=0)]
+    names = [metric.name for layer in LAYERS.values() for metric in layer.measures(layer.options())]
     for alternative in re.split(r"\|(?![^(]*\))", pattern):
         assert any(re.fullmatch(alternative, name) for name in names), alternative

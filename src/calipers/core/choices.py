@@ -18,6 +18,7 @@ TRUST_MAPS = ("logistic", "isotonic")
 ADAPTATIONS = ("mlm", "contrastive")
 GRADES = ("plain", "esci")
 WORDS = ("auto", "space", "phrases")
+OVERLAPS = ("title", "title+text")
 
 FAIL_ON = ("regression", "inconclusive", "at-risk")
 REPORT_FORMATS = ("markdown", "json", "mteb", "model-index")

@@ -81,6 +81,16 @@ def read_passage(row: Row) -> str:
     return f"{read_text(row.values.get('title'), row, 'title')} {read_required_text(row)}".strip()
 
 
+def title_length(values: Mapping[str, Any]) -> int:
+    """How many characters at the start of the passage of these columns are its title; 0 where there is none.
+
+    >>> title_length({"title": " Red mug ", "text": "It holds 300 ml."}), title_length({"text": "A mug."})
+    (7, 0)
+    """
+    title = values.get("title")
+    return len(title.strip()) if isinstance(title, str) else 0
+
+
 def file_rows(file: Path, *, first_number: int | None = None, name: str | None = None) -> TextRows:
     return TextRows(lambda: readers.read(file, None), name or str(file), first_number)
 

@@ -137,13 +137,14 @@ def _in_words(warnings: Sequence[str]) -> str:
     'All vectors share one direction (anisotropy is 0.82, above 0.7).'
     >>> _in_words(["a is 1, above 0: it fails", "b is 2, above 1: it fails often"])
     'It fails (a is 1, above 0; b is 2, above 1).'
+    >>> _in_words(["vectorised grep: the cosine follows the characters (0.9)", "b is 2, above 1: it fails"])
+    'Vectorised grep: the cosine follows the characters (0.9) (b is 2, above 1).'
     """
     parts = [warning.partition(": ") for warning in warnings]
-    number, colon, meaning = parts[0]
-    if not colon:
-        return number if number.endswith(".") else f"{number}."
-    meaning = meaning.rstrip(".")
-    return f"{meaning[:1].upper()}{meaning[1:]} ({'; '.join(number for number, *_ in parts)})."
+    numbers = [number if " is " in number else "" for number, *_ in parts]
+    meaning = (parts[0][2] if parts[0][1] and numbers[0] else warnings[0]).rstrip(".")
+    behind = "; ".join(number for number, part in zip(numbers, parts, strict=True) if number and part[1])
+    return f"{meaning[:1].upper()}{meaning[1:]}{f' ({behind})' if behind else ''}."
 
 
 def _facts(diagnosis: Diagnosis, group: str) -> Iterator[Headline]:

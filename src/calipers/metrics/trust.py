@@ -23,6 +23,7 @@ from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
 from calipers.metrics.codecs import Codec
 from calipers.metrics.geometry import in_reach
 
+CONFIDENT = 0.8  # R_q above it is high confidence, by the method; below, the query had better fall back
 K = 10
 FEATURES = ("stability", "coherence", "top_score", "margin")
 _CELLS = 1 << 19  # numbers of neighbours in hand at a time: 4 MB in float64, which stay in the cache

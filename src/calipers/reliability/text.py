@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import printable
+from calipers.metrics.trust import CONFIDENT
 from calipers.reliability.trust import TrustAnswer
 from calipers.rendering import numbers, tables
 
@@ -104,7 +105,7 @@ def _show_query(console: Console, query: Mapping[str, Any], deciding: Collection
     facts = [
         ("Decision", f"{query['decision']}: {query['reason']}"),
         *([("Probability", f"{query['probability']:.3f}")] if query["probability"] == query["probability"] else []),
-        ("Reliability", _number(query["reliability"])),
+        ("Reliability", f"{_number(query['reliability'])} (high confidence above {CONFIDENT})"),
         ("Parts", ", ".join(f"{name} {_number(query[key])}" for key, name in _PARTS.items())),
     ]
     looks = [

@@ -13,6 +13,7 @@ from calipers import models
 from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError, on_side
 from calipers.core.options import Options, option
 from calipers.data import corpora
+from calipers.data.texts import title_length
 from calipers.metrics import geometry
 from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, spread_hits
 from calipers.models import ModelOptions
@@ -90,6 +91,7 @@ class Material:
     entities: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()  # queries that the corpus has no answer to
     products: Products | None = None
+    title_lengths: tuple[int, ...] = ()  # of the documents, as in Texts; none where no title was looked for
 
     def counts(self) -> dict[str, int]:
         missing = ("judged_documents_missing", "judged_queries_missing")
@@ -108,6 +110,13 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
     """All inputs. Without a corpus the texts of the pairs are one. Columns are noticed only for `products`."""
     notes: list[str] = []
     noticing = Noticing(read_words(inputs.attributes), expected=bool(inputs.attributes)) if products else None
+    title_lengths: list[int] = []
+
+    def notice(id: str, values: Mapping[str, Any]) -> None:
+        title_lengths.append(title_length(values))
+        if noticing:
+            noticing.notice(id, values)
+
     pairs = corpora.load_pairs(inputs.pairs, above=inputs.pairs_above) if inputs.pairs else None
     if pairs and pairs.above is not None:
         notes.append(f"{len(pairs)} of {pairs.read} pairs have a score from {pairs.above:g} on and count as positive")
@@ -121,7 +130,7 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
             queries=inputs.queries,
             qrels=inputs.qrels,
             source=inputs.source,
-            notice=noticing.notice if noticing else None,
+            notice=notice,
         )
     judgements = inputs.qrels or inputs.dataset
     notes += corpora.note_absent(dataset.columns["qrels"], dataset.tables["corpus"].ids)
@@ -138,6 +147,7 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
         entities=corpora.load_terms(inputs.entities) if inputs.entities else (),
         foreign=corpora.load_terms(inputs.out_of_domain) if inputs.out_of_domain else (),
         products=noticing.finish(again) if noticing and again else None,
+        title_lengths=tuple(title_lengths),
     )
 
 
@@ -191,8 +201,10 @@ def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, pr
     def texts(side: Encoder, ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
         return Texts(tuple(ids), values, side.encode(values, prompt=prompt, progress=progress), prompt)
 
+    documents = texts(document, corpus.ids, corpus.columns["text"], passage_prompt)
+    lengths = np.array(material.title_lengths, np.int32) if any(material.title_lengths) else None
     space = Space(
-        corpus=texts(document, corpus.ids, corpus.columns["text"], passage_prompt),
+        corpus=replace(documents, title_lengths=lengths),
         queries=texts(query, dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
         qrels=dataset.columns["qrels"],
         pairs=PairVectors(pairs.ids, encode(pairs.left), encode(pairs.right)) if pairs else None,

@@ -53,7 +53,8 @@ class Texts:
     """Texts with their vectors float[n, d], which may be mapped from a file and need not have length 1.
 
     `prompt` is what `encode(prompt=…)` was given for them; None stands for the model's own. `kept` says where they
-    stand among more, if they do.
+    stand among more, if they do. `title_lengths`, int[n], is how many characters each text begins with that are its
+    title; 0 for one without a title, None where none has one.
     """
 
     ids: tuple[str, ...]
@@ -61,9 +62,15 @@ class Texts:
     vectors: NDArray[Any]
     prompt: str | None = None
     kept: Kept | None = None
+    title_lengths: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def title(self, row: int) -> str:
+        """The title of a text; the whole text where it has none."""
+        length = int(self.title_lengths[row]) if self.title_lengths is not None else 0
+        return self.texts[row][:length] if length else self.texts[row]
 
     @cached_property
     def lengths(self) -> Floats:
@@ -81,6 +88,7 @@ class Texts:
             texts=[self.texts[int(i)] for i in rows],
             vectors=cast(NDArray[Any], SomeRows(self.vectors, rows)),
             kept=Kept(rows, len(self)),
+            title_lengths=None if self.title_lengths is None else self.title_lengths[rows],
         ), rows
 
 

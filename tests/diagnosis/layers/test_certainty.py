@@ -58,8 +58,8 @@ def test_metrics_of_the_columns_are_the_figures() -> None:
     by = figures(found)
     for metric in LAYER.metrics:
         assert metric.value(found.columns) == pytest.approx(by[metric.name].value, abs=1e-12)
-    assert [metric.name for metric in LAYER.metrics][:6] == [
-        *("reliability", "stability", "coherence"),
+    assert [metric.name for metric in LAYER.metrics][:7] == [
+        *("reliability", "confident_queries", "stability", "coherence"),
         *("auroc", "brier", "ece"),
     ]
     assert by["auroc"].value > 0.8
@@ -71,6 +71,14 @@ def test_reliability_is_the_harmonic_mean_of_the_other_two_columns() -> None:
     columns = run(space()).columns
     g, i = columns["stability"], columns["coherence"]
     assert columns["reliability"] == pytest.approx(2 * g * i / (g + i))
+
+
+def test_the_level_of_high_confidence_is_shown_and_counted() -> None:
+    found = run(space())
+    by = figures(found)
+    assert by["reliability"].level == "never; above 0.8 is high confidence"
+    assert by["confident_queries"].value == pytest.approx((found.columns["reliability"] > 0.8).mean())
+    assert 0 < by["confident_queries"].value <= 1
 
 
 def test_queries_that_the_score_was_wrong_about_are_named() -> None:

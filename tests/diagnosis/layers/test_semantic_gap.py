@@ -142,6 +142,22 @@ def test_a_bag_of_bigrams_is_named_vectorised_grep() -> None:
     assert all("letters, not meaning" in named.note for named in matched)
 
 
+def test_a_bag_of_bigrams_of_title_and_text_is_named_where_overlap_is_with_the_title() -> None:
+    """Its letters in the text must not pass for meaning."""
+    space = make_space(bag_of_bigrams)
+    titles = [str(product.row["title"]) for product in shop.make(products=300, queries=40).products]
+    space = replace(space, corpus=replace(space.corpus, title_lengths=np.array([len(title) for title in titles])))
+    assert space.corpus.title(7) == titles[7] != space.corpus.texts[7]
+    outcomes = run(space)
+    assert any(note.startswith("vectorised grep") for note in outcomes.notes)
+    judged = semantic_gap.judge(space, OPTIONS)
+    assert judged
+    pairs = zip(judged.query[:50].tolist(), judged.document[:50].tolist(), strict=True)
+    assert space.queries
+    plain = [plain_jaccard(space.queries.texts[q], titles[d]) for q, d in pairs]
+    np.testing.assert_allclose(judged.overlap[:50], plain)
+
+
 def test_the_overlap_itself_as_cosine_is_named_too(noisy: Space) -> None:
     """In the very order of the overlap nothing is left for a partial correlation, which is unknown and says why."""
     judged = semantic_gap.judge(noisy, OPTIONS)
@@ -183,8 +199,64 @@ def test_relevance_itself_as_vectors_is_neither() -> None:
 def test_without_judged_pairs_the_layer_says_what_it_needs(grades: list[dict[str, float]]) -> None:
     with pytest.raises(RequestError, match="judged pairs"):
         run(small(grades))
-    with pytest.raises(RequestError, match="judged pairs"):
+    with pytest.raises(RequestError, match="`queries`"):
         run(replace(small(), queries=None))
+
+
+def titled() -> Space:
+    space = small()
+    return replace(space, corpus=replace(space.corpus, title_lengths=np.array([3, 4, 0])))
+
+
+def test_overlap_is_with_the_title_and_with_the_text_on_request() -> None:
+    """The titles are "red" and "blue"; "tea" has none and is compared as it is."""
+    np.testing.assert_allclose(run(titled()).details["pairs"]["overlap"], [1.0, 0.0, 1.0, 0.0])
+    whole = run(titled(), SemanticGapOptions(overlap_with="title+text"))
+    np.testing.assert_allclose(whole.details["pairs"]["overlap"], [2 / 6, 0.0, 1.0, 0.0])
+    with pytest.raises(RequestError, match="`overlap_with` must be one of"):
+        SemanticGapOptions(overlap_with="description")
+
+
+def retrieved() -> Space:
+    """Nothing is judged: q0 finds d0 and d2, q1 finds d1 and d2; each at 1 and 2, d1 and d0 at 3."""
+    found = {
+        "example": np.array([0, 0, 0, 1, 1, 1]),
+        "rank": np.array([2, 1, 3, 1, 2, 3]),
+        "document": np.array(["d2", "d0", "d1", "d1", "d2", "d0"], dtype=object),
+    }
+    return replace(small([{}, {}]), searched=Outcomes(("q0", "q1"), {}, details={"results": found}))
+
+
+def test_without_judgements_every_retrieved_result_has_a_gap() -> None:
+    outcomes = run(retrieved(), SemanticGapOptions(k=2))
+    pairs = outcomes.details["pairs"]
+    assert list(zip(pairs["example"].tolist(), pairs["document"].tolist(), strict=True)) == [
+        (0, "d0"),
+        (0, "d2"),
+        (1, "d1"),
+        (1, "d2"),
+    ]
+    overlap, cosine = [2 / 6, 0.0, 0.0, 1.0], [1.0, 0.5**0.5, 1.0, 0.5**0.5]
+    np.testing.assert_allclose(pairs["gap"], np.abs(np.subtract(overlap, cosine)), atol=1e-7)
+    figures = {figure.name: figure for figure in read_figures(outcomes)}
+    assert figures["semantic_gap"].value == pytest.approx(np.mean(pairs["gap"]))
+    assert (figures["semantic_gap"].count, figures["semantic_gap"].unit) == (4, "result")
+    assert figures["lexical_correlation"].value is not None
+    for name in ("relevance_correlation", "beyond_lexical", "hallucination_excess"):
+        assert "`qrels`" in (figures[name].reason or "")
+    notes = [named.note for named in read_named(outcomes)]
+    assert any(note.startswith("by association") for note in notes)
+    assert not any("grade" in note for note in notes)
+
+
+@pytest.mark.parametrize(("cosine", "warns"), [("overlap", "below 0.1"), ("one", "above 0.7"), ("noise", None)])
+def test_the_level_of_the_gap(noisy: Space, cosine: str, warns: str | None) -> None:
+    judged = semantic_gap.judge(noisy, OPTIONS)
+    assert judged
+    values = {"overlap": judged.overlap + 0.05, "one": np.ones(len(judged.query)), "noise": judged.cosine}
+    figures, _ = semantic_gap.measure(replace(judged, cosine=values[cosine]), OPTIONS)
+    assert (warns in (figures[0].warning or "")) if warns else figures[0].warning is None
+    assert figures[0].level == "below 0.1 or above 0.7, with its interval"
 
 
 def test_judgements_of_one_grade_leave_relevance_unknown() -> None:

@@ -37,9 +37,9 @@ from calipers.metrics.means import mean_statistic
 from calipers.metrics.trust import TrustParts
 from calipers.runs.space import LEAST, Space, Texts, directed, put_back
 
-FIGURES = kinds_of("certainty")
+FIGURES = kinds_of("certainty", confident=metrics.CONFIDENT)
 ODD = ("gibberish", "vague", "out_of_domain")  # queries that deserve no answer
-_PARTS = ("reliability", "stability", "coherence")
+_PARTS = ("reliability", "confident_queries", "stability", "coherence")
 _NAMED = 5
 
 
@@ -89,7 +89,7 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
         *_judged_figures(judged),
         *_odd_figures(model, space, parts, codec, options, progress),
     ]
-    columns = {name: getattr(parts, name) for name in ("reliability", *metrics.FEATURES)}
+    columns = _part_columns(parts) | {name: getattr(parts, name) for name in metrics.FEATURES}
     if not judged.reason:
         columns |= {"success": labels, "probability": judged.probabilities["logistic"]}
     return Outcomes(
@@ -116,10 +116,15 @@ def _figure(name: str, measured: IntervalEstimate, count: int, error: float | No
     return FIGURES[name].figure(measured.value, count, interval=measured.interval, standard_error=error)
 
 
+def _part_columns(parts: TrustParts) -> dict[str, Floats]:
+    """What each figure of the parts is the mean of, float64[q], by figure."""
+    confident = np.where(np.isnan(parts.reliability), np.nan, parts.reliability > metrics.CONFIDENT)
+    return {name: confident if name == "confident_queries" else getattr(parts, name) for name in _PARTS}
+
+
 def _part_figures(parts: TrustParts, options: CertaintyOptions) -> list[Figure]:
     figures = []
-    for name in _PARTS:
-        values = getattr(parts, name)
+    for name, values in _part_columns(parts).items():
         estimate = geometry.mean_estimate(values)
         interval = bootstrap.interval(mean_statistic(values), len(parts), **options.drawing)
         measured = IntervalEstimate(estimate.value, interval)

@@ -50,7 +50,7 @@ _NAMED = 25  # hubs, copies and terms that are shown
 class GeometryOptions(LayerOptions):
     k: int = setting(10, "How many results a user sees.", metavar="K", at_least=1)
     alpha: float = setting(2.0, "The power of distances, for alignment.", above=0)
-    t: float = setting(2.0, "The factor of squared distances, for uniformity.", above=0)
+    t: float = setting(2.0, "The factor of squared distances, for uniformity.", above=0, short="-t")
     permutations: int = setting(10, "Shuffles of a text, for word order.", metavar="N", at_least=1)
     texts: int = setting(500, "Texts to shuffle, for word order.", metavar="N", at_least=1)
     words: str = setting("auto", "What a word is: phrases for Japanese and Chinese, or by the text.", choices=WORDS)

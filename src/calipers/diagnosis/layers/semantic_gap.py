@@ -1,11 +1,14 @@
 """Semantic gap, of layer 3: what the cosine of a query and a product says beyond the characters that they share.
 
-Of a judged pair, overlap is the Jaccard coefficient of character bigrams and the gap |overlap − cosine|. Two faults:
+Of a pair, overlap is the Jaccard coefficient of the character bigrams of the query and of the product's title (or of
+its whole text, as an option), and the gap is |overlap − cosine|. Pairs are the judged ones; where nothing is judged,
+every query with each of its first results, whose grades are NaN. Two faults:
 
 - *vectorised grep*: the cosine follows the overlap (`lexical_correlation` above 0.5) and adds nothing about relevance
   beyond it (`beyond_lexical` below 0.2), the ends of both intervals included. Given the Jaccard coefficient alone
   (`meaning_correlation`) a bag of bigrams seems to know something, since its cosine divides by another length
-  (measured on icecat: 0.45); given also the share of the query that the document has, 0.07 of that is left.
+  (measured on icecat: 0.45); given also the share of the query that the document has, 0.07 of that is left. What the
+  model reads is the whole text, so its letters are taken out too where overlap is with the title.
 - *semantic hallucination*: pairs that are judged irrelevant and share no more than chance are close, more often than
   pairs at large are: `hallucination_excess` above 0, its interval included. Close is a cosine of at least the median of
   the relevant pairs; no more than chance is the median overlap of the query with documents drawn at random.
@@ -21,8 +24,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import Encoder, Figure, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
-from calipers.diagnosis.layer import LayerOptions, judged_pairs, kinds_of, make_layer, metric_of, setting
+from calipers.core import Columns, Encoder, Figure, Named, Outcomes, Progress, RequestError, Statistic, figure_tables
+from calipers.core.choices import OVERLAPS
+from calipers.diagnosis.layer import LayerOptions, judged_pairs, kinds_of, make_layer, metric_of, rows_by_id, setting
 from calipers.diagnosis.layers.words import ShowsPieces, piece_sets
 from calipers.metrics import bootstrap, geometry, lexical, paired
 from calipers.metrics.arrays import Bools, Floats, Ints, Vectors
@@ -32,7 +36,8 @@ from calipers.metrics.means import mean_statistic, ratio_statistic
 from calipers.runs.space import LEAST, Space, directed, put_back
 
 FOLLOWS, NOTHING = 0.5, 0.2  # correlations: from where on the cosine follows overlap, up to where it adds nothing
-FIGURES = kinds_of("semantic_gap", follows=FOLLOWS, nothing=NOTHING)
+LITERAL, FAR = 0.1, 0.7  # mean gaps that no model measured here reaches: they have 0.21 to 0.52
+FIGURES = kinds_of("semantic_gap", follows=FOLLOWS, nothing=NOTHING, literal=LITERAL, far=FAR)
 _RESAMPLES = 1000
 _AT_RANDOM = 200  # documents that say what overlap chance gives
 _NAMED, _PER_QUERY = 10, 2
@@ -42,14 +47,17 @@ _ROWS = 8192  # pairs whose vectors are in hand at a time
 
 @dataclass(frozen=True)
 class SemanticGapOptions(LayerOptions):
+    k: int = setting(10, "How many results a user sees.", metavar="K", at_least=1)
+    overlap_with: str = setting("title", "What of a product shares letters with its query.", choices=OVERLAPS)
     relevant_from: float = setting(1.0, "Grades from here on are relevant.", metavar="GRADE", above=0)
     most_pairs: int = setting(20_000, "How many judged pairs; beyond, a seeded sample of the queries.", at_least=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Judged pairs: rows of queries and documents, grades, and per pair its overlap (Jaccard), the share of the query's
-    bigrams that the document has, and the cosine, [n] each.
+    """Pairs of queries and documents, by row, with their grades, overlaps (Jaccard) and cosines, [n] each. `letters`
+    are other ways of counting what they share, [n, 1 or 2]: the share of the query's bigrams that the document has and,
+    where overlap is with the title, the overlap with the whole text.
 
     `group` numbers the queries that have pairs, whose rows are `queries`. `alone` says where the overlap is no more
     than chance, `near` where the cosine is at least the median of the relevant pairs. `lost` pairs have a side without
@@ -60,7 +68,7 @@ class Judged:
     document: Ints
     grade: Floats
     overlap: Floats
-    held: Floats
+    letters: Floats
     cosine: Floats
     queries: Ints
     group: Ints
@@ -72,6 +80,11 @@ class Judged:
     lost: int
 
     @property
+    def graded(self) -> bool:
+        """Whether the pairs are judged ones."""
+        return bool(np.isfinite(self.grade).all())
+
+    @property
     def gap(self) -> Floats:
         return np.abs(self.overlap - self.cosine)
 
@@ -81,10 +94,11 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
     progress.start("Semantic gap", 0)
     judged = judge(space, options)
     if judged is None:
-        why = "give judgements (`qrels`)"
-        if any(space.qrels):
+        what, why = "queries", "give `queries`, or a `dataset`"
+        if space.queries is not None:
+            what = "judged pairs" if any(space.qrels) else "judged pairs or search results"
             why = "none has its document in the corpus, two letters in its query, and a direction on both sides"
-        raise RequestError(f"the layer semantic_gap needs judged pairs, and there are none: {why}")
+        raise RequestError(f"the layer semantic_gap needs {what}, and there are none: {why}")
     figures, columns = measure(judged, options)
     queries = space.queries
     assert queries is not None
@@ -98,7 +112,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         texts=texts,
         details={**figure_tables(figures, _named(judged, space, model)), "pairs": _table(judged, space)},
         counts={
-            "judged_pairs": len(judged.query),
+            "judged_pairs" if judged.graded else "retrieved_pairs": len(judged.query),
             "relevant_pairs": int(judged.relevant.sum()),
             "irrelevant_pairs_without_overlap": int((judged.alone & ~judged.relevant).sum()),
             "pairs_without_direction": judged.lost,
@@ -112,19 +126,21 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
 
 
 def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
-    """The judged pairs whose document the corpus has and whose query has a bigram; None where there is none."""
+    """The judged pairs whose document the corpus has and whose query has a bigram, without judgements the retrieved
+    ones; None where there is none."""
     directions = directed(space, least=LEAST)
-    query, document, grade = judged_pairs(space)
+    query, document, grade = judged_pairs(space) if any(space.qrels) else _retrieved_pairs(space, options.k)
     if space.queries is None or not len(query):
         return None
     kept = _sample(query, options)
     exact, (query, document, grade) = bool(kept.all()), (query[kept], document[kept], grade[kept])
-    overlap, held, chance = _overlaps(space, query, document, options)
-    worded = np.isfinite(held)
+    overlap, letters, chance = _overlaps(space, query, document, options)
+    worded = np.isfinite(letters[:, 0])
     everyone = np.unique(query[worded])
     lost = worded & ~(np.isin(query, directions.queries) & np.isin(document, directions.documents))
     kept = worded & ~lost
-    query, document, grade, overlap, held = query[kept], document[kept], grade[kept], overlap[kept], held[kept]
+    query, document = query[kept], document[kept]
+    grade, overlap, letters = grade[kept], overlap[kept], letters[kept]
     if not len(query):
         return None
     cosine = _cosines(space.queries.vectors, space.corpus.vectors, query, document)
@@ -135,7 +151,7 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
         document=document,
         grade=grade,
         overlap=overlap,
-        held=held,
+        letters=letters,
         cosine=cosine,
         queries=queries,
         group=group,
@@ -148,6 +164,19 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     )
 
 
+def _retrieved_pairs(space: Space, k: int) -> tuple[Ints, Ints, Floats]:
+    """Rows of queries and of their first k results, best first, and NaN for the grade, [n] each."""
+    table: Columns = space.searched.details["results"] if space.searched else {}
+    kept = np.flatnonzero(table["rank"] <= k) if table else np.empty(0, np.int64)
+    if not len(kept):
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    kept = kept[np.lexsort((table["rank"][kept], table["example"][kept]))]
+    documents = [str(id) for id in table["document"][kept]]
+    rows = rows_by_id(space.corpus, documents)
+    place = np.array([rows[id] for id in documents], np.int64)
+    return table["example"][kept].astype(np.int64), place, np.full(len(kept), np.nan)
+
+
 def _sample(query: Ints, options: SemanticGapOptions) -> Bools:
     """Which pairs are measured: all pairs of as many queries, in a seeded order, as stay within the bound."""
     counts = np.bincount(query)
@@ -158,18 +187,25 @@ def _sample(query: Ints, options: SemanticGapOptions) -> Bools:
 
 
 def _overlaps(space: Space, query: Ints, document: Ints, options: SemanticGapOptions) -> tuple[Floats, Floats, Floats]:
-    """Overlap and share held of each pair, and for each query the median overlap with documents drawn at random."""
+    """Overlap of each pair, [n], the other ways of counting its letters, [n, 1 or 2], and for each query the median
+    overlap with documents drawn at random."""
     assert space.queries is not None
-    drawn = geometry.sample(len(space.corpus), _AT_RANDOM, seed=options.seed)
+    corpus = space.corpus
+    drawn = geometry.sample(len(corpus), _AT_RANDOM, seed=options.seed)
     rows, place = np.unique(np.concatenate([document, drawn]), return_inverse=True)
     queries, number = np.unique(query, return_inverse=True)
     n = len(queries)
-    sets = lexical.bigrams([space.queries.texts[int(q)] for q in queries] + [space.corpus.texts[int(d)] for d in rows])
+    requests, whole = [space.queries.texts[int(q)] for q in queries], [corpus.texts[int(d)] for d in rows]
     pair = number, n + place[: len(document)]
+    sets = lexical.bigrams(requests + whole)
+    letters = [lexical.containment(sets, *pair)]
+    if options.overlap_with == "title" and corpus.title_lengths is not None:
+        letters.append(lexical.jaccard(sets, *pair))
+        sets = lexical.bigrams(requests + [corpus.title(int(d)) for d in rows])
     at_random = lexical.jaccard(sets, np.repeat(np.arange(n), len(drawn)), np.tile(n + place[len(document) :], n))
     chance = np.full(len(space.queries), np.nan)
     chance[queries] = np.median(np.nan_to_num(at_random.reshape(n, len(drawn))), axis=1) if n else 0.0
-    return lexical.jaccard(sets, *pair), lexical.containment(sets, *pair), chance
+    return lexical.jaccard(sets, *pair), np.stack(letters, axis=1), chance
 
 
 def _cosines(queries: Vectors, corpus: Vectors, query: Ints, document: Ints) -> Floats:
@@ -185,16 +221,22 @@ def _cosines(queries: Vectors, corpus: Vectors, query: Ints, document: Ints) -> 
 
 
 def _statistics(judged: Judged) -> dict[str, Statistic]:
-    """Per figure a function of how often each pair counts, in the order of the figures."""
+    """Per figure a function of how often each pair counts, in the order of the figures; those of judged pairs only
+    where the pairs are."""
+    plain: dict[str, Statistic] = {
+        "semantic_gap": mean_statistic(judged.gap),
+        "lexical_correlation": spearman_statistic(judged.cosine, judged.overlap),
+    }
+    if not judged.graded:
+        return plain
     false = judged.alone & ~judged.relevant
     one = np.ones(len(judged.query))
     rate, at_large = ratio_statistic(false & judged.near, false), ratio_statistic(judged.near, one)
     return {
-        "semantic_gap": mean_statistic(judged.gap),
-        "lexical_correlation": spearman_statistic(judged.cosine, judged.overlap),
+        **plain,
         "relevance_correlation": spearman_statistic(judged.cosine, judged.grade),
         "meaning_correlation": partial_spearman_statistic(judged.cosine, judged.grade, judged.overlap),
-        "beyond_lexical": partial_spearman_statistic(judged.cosine, judged.grade, judged.overlap, judged.held),
+        "beyond_lexical": partial_spearman_statistic(judged.cosine, judged.grade, judged.overlap, *judged.letters.T),
         "hallucination_rate": rate,
         "hallucination_excess": lambda counts: rate(counts) - at_large(counts),
     }
@@ -202,6 +244,9 @@ def _statistics(judged: Judged) -> dict[str, Statistic]:
 
 def _reasons(judged: Judged) -> dict[str, str]:
     """Why a figure is not defined, by figure."""
+    if not judged.graded:
+        nothing = "nothing is judged: give judgements (`qrels`)"
+        return {**dict.fromkeys(FIGURES, nothing), "lexical_correlation": "all results have one cosine or one overlap"}
     graded = "all judged pairs have the same grade: judgements of irrelevant documents are needed"
     ordered = "the overlap has the very order of the cosines or of the grades: nothing is left to explain"
     beyond = graded if np.ptp(judged.grade) == 0 else ordered
@@ -223,7 +268,8 @@ def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], 
     queries, reasons = len(judged.queries), _reasons(judged)
     by_query = {name: grouped(statistic, judged.group) for name, statistic in _statistics(judged).items()}
     resampled = bootstrap.distribution(list(by_query.values()), queries, resamples=_RESAMPLES, seed=options.seed)
-    figures, columns = {}, {}
+    figures = {name: kind.unknown(reasons.get(name, "")) for name, kind in FIGURES.items() if name not in by_query}
+    columns = {}
     for (name, statistic), values in zip(by_query.items(), resampled, strict=True):
         value = float(statistic(np.ones((queries, 1)))[0])
         if not np.isfinite(value) or (name.startswith("hallucination") and not judged.relevant.any()):
@@ -232,13 +278,17 @@ def measure(judged: Judged, options: SemanticGapOptions) -> tuple[list[Figure], 
         interval = None
         if queries > 1:
             interval = bootstrap.percentile_interval(values, confidence=options.confidence, units=queries)
-        figures[name] = FIGURES[name].figure(value, len(judged.query), interval=interval, exact=judged.exact)
+        unit = None if judged.graded else "result"
+        count = len(judged.query)
+        figures[name] = FIGURES[name].figure(value, count, unit=unit, interval=interval, exact=judged.exact)
         columns[name] = _contributions(statistic, value, queries)
     warnings = {
+        "semantic_gap": gap_warning(figures["semantic_gap"]),
         "lexical_correlation": grep_warning(figures),
         "hallucination_excess": hallucination_warning(figures),
     }
-    return [replace(figure, warning=warnings.get(name)) for name, figure in figures.items()], columns
+    ordered = [figures[name] for name in FIGURES]
+    return [replace(figure, warning=warnings.get(figure.name)) for figure in ordered], columns
 
 
 def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
@@ -247,6 +297,18 @@ def _contributions(statistic: Statistic, value: float, queries: int) -> Floats:
         return np.full(queries, value)
     added = np.nan_to_num(paired.influence(statistic, queries))
     return np.asarray(value + added - added.mean())
+
+
+def gap_warning(gap: Figure) -> str | None:
+    """Where the whole interval is past a level: the cosine is the overlap, or has little to do with it."""
+    if gap.value is None or gap.interval is None:
+        return None
+    if gap.interval[1] < LITERAL:
+        return f"semantic_gap is {gap.value:.3f}, below {LITERAL}: cosines say what the characters in common say"
+    if gap.interval[0] > FAR:
+        advice = "results come by association, whatever the words, or all vectors are close (see anisotropy)"
+        return f"semantic_gap is {gap.value:.3f}, above {FAR}: {advice}"
+    return None
 
 
 def grep_warning(figures: dict[str, Figure]) -> str | None:
@@ -282,10 +344,11 @@ def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
     sub-words on both sides, which are the same to the model: neither is named.
     """
     kinds: tuple[tuple[str, Bools, Floats, str], ...] = (
-        ("lexical_correlation", ~judged.relevant & ~judged.alone & judged.near, judged.overlap, "letters, not meaning"),
-        ("hallucination_excess", ~judged.relevant & judged.alone & judged.near, judged.cosine, "close without reason"),
-        ("meaning_correlation", judged.relevant & judged.alone & judged.near, judged.cosine, "meaning, not letters"),
+        ("semantic_gap", judged.alone, judged.cosine, "by association, not by letters"),
+        ("lexical_correlation", ~judged.alone, judged.overlap, "by letters"),
     )
+    if judged.graded:
+        kinds = _judged_kinds(judged)
     named = []
     for figure, which, order, kind in kinds:
         rows = np.flatnonzero(which)[np.argsort(-order[which], kind="stable")]
@@ -293,6 +356,15 @@ def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
             rows = _without_common_pieces(judged, space, model, rows[:_COMPARED])
         named += [_pair(judged, space, row, figure, kind) for row in _plainest(judged, rows)]
     return named
+
+
+def _judged_kinds(judged: Judged) -> tuple[tuple[str, Bools, Floats, str], ...]:
+    """Figure, which pairs, their order, and what they are called."""
+    return (
+        ("lexical_correlation", ~judged.relevant & ~judged.alone & judged.near, judged.overlap, "letters, not meaning"),
+        ("hallucination_excess", ~judged.relevant & judged.alone & judged.near, judged.cosine, "close without reason"),
+        ("meaning_correlation", judged.relevant & judged.alone & judged.near, judged.cosine, "meaning, not letters"),
+    )
 
 
 def _without_common_pieces(judged: Judged, space: Space, model: ShowsPieces, rows: Ints) -> Ints:
@@ -322,7 +394,7 @@ def _pair(judged: Judged, space: Space, row: int, figure: str, kind: str) -> Nam
         text=space.corpus.texts[document],
         value=float(judged.gap[row]),
         note=f"{kind}: for {space.queries.texts[query]!r}, cosine {judged.cosine[row]:.2f}, "
-        f"overlap {judged.overlap[row]:.2f}, grade {judged.grade[row]:g}",
+        f"overlap {judged.overlap[row]:.2f}{f', grade {judged.grade[row]:g}' if judged.graded else ''}",
     )
 
 
@@ -332,6 +404,7 @@ def _table(judged: Judged, space: Space) -> dict[str, NDArray[np.generic]]:
         "document": np.array([space.corpus.ids[int(d)] for d in judged.document], dtype=np.str_),
         "overlap": judged.overlap,
         "cosine": judged.cosine,
+        "gap": judged.gap,
         "grade": judged.grade,
         "near": judged.near,
         "without_overlap": judged.alone,
