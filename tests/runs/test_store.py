@@ -40,8 +40,8 @@ def test_a_measured_result_is_loaded_exactly_and_holds_no_verdict(place: Store, 
     assert not re.search(r'"(verdict|label|pass|regression|at_risk)"', facts, re.IGNORECASE)
 
 
-def test_runs_are_listed_newest_first(place: Store) -> None:
-    for run_id, day in (("b", 2), ("c", 3), ("a", 1)):
+def test_runs_are_listed_as_they_were_written_the_last_first(place: Store) -> None:
+    for run_id, day in (("a", 3), ("b", 2), ("c", 1)):
         place.save(make(run_id, f"2025-01-0{day}T00:00:00.000+00:00"))
     lines = place.list()
     assert [line.run_id for line in lines] == ["c", "b", "a"]
@@ -91,7 +91,6 @@ WRONG: dict[str, dict[str, Any]] = {
     "NaN in the facts": {"environment": {"load": float("nan")}},
     "facts that are not JSON": {"environment": {"path": Path("/")}},
     "lone surrogate in a text": {"outcomes": Outcomes(("a",), {"gold": np.ones(1)}, {"text_1": ("\ud800",)})},
-    "lone surrogate in a path": {"dataset": DataSource("caf\udce9.csv")},
 }
 
 
@@ -100,6 +99,61 @@ def test_what_cannot_be_stored_is_refused_and_leaves_nothing_behind(name: str, p
     with pytest.raises(RequestError, match="could not be stored"):
         place.save(make("a", **WRONG[name]))
     assert place.list() == list((place.folder / "outcomes").iterdir()) == []
+
+
+def test_a_file_name_that_is_not_utf8_is_stored(place: Store) -> None:
+    place.save(make("a", dataset=DataSource("caf\udce9.csv")))
+    assert place.load("a").dataset.path == "caf\udce9.csv"
+    assert place.list()[0].dataset == "caf\\udce9.csv"
+
+
+def test_a_run_that_the_store_does_not_take_is_left_beside_it(place: Store) -> None:
+    place.save(make("a"))
+    (warning,) = place.keep(make("a"))
+    assert "could not be stored" in warning
+    file = Path(warning.rpartition(" is in ")[2])
+    assert file == place.folder / "unsaved" / "a.json"
+    assert json.loads(file.read_text())["run"] == "a"
+
+
+@pytest.mark.parametrize("run_id", ["../../x", "*", "[2]*", "??", "/etc/x", "a/b", "", "a.b", "a\0b", "..", "x" * 65])
+def test_an_id_that_is_none_of_ours_touches_no_file(place: Store, run_id: str, tmp_path: Path) -> None:
+    place.save(make("2025"))
+    canary = tmp_path / "x.parquet"
+    canary.write_text("stays")
+    columns = "created, task, model_id, dataset, examples, metric, value, facts, cache_key"
+    sql(place, f"INSERT INTO runs (run_id, {columns}) SELECT 'REPLACED', {columns} FROM runs")
+    with sqlite3.connect(place.folder / "calipers.db") as database:
+        database.execute("UPDATE runs SET run_id = ? WHERE run_id = 'REPLACED'", (run_id,))
+    database.close()
+    assert [line.run_id for line in place.list()] == ["2025"]
+    with pytest.raises(RequestError):
+        place.remove(run_id) if run_id else place.files_of(run_id)
+    assert canary.exists()
+    assert [file.name for file in (place.folder / "outcomes").iterdir()] == ["2025.parquet"]
+
+
+def test_outcomes_of_other_bytes_are_damaged(place: Store) -> None:
+    place.save(make("a"))
+    place.save(make("b", outcomes=Outcomes(("x",), {"gold": np.zeros(1)})), "k")
+    files = place.folder / "outcomes"
+    (files / "b.parquet").write_bytes((files / "a.parquet").read_bytes())
+    damaged: list[str] = []
+    assert place.find("k", damaged) is None
+    assert "checksum" in damaged[0]
+
+
+def test_a_missing_column_of_outcomes_is_named(place: Store) -> None:
+    place.save(make("a"))
+    with pytest.raises(RequestError, match=r"a\.parquet have no column 'other'"):
+        place.load("a").outcomes.columns["other"]
+
+
+def test_one_bad_row_does_not_break_the_list(place: Store) -> None:
+    place.save(make("a"))
+    place.save(make("b"))
+    sql(place, "UPDATE runs SET value = x'ff00', model_id = x'c3' WHERE run_id = 'b'")
+    assert [line.run_id for line in place.list()] == ["a"]
 
 
 def test_what_is_broken_is_refused_with_its_place(place: Store) -> None:
@@ -214,8 +268,8 @@ def test_a_part_left_by_a_crash_is_harmless(place: Store) -> None:
 
 def test_runs_are_listed_on_the_command_line(calipers: Run, place: Store) -> None:
     assert json.loads(calipers("runs", "list", "--json").stdout) == []
-    place.save(make("run-2", "2025-01-02T09:30:00.000+00:00"))
     place.save(make("run-1", "2025-01-01T09:30:00.000+00:00"))
+    place.save(make("run-2", "2025-01-02T09:30:00.000+00:00"))
     table, document = calipers("runs", "list"), calipers("runs", "list", "--json", "--limit", "1")
     assert re.findall(r"(?m)^(run-\d)  2025-01-0\d 09:30 ", table.stdout) == ["run-2", "run-1"]
     assert [line["run_id"] for line in json.loads(document.stdout)] == ["run-2"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from calipers.cli import options
@@ -21,16 +23,19 @@ def tasks(task: str | None) -> None:
         text.show_task(out, known.find(task))
 
 
-@click.command(short_help="Versions, providers, cores, store and caches.")
-def doctor() -> None:
-    """What this machine offers: versions, execution providers, cores, where the store and the caches are."""
+@click.command(short_help="Versions, providers, cores, store and caches; what is damaged.")
+@click.option("--store", "place", metavar="DIR", type=options.HomePath(), help="Where runs are kept.")
+@click.option("--repair", is_flag=True, help="Remove what no run needs: files of no run, damaged vectors, odd rows.")
+def doctor(place: Path | None, repair: bool) -> None:
+    """What this machine offers: versions, execution providers, cores, where the store and the caches are, and what is
+    damaged there."""
     import os
-    from pathlib import Path
 
     from calipers.core.errors import install
     from calipers.models import onnx_session
     from calipers.rendering import tables
     from calipers.runs import record, store
+    from calipers.runs import repair as integrity
 
     out, _ = options.consoles()
     environment = record.describe_environment()
@@ -43,9 +48,13 @@ def doctor() -> None:
     providers = ", ".join(onnx_session.available_providers())
     tables.show_facts(out, "Machine", [*machine, ("Providers", providers)])
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
-    folder = store.default_folder()
-    kept = len(store.Store(folder).list())
-    tables.show_facts(out, "Places", [("Store", f"{folder} ({kept} runs)"), ("Hub cache", hub)])
+    runs = store.Store(place)
+    tables.show_facts(out, "Places", [("Store", f"{runs.folder} ({len(runs.list())} runs)"), ("Hub cache", hub)])
+    mended = integrity.repair(runs) if repair else []
+    left = integrity.inspect(runs)
+    facts = [(f"removed {damage.what}", damage.why) for damage in mended] + [(d.what, d.why) for d in left]
+    advice = [("repair", "calipers doctor --repair")] if any(damage.repair for damage in left) else []
+    tables.show_facts(out, "Damage", [*facts, *advice] or [("Store", "none")])
 
 
 @click.command(short_help="The main jobs on the bundled sample, with a real model.")

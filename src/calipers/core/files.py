@@ -40,7 +40,7 @@ def _part(path: Path) -> Path:
 def write_whole(path: Path, content: str) -> None:
     """A text file, complete or not there."""
     with whole_file(path) as part:
-        part.write_text(content, encoding="utf-8")
+        part.write_text(content, encoding="utf-8", errors="backslashreplace")  # of names that are not UTF-8
 
 
 def check_place(path: Path) -> str | None:

@@ -72,7 +72,7 @@ def read_id(row: Row, name: str) -> str:
         if name not in row.values:
             raise DataError(f"{row.where}: there is no column {name!r}; found {', '.join(map(str, row.values))}")
         raise _unexpected(row, name, "an id", None)
-    return str(id)
+    return read_text(str(id), row, name)
 
 
 def _value(row: Row, column: Column, name: str) -> object:

@@ -154,9 +154,9 @@ class _Setting:
     vectors: VectorCache | None
     progress: Progress
 
-    def keep(self, result: Result) -> None:
-        if self.store:
-            self.store.save(result)
+    def keep(self, result: Result) -> Result:
+        """The result, with a warning where the store does not take it."""
+        return replace(result, warnings=(*result.warnings, *self.store.keep(result))) if self.store else result
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +207,7 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
         retrieval.read(space, _layer_options(retrieval.LAYER, options)).shown if space.searched else None,
         {"vectors_seconds": seconds, "texts_encoded": encoder.encoded, "texts_reused": encoder.reused},
         entities=tuple(space.entities),
-        notes=tuple(spaces.notes_on_directions(space)) if setting.layers else (),
+        notes=(*encoder.damaged, *(spaces.notes_on_directions(space) if setting.layers else ())),
     )
 
 
@@ -244,7 +244,7 @@ def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting) 
         return Finding(layer.name, layer.about, None, reason=str(error))
     seconds = round(time.perf_counter() - start, 3)
     result = _to_result(layer, outcomes, options, encoder.info, setting, seconds)
-    setting.keep(result)
+    result = setting.keep(result)
     return Finding(layer.name, layer.about, result)
 
 
@@ -294,7 +294,7 @@ def _general(model: Encoder, setting: _Setting) -> Finding:
     options = setting.options
     resampling = Resampling(options.confidence, options.resamples)
     result = mteb.measure(model, list(options.mteb), progress=setting.progress, resampling=resampling)
-    setting.keep(result)
+    result = setting.keep(result)
     return Finding("mteb", "general language ability, by tasks of the mteb package", adaptation.with_figures(result))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from calipers.core import ModelError
-from calipers.core.errors import quote
 from calipers.core.inputs import below, files_below, load_json
 from calipers.models.heads import find_activation
 from calipers.models.layout import known_class
@@ -33,7 +32,7 @@ def check_folder(source: Source, folder: Path, options: ModelOptions) -> None:
     if not options.trust_remote_code:
         for place, kind in _named_classes(files):
             if known_class(kind) is None:
-                raise ModelError(f"{place} names {quote(kind)}, code of its own: read it, then set `trust_remote_code`")
+                raise ModelError(f"{place} names {kind[:100]}, code of its own: read it, then set `trust_remote_code`")
         for file in settings:
             _refuse_activation(file)
     for file in settings:

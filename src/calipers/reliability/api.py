@@ -137,7 +137,7 @@ def trust(
         scores=fitted.score_in(query_vectors, searched, rows),
         rows=rows,
         cosines=cosines,
-        notes=(*notes, *dropped, *material.notes, *fit_notes),
+        notes=(*notes, *encoder.damaged, *dropped, *material.notes, *fit_notes),
     )
 
 

@@ -67,7 +67,8 @@ def evaluate(
         trec.check_run_file(run_out, rows)
     clock.lap("data_seconds")
     key = settled.key(rows) if store else None
-    stored = store.find(key) if store and key and reuse else None
+    damaged: list[str] = []
+    stored = store.find(key, damaged) if store and key and reuse else None
     info, outcomes = settled.answer(rows, stored, progress, clock)
     outcomes = _with_clusters(outcomes, rows)
     chosen = request.record(info)
@@ -77,8 +78,9 @@ def evaluate(
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
     if stored:
         result = replace(result, timing={**stored.timing, **result.timing})
+    result = replace(result, warnings=(*result.warnings, *damaged))
     if store:
-        store.save(result, key)
+        result = replace(result, warnings=(*result.warnings, *store.keep(result, key)))
     if run_out:  # after the run is kept: a full disk must not cost it
         trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id)
     return result

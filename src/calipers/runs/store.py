@@ -7,11 +7,15 @@ versions that are newer than what many machines have.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
-from calipers.core.files import whole_file
+from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine, name_some
+from calipers.core.errors import boundary, quote
+from calipers.core.files import check_place, whole_file, write_whole
+from calipers.core.inputs import below
+from calipers.rendering.document import to_json
 
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # nothing that a path or a pattern would read otherwise
 _WAIT = 30.0  # seconds to wait for another process that writes
+_LEAST_FREE = 1_000_000  # bytes on the disk, below which a run is not begun
+_DIGESTS = "outcome_digests"  # among the facts: SHA-256 of each file of outcomes
 _LINE = ", ".join(field.name for field in fields(RunLine))  # columns of the table
 
 
@@ -51,21 +61,35 @@ class Store:
                 database.rollback()
             except sqlite3.OperationalError as error:
                 raise RequestError(f"the store in {self.folder} cannot be written: {error}") from error
+        why = check_place(self._outcomes_file("trial"))
+        if not why and shutil.disk_usage(self.folder).free < _LEAST_FREE:
+            why = f"less than {_LEAST_FREE:,} bytes are free"
+        if why:
+            raise RequestError(f"the store in {self.folder} cannot be written: {why}")
 
     def save(self, result: Result, key: str | None = None) -> None:
         """`key` says what question the run answers (see `calipers.runs.key`), so that `find` can answer it again."""
-        line = _run_line(result)
-        with self._open(create=True) as database:
-            try:
-                with database:
-                    database.execute(
-                        f"INSERT INTO runs ({_LINE}, facts, cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                        (*astuple(line), json.dumps(_facts(result), allow_nan=False), key),
-                    )
-                    # Inside the transaction: a repeated id is refused before its file is touched.
-                    _write_outcomes(self._outcomes_file(result.run_id), result.outcomes)
-            except (OSError, sqlite3.Error, ValueError, TypeError) as error:
-                raise RequestError(f"the run could not be stored in {self.folder}: {error}") from error
+        line, path = _run_line(result), self._outcomes_file(result.run_id)
+        failure = boundary(RequestError, f"the run could not be stored in {self.folder}")
+        with self._open(create=True) as database, failure, ExitStack() as moves:
+            # Files are written before the transaction, whose lock lasts no longer than moving them, and moved inside
+            # it, so that a repeated id is refused before its files are touched.
+            facts = {**_facts(result), _DIGESTS: _write_outcomes(path, result.outcomes, moves)}
+            with database:
+                database.execute(
+                    f"INSERT INTO runs ({_LINE}, facts, cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*map(_storable, astuple(line)), json.dumps(facts, allow_nan=False), key),
+                )
+                moves.close()
+
+    def keep(self, result: Result, key: str | None = None) -> tuple[str, ...]:
+        """Save a finished run. Where that fails the work is not lost: its JSON is left beside the store, or where
+        temporary files go, and a sentence says where."""
+        try:
+            self.save(result, key)
+            return ()
+        except RequestError as error:
+            return (f"{error}; {_leave_document(result, self.folder)}",)
 
     def save_all(self, results: Sequence[Result]) -> None:
         """All of them, or none where one cannot be stored."""
@@ -77,27 +101,36 @@ class Store:
                     self.remove(stored.run_id)
                 raise
 
-    def find(self, key: str) -> Result | None:
-        """The newest run that was saved under the key and can still be read; None where there is none."""
+    def find(self, key: str, damaged: list[str] | None = None) -> Result | None:
+        """The run that was saved last under the key and can still be read; None where there is none. Why others cannot
+        be read is added to `damaged`."""
         if not self._database.exists():
             return None
         with self._open() as database:
             rows = database.execute(
-                "SELECT run_id FROM runs WHERE cache_key = ? ORDER BY created DESC, run_id DESC", (key,)
+                "SELECT run_id FROM runs WHERE cache_key = ? ORDER BY rowid DESC", (key,)
             ).fetchall()
         for (run_id,) in rows:
             # A run that was removed meanwhile, or whose file is gone, is not an answer: the model must run.
-            with suppress(RequestError):
-                return self.load(run_id)
+            try:
+                return self.load(str(run_id))
+            except RequestError as error:
+                if damaged is not None:
+                    damaged.append(f"a stored run counts as absent: {error}")
         return None
 
     def list(self) -> list[RunLine]:
-        """Newest first."""
+        """The last written first. A row that no version of ours can have written is left out: `calipers doctor`
+        names it."""
+        return [RunLine(*row) for row in self.rows() if why_damaged(row) is None]
+
+    def rows(self) -> Sequence[tuple[Any, ...]]:
+        """What the database holds of each run, whatever it is: the fields of `RunLine`."""
         if not self._database.exists():
             return []
         with self._open() as database:
-            rows = database.execute(f"SELECT {_LINE} FROM runs ORDER BY created DESC, run_id DESC")
-            return [RunLine(*row) for row in rows]
+            database.text_factory = lambda content: content.decode("utf-8", "replace")
+            return database.execute(f"SELECT {_LINE} FROM runs ORDER BY rowid DESC").fetchall()
 
     def load(self, name: str) -> Result:
         run_id = self.resolve(name)
@@ -105,15 +138,15 @@ class Store:
             row = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise RequestError(f"the run {run_id} was removed by another process")
-        facts = json.loads(row[0])
-        outcomes = replace(
-            _read_outcomes(self._outcomes_file(run_id)),
-            counts=facts.pop("counts", {}),
-            notes=tuple(facts.pop("outcome_notes", ())),
-        )
         try:
+            facts = json.loads(row[0])
+            outcomes = replace(
+                _read_outcomes(self._outcomes_file(run_id), facts.pop(_DIGESTS, {})),
+                counts=facts.pop("counts", {}),
+                notes=tuple(facts.pop("outcome_notes", ())),
+            )
             return _result(facts, outcomes)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RequestError(
                 f"the run {run_id} was written by another version of calipers, and this one cannot read its facts "
                 "(calipers eval measures it again, calipers runs rm removes it)"
@@ -123,9 +156,13 @@ class Store:
         run_id = self.resolve(name)
         with self._open() as database, database:
             database.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
-        for file in self._outcomes_file(run_id).parent.glob(f"{run_id}.*"):
+        for file in self.files_of(run_id):
             file.unlink(missing_ok=True)
         return run_id
+
+    def files_of(self, run_id: str) -> tuple[Path, ...]:
+        """The files beside the database that hold a run's outcomes."""
+        return tuple(self._outcomes_file(run_id).parent.glob(f"{run_id}.*"))
 
     def resolve(self, name: str) -> str:
         """A run by its id, by the beginning of it, or "latest"."""
@@ -144,7 +181,9 @@ class Store:
         return self.folder / "calipers.db"
 
     def _outcomes_file(self, run_id: str) -> Path:
-        return self.folder / "outcomes" / f"{run_id}.parquet"
+        if not RUN_ID.fullmatch(run_id):
+            raise RequestError(f"{quote(run_id)} is no id of a run: expected letters, digits, - and _")
+        return below(self.folder / "outcomes", f"{run_id}.parquet", RequestError)
 
     @contextmanager
     def _open(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -197,6 +236,24 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
     database.commit()
 
 
+def why_damaged(row: Sequence[Any]) -> str | None:
+    """Why a row of the database is none that `save` writes; None where it may be."""
+    kinds = (str, str, str, str, str, int, str, float)
+    if not isinstance(row[0], str) or not RUN_ID.fullmatch(row[0]):
+        return f"{quote(row[0])} is no id of a run"
+    wrong = [
+        name
+        for name, value, kind in zip(_LINE.split(", "), row, kinds, strict=True)
+        if not isinstance(value, kind) and not (kind is float and isinstance(value, int))
+    ]
+    return f"its {wrong[0]} is {quote(row[_LINE.split(', ').index(wrong[0])])}" if wrong else None
+
+
+def _storable(value: Any) -> Any:
+    """A value as SQLite takes it: names of files that are not UTF-8 hold surrogates."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
 def _run_line(result: Result) -> RunLine:
     metric, value = next(iter(result.metrics.items()))
     model, path, examples = result.model.model_id, result.dataset.path, len(result.outcomes)
@@ -219,31 +276,69 @@ def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
     return Result(**{**facts, **changed}, outcomes=outcomes)
 
 
-def _write_outcomes(path: Path, outcomes: Outcomes) -> None:
-    """One file for the examples, and one for each table of details beside it."""
-    for name, columns in outcomes.details.items():
-        _write_table(path.with_suffix(f".{name}.parquet"), columns)
+def _write_outcomes(path: Path, outcomes: Outcomes, moves: ExitStack) -> dict[str, str]:
+    """One file for the examples, and one for each table of details beside it: written in full now, and in their place
+    when `moves` closes. The SHA-256 of each, by what its name has behind the run id."""
     examples: dict[str, Any] = {"id": outcomes.ids}
     examples |= {f"text:{name}": texts for name, texts in outcomes.texts.items()}
     examples |= {f"value:{name}": values for name, values in outcomes.columns.items()}
-    _write_table(path, examples)
+    tables: dict[str, Mapping[str, Any]] = {f".{name}.parquet": table for name, table in outcomes.details.items()}
+    tables[".parquet"] = examples
+    return {suffix: _write_table(path.with_suffix(suffix), table, moves) for suffix, table in tables.items()}
 
 
-def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
+def _write_table(path: Path, columns: Mapping[str, Any], moves: ExitStack) -> str:
     import pyarrow
     import pyarrow.parquet
 
-    with whole_file(path) as part:
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part.absolute(), compression="zstd")
+    part = moves.enter_context(whole_file(path))
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part.absolute(), compression="zstd")
+    return _sha256(part)
 
 
-def _read_outcomes(path: Path) -> Outcomes:
-    named = _read_table(path)
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _leave_document(result: Result, folder: Path) -> str:
+    """Write the JSON of a run that the store does not take, and say where it is."""
+    name = f"{result.run_id}.json"
+    for place in (folder / "unsaved" / name, Path(tempfile.gettempdir()) / f"calipers-{name}"):
+        with suppress(OSError, ValueError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, to_json(result.to_dict()) + "\n")
+            return f"its JSON is in {place}"
+    return "its JSON could not be written either: `output` or `as_json` keep it"
+
+
+class _StoredColumns(dict[str, Any]):
+    """Columns of stored outcomes; one that is not there is named."""
+
+    def __init__(self, columns: Mapping[str, Any], path: Path) -> None:
+        super().__init__(columns)
+        self._path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise RequestError(
+            f"the outcomes in {self._path} have no column {name!r}: they have {name_some(list(self)) or 'none'}"
+        )
+
+
+def _read_outcomes(path: Path, digests: Mapping[str, str] | None = None) -> Outcomes:
+    for suffix, digest in (digests or {}).items():
+        file = path.with_suffix(suffix)
+        if file.is_file() and _sha256(file) != digest:
+            raise RequestError(f"the outcomes in {file} are damaged: their checksum is not the one of the run")
+    named = _StoredColumns(_read_table(path), path)
+    ids = named["id"].to_pylist()
     details = {f.stem.removeprefix(f"{path.stem}."): f for f in path.parent.glob(f"{path.stem}.*.parquet")}
     return Outcomes(
-        ids=tuple(named.pop("id").to_pylist()),
+        ids=tuple(ids),
         texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
-        columns={n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")},
+        columns=_StoredColumns(
+            {n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")}, path
+        ),
         details={name: {n: _array(c) for n, c in _read_table(file).items()} for name, file in details.items()},
     )
 

@@ -23,6 +23,7 @@ from calipers.core.files import whole_file
 
 WINDOW = 65_536  # texts that are encoded at a time; a larger corpus is written to its file window by window
 MOST_BYTES = 10_000_000_000
+_DIGEST = hashlib.sha256().digest_size  # bytes behind the array
 _ABANDONED = 86_400.0  # seconds after which the temporary file of a run that died may go
 
 
@@ -35,14 +36,19 @@ class VectorCache:
         self.folder = folder
         self.most_bytes = most_bytes
 
-    def find(self, key: str, rows: int) -> NDArray[np.float32] | None:
-        """The vectors of a key, float32[rows, d], mapped from their file; None where there are none to be read."""
+    def find(self, key: str, rows: int, damaged: list[str] | None = None) -> NDArray[np.float32] | None:
+        """The vectors of a key, float32[rows, d], mapped from their file; None where there are none to be read. A file
+        that is not as it was written counts as absent, and is named in `damaged`."""
         file = self.folder / f"{key}.npy"
-        try:
-            vectors = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+        if not file.exists():
             return None
-        if vectors.ndim != 2 or len(vectors) != rows or vectors.dtype != np.float32:
+        why = why_damaged(file)
+        vectors: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False) if why is None else np.empty(0)
+        if why is None and (vectors.ndim != 2 or len(vectors) != rows or vectors.dtype != np.float32):
+            why = f"it holds {vectors.dtype} {list(vectors.shape)} for {rows} texts"
+        if why is not None:
+            if damaged is not None:
+                damaged.append(f"kept vectors in {file} count as absent: {why}")
             return None
         with suppress(OSError):
             os.utime(file)  # it was used now
@@ -55,6 +61,7 @@ class VectorCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             with whole_file(file) as part:
                 _encode_into(part, model, texts, prompt, progress)
+                _seal(part)
         except OSError as error:
             raise RequestError(
                 f"vectors cannot be kept in {self.folder}: {error.strerror} (`no_cache` keeps none)"
@@ -76,6 +83,37 @@ class VectorCache:
                     total -= size
 
 
+def _reserve(file: Path) -> None:
+    """Claim the disk space of a mapped file: a page that finds none would end the process."""
+    if hasattr(os, "posix_fallocate"):
+        with file.open("rb+") as content:
+            os.posix_fallocate(content.fileno(), 0, max(1, os.fstat(content.fileno()).st_size))
+
+
+def _seal(file: Path) -> None:
+    """Put the SHA-256 of the array behind it, where nothing that reads .npy files looks."""
+    with file.open("rb+") as content:
+        digest = hashlib.file_digest(content, "sha256").digest()
+        content.seek(0, os.SEEK_END)
+        content.write(digest)
+
+
+def why_damaged(file: Path) -> str | None:
+    """Why a file of vectors is not as it was written; None where it is."""
+    try:
+        with file.open("rb") as content:
+            size = os.fstat(content.fileno()).st_size - _DIGEST
+            total = hashlib.sha256()
+            while size > 0 and (block := content.read(min(size, 1 << 20))):
+                total.update(block)
+                size -= len(block)
+            if content.read() != total.digest():
+                return "the checksum behind them is not theirs"
+    except OSError as error:
+        return str(error.strerror)
+    return None
+
+
 def _encode_into(part: Path, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
     table: NDArray[Any] | None = None
     for start in range(0, max(1, len(texts)), WINDOW):
@@ -83,6 +121,7 @@ def _encode_into(part: Path, model: Encoder, texts: Sequence[str], prompt: str |
         if table is None:
             shape = (len(texts), window.shape[1])
             table = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
+            _reserve(part)
         table[start : start + len(window)] = window
     assert isinstance(table, np.memmap)
     table.flush()
@@ -98,6 +137,7 @@ class CachedEncoder:
     def __init__(self, model: Encoder, identity: str | None, cache: VectorCache | None) -> None:
         self.info: ModelInfo = model.info
         self.counts: Counter[str] = Counter()  # texts that were "encoded" and "reused"
+        self.damaged: list[str] = []  # kept vectors that could not be used, and why
         self._model = model
         self._identity = identity
         self._cache = cache
@@ -118,7 +158,7 @@ class CachedEncoder:
         if model is self._model:
             return self
         sided = CachedEncoder(model, self._identity and f"{self._identity} {side}", self._cache)
-        sided.counts = self.counts
+        sided.counts, sided.damaged = self.counts, self.damaged
         return sided
 
     def encode(
@@ -129,12 +169,16 @@ class CachedEncoder:
             self.counts["encoded"] += len(texts)
             return self._model.encode(texts, prompt=prompt, progress=progress)
         key = text_key(self._identity, prompt, texts)
-        vectors = self._cache.find(key, len(texts))
+        vectors = self._cache.find(key, len(texts), self.damaged)
         if vectors is not None:
             self.counts["reused"] += len(texts)
             return vectors
-        self._cache.write(key, self._model, texts, prompt, progress)
         self.counts["encoded"] += len(texts)
+        try:
+            self._cache.write(key, self._model, texts, prompt, progress)
+        except RequestError as error:  # a full disk costs time, no result
+            self.damaged.append(str(error))
+            return self._model.encode(texts, prompt=prompt, progress=progress)
         vectors = self._cache.find(key, len(texts))
         if vectors is None:
             folder = self._cache.folder

@@ -1,0 +1,108 @@
+"""What a store holds that no run needs or can use: found, named and, on request, removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from calipers.core import RequestError
+from calipers.runs import store, vector_cache
+from calipers.runs.store import Store
+
+_PART = re.compile(r"\..+\.(\d+)-\d+\.part")
+_ABANDONED = 86_400.0  # seconds
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something that is wrong, and what would put it right; None where that is for the user to decide."""
+
+    what: str
+    why: str
+    repair: Callable[[], None] | None
+
+
+def inspect(place: Store) -> list[Damage]:
+    """Rows that are none of ours, runs whose outcomes cannot be read, files of no run, and damaged vectors."""
+    if not place.folder.is_dir():
+        return []
+    return [*_rows(place), *_runs(place), *_orphans(place), *_vectors(place.folder / "vectors")]
+
+
+def repair(place: Store) -> list[Damage]:
+    """Remove what no run needs, and say what it was. Runs stay, readable or not."""
+    mended = []
+    for damage in inspect(place):
+        if damage.repair is not None:
+            damage.repair()
+            mended.append(damage)
+    return mended
+
+
+def _rows(place: Store) -> Iterator[Damage]:
+    for row in place.rows():
+        if why := store.why_damaged(row):
+            yield Damage("a row of the database", why, partial(_delete_row, place, row[0]))
+
+
+def _delete_row(place: Store, run_id: object) -> None:
+    """Without a look at any file: the id may be a path or a pattern."""
+    with closing(sqlite3.connect(place.folder / "calipers.db", timeout=30)) as database, database:
+        database.execute("DELETE FROM runs WHERE run_id IS ?", (run_id,))
+
+
+def _runs(place: Store) -> Iterator[Damage]:
+    for line in place.list():
+        try:
+            place.load(line.run_id)
+        except RequestError as error:
+            yield Damage(f"the run {line.run_id}", f"{error} (calipers runs rm {line.run_id} removes it)", None)
+
+
+def _orphans(place: Store) -> Iterator[Damage]:
+    """Files without a run. Writers move a file and add its run under one lock, which is waited for here."""
+    if not (place.folder / "calipers.db").exists():
+        return
+    place.check_writable()
+    files = list((place.folder / "outcomes").iterdir())
+    runs = {str(row[0]) for row in place.rows()}
+    for file in files:
+        with suppress(OSError):
+            if _is_abandoned(file):
+                yield Damage(str(file), "it is what a run that was stopped left behind", file.unlink)
+            elif not file.name.startswith(".") and file.name.split(".")[0] not in runs:
+                yield Damage(str(file), "no run has these outcomes", file.unlink)
+
+
+def _is_abandoned(file: Path) -> bool:
+    """Whether a temporary file is of a process that is no more, or older than a day."""
+    match = _PART.fullmatch(file.name)
+    if match is None:
+        return False
+    return not _is_running(int(match[1])) or time.time() - file.stat().st_mtime > _ABANDONED
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _vectors(folder: Path) -> Iterator[Damage]:
+    for file in sorted(folder.glob("*")) if folder.is_dir() else []:
+        with suppress(OSError):
+            if _is_abandoned(file):
+                yield Damage(str(file), "it is what a run that was stopped left behind", file.unlink)
+            elif file.suffix == ".npy" and (why := vector_cache.why_damaged(file)):
+                yield Damage(str(file), why, file.unlink)
