@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from calipers.comparison.records import VerdictOptions, worst_label
+from calipers.comparison.records import Chances, GateOptions, VerdictOptions, worst_label
 from calipers.core import RequestError, Thresholds
 from calipers.rendering.document import to_json
 from tests.support import verdicts as made
@@ -59,3 +60,31 @@ def test_digits_are_shown_until_a_value_and_its_threshold_differ(relative: float
     points = replace(comparison, thresholds=Thresholds(-delta + 0.0001, 20.0, relative=False))
     assert float(points.delta_text) == pytest.approx(delta, abs=5e-5)
     assert float(points.delta_text) > -points.thresholds.passes
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_chances_sum_to_100_as_shown_and_look_no_more_certain_than_they_are(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    passes, at_risk, regression = rng.dirichlet([0.3, 0.3, 0.3])
+    shown = [float(part) for part in str(Chances(passes, at_risk, regression)).removesuffix(" %").split(" / ")]
+    assert sum(shown) == pytest.approx(100, abs=1e-9)
+    for share, percent in ((regression, shown[2]), (at_risk + regression, shown[1] + shown[2])):
+        assert abs(percent - 50) <= abs(100 * share - 50) + 1e-6
+        assert abs(percent - 100 * share) < 0.1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "labels", "words"),
+    [
+        ("inconclusive", ["PASS", "INCONCLUSIVE"], "Exit code 1: the verdict is INCONCLUSIVE"),
+        ("at-risk", ["AT_RISK"], "Exit code 1: the verdict is AT_RISK"),
+        ("regression", ["INCONCLUSIVE", "AT_RISK"], "Exit code 5"),
+        ("regression", ["AT_RISK"], None),
+        ("inconclusive", ["INCONCLUSIVE", "REGRESSION"], None),
+    ],
+)
+def test_an_exit_code_that_the_labels_do_not_explain_is_explained(
+    fail_on: str, labels: list[str], words: str | None
+) -> None:
+    explained = GateOptions(fail_on).explain(labels)
+    assert explained is None if words is None else explained is not None and explained.startswith(words)

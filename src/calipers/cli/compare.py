@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from calipers.cli import options
 
 if TYPE_CHECKING:
-    from calipers.comparison.records import Verdict
+    from calipers.comparison.records import GateOptions, Verdict
     from calipers.core import Thresholds
 
 _NUMBER = r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*"
@@ -103,9 +103,8 @@ def compare(context: click.Context, /, **flags: Any) -> None:
         _write_failure(flags, error, context)
         raise
     _note_other_tasks(verdicts[0], settings["shared"])
-    code = gate.exit_code([verdict.label for verdict in verdicts])
-    _show(verdicts, flags, gate.failing, code)
-    context.exit(code)
+    _show(verdicts, flags, gate)
+    context.exit(gate.exit_code([verdict.label for verdict in verdicts]))
 
 
 def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
@@ -166,18 +165,22 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
         )
 
 
-def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], failing: set[str], code: int) -> None:
+def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], gate: GateOptions) -> None:
     from calipers.comparison import json as verdict_json
     from calipers.comparison import text as verdict_text
     from calipers.comparison.junit import to_junit
 
     def write_junit() -> None:
         if flags["junit"]:
-            options.write_output(flags["junit"], to_junit(verdicts, failing=failing))
+            options.write_output(flags["junit"], to_junit(verdicts, failing=gate.failing))
 
     document = verdict_json.document(verdicts)
     show = partial(verdict_text.show_verdicts, verdicts=verdicts)
-    options.emit(document, flags, show, write_junit, lambda: _summarise(verdicts, flags["markdown"]), code=code)
+    labels = [verdict.label for verdict in verdicts]
+    code, last = gate.exit_code(labels), gate.explain(labels)
+    options.emit(
+        document, flags, show, write_junit, lambda: _summarise(verdicts, flags["markdown"]), code=code, last=last
+    )
 
 
 def _summarise(verdicts: Sequence[Verdict], path: Path | None) -> None:

@@ -105,10 +105,10 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     from calipers.diagnosis.text import show_diagnosis
 
     diagnosis = _with_flags(_diagnose(model, flags), context)
-    code = _exit_code(diagnosis, flags["fail_on"])
+    code, last = _exit(diagnosis, flags["fail_on"])
     show = partial(show_diagnosis, diagnosis=diagnosis, examples=flags["examples"])
     page = [lambda: options.write_output(flags["html"], diagnosis_html.page(diagnosis))] if flags["html"] else []
-    options.emit(diagnosis.to_dict(), flags, show, *page, code=code)
+    options.emit(diagnosis.to_dict(), flags, show, *page, code=code, last=last)
     context.exit(code)
 
 
@@ -183,11 +183,15 @@ def _names(words: str | None, flag: str) -> tuple[str, ...]:
     return names
 
 
-def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
-    """By the verdicts of the layers that make one; without a baseline there is none."""
+def _exit(diagnosis: Diagnosis, fail_on: str) -> tuple[int, str | None]:
+    """The code, and a sentence where the labels do not explain it: by the verdicts of the layers that make one; without
+    a baseline there is none."""
     from calipers.comparison.records import GateOptions
 
     labels = [finding.verdict.label for finding in diagnosis.findings if finding.verdict and finding.decides]
     if diagnosis.scorecard:  # it reads the layers by what the training was for, and so speaks for them
         labels = [diagnosis.scorecard.label]
-    return 0 if fail_on == "never" else GateOptions(fail_on).exit_code(labels)
+    if fail_on == "never":
+        return 0, None
+    gate = GateOptions(fail_on)
+    return gate.exit_code(labels), gate.explain(labels)

@@ -399,8 +399,10 @@ def emit(
     show: Callable[[Console], None],
     *others: Callable[[], None],
     code: int = 0,
+    last: str | None = None,
 ) -> None:
-    """The JSON document on standard output, or what `show` prints; then into the file of `--output`; then the others.
+    """The JSON document on standard output, or what `show` prints and the `last` line; then into the file of
+    `--output`; then the others.
 
     A file that cannot be written costs nothing else: all others are, and it is an error at the end. Next to an exit
     code of the work itself it is a message.
@@ -413,6 +415,8 @@ def emit(
         echo_json(content)
     else:
         show(consoles()[0])
+        if last:
+            click.echo(name_flags(last, click.get_current_context().command.params))
     output = values.get("output")
     failures = []
     for write in (*([lambda: write_output(output, content)] if output else []), *others):

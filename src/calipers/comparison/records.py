@@ -95,6 +95,22 @@ class GateOptions(Options):
         """
         return 1 if self.failing & set(labels) else 5 if "INCONCLUSIVE" in labels else 0
 
+    def explain(self, labels: Collection[str]) -> str | None:
+        """One sentence on an exit code that the labels alone do not explain.
+
+        >>> GateOptions("inconclusive").explain(["INCONCLUSIVE"])
+        'Exit code 1: the verdict is INCONCLUSIVE, which fails here (`fail_on` inconclusive).'
+        >>> GateOptions().explain(["REGRESSION"]) is None
+        True
+        """
+        if {"REGRESSION", "INVALID"} & set(labels):
+            return None
+        code = self.exit_code(labels)
+        if code == 1:
+            label = "AT_RISK" if self.fail_on == "at-risk" else "INCONCLUSIVE"
+            return f"Exit code 1: the verdict is {label}, which fails here (`fail_on` {self.fail_on})."
+        return "Exit code 5: the verdict is INCONCLUSIVE, neither passed nor failed." if code else None
+
 
 @dataclass(frozen=True)
 class Chances:
@@ -105,11 +121,14 @@ class Chances:
     regression: float
 
     def __str__(self) -> str:
+        """In percent, together 100 as shown. What an exit code is about is rounded towards a half, so that it does not
+        look more certain than it is: the chance of a REGRESSION, and the one of AT_RISK or worse.
+
+        >>> str(Chances(0.96, 0.0399, 0.0001)), str(Chances(0.3333, 0.3333, 0.3334))
+        ('96 / 3.9 / 0.1 %', '33.4 / 33.2 / 33.4 %')
         """
-        >>> str(Chances(0.96, 0.0399, 0.0001))
-        '96 / 4 / 0.1 %'
-        """
-        return f"{' / '.join(map(chance, (self.passes, self.at_risk, self.regression)))} %"
+        regression, worse = float(chance(self.regression)), float(chance(self.at_risk + self.regression))
+        return f"{100 - worse:.4g} / {worse - regression:.4g} / {regression:.4g} %"
 
     def of(self, label: Label) -> float:
         return {"PASS": self.passes, "AT_RISK": self.at_risk, "REGRESSION": self.regression}[label]

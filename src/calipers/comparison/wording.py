@@ -111,15 +111,21 @@ def _doubt(verdict: Verdict, comparison: Comparison) -> str:
     """Why the exit code is in doubt."""
     if comparison.chances is None:
         why = f" ({printable(comparison.reason)})" if comparison.reason and comparison.settled_by else ""
-        return f", which alone would be {comparison.estimate}{why}"
-    what = question(verdict)
-    share, name = required_confidence(verdict), "a REGRESSION" if what == "REGRESSION" else "AT_RISK or worse"
-    limits = (
-        ""
-        if share is None
-        else f", where {percentage(1 - share)} at most passes and {percentage(share)} at least fails"
-    )
-    return f", but the chance of {name} is {chance(comparison.chances.at_least(what))}%{limits}"
+        return f", which alone would be {comparison.estimate} ({_bounds(comparison.thresholds)}){why}"
+    what, share = question(verdict), required_confidence(verdict)
+    passes, at_risk = limits(comparison.thresholds)
+    name = f"a REGRESSION (a loss of {at_risk} or more)"
+    if what == "AT_RISK":
+        name = f"AT_RISK or worse (a loss of {passes} or more)"
+    rule = ""
+    if share is not None:
+        rule = f", where {percentage(1 - share)} at most passes and {percentage(share)} at least fails"
+    return f", but the chance of {name} is {chance(comparison.chances.at_least(what))}%{rule}"
+
+
+def _bounds(thresholds: Thresholds) -> str:
+    passes, at_risk = limits(thresholds)
+    return f"a loss below {passes} passes, one of {at_risk} or more is a REGRESSION"
 
 
 def limits(thresholds: Thresholds) -> tuple[str, str]:
