@@ -18,7 +18,7 @@ def test_every_metric_of_a_layer_is_described_in_the_file(name: str) -> None:
         assert kind.meaning.endswith(".")
         assert "{" not in kind.name + kind.about + kind.meaning + kind.advice
         assert not (kind.above is not None and kind.below is not None)
-        assert bool(kind.advice) == (kind.above is not None or kind.below is not None)
+        assert not kind.advice or any(limit is not None for limit in (kind.above, kind.below, kind.level))
 
 
 # Which way is good, and from where on it is bad, as the method has it.

@@ -100,6 +100,7 @@ _READERS = {
     "mlm_head": ("knowledge",),
     "out_of_domain": ("certainty",),
     "attributes": (_ATTRIBUTES,),
+    "columns": (_ATTRIBUTES,),
     "rerank": ("retrieval", _ATTRIBUTES),
 }
 

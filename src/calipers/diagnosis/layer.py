@@ -120,7 +120,7 @@ def _expand(block: Entry, words: Entry, defaults: Entry) -> Iterator[FigureKind]
 def _kind(name: str, entry: Entry, words: Entry) -> FigureKind:
     fields = {key: _fill(value, words) for key, value in entry.items()}
     direction, thresholds = fields.pop("better", None), fields.pop("thresholds", None)
-    if fields.get("above") is None and fields.get("below") is None:
+    if all(fields.get(key) is None for key in ("above", "below", "level")):
         fields.pop("advice", None)
     return FigureKind(
         name=_fill(name, words),

@@ -21,6 +21,7 @@ from calipers.runs import key as cache
 from calipers.runs.space import GroupVectors, PairVectors, Space, Texts, directed, refuse
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
 from calipers.shop import read_words
+from calipers.shop.lexicon import name_columns
 from calipers.shop.products import Noticing, Products
 from calipers.tasks import retrieval
 
@@ -56,6 +57,13 @@ class CorpusInputs(Options):
     attributes: tuple[str, ...] = _file(
         "YAML with colours, brands, units, columns for the layer attributes, beside the built-in ones; repeatable.",
         default=(),
+    )
+    columns: tuple[str, ...] = option(
+        (),
+        "Which column of the corpus has the type, colour, brand or dimension of a product, e.g. type=category.",
+        group="Data",
+        metavar="KEY=NAME …",
+        flag="--column",
     )
     sts: str | None = _file("With --adaptation: scored pairs that show what was forgotten.")
     source: DataSource = field(default_factory=lambda: DataSource(path=""))
@@ -109,7 +117,7 @@ class Material:
 def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
     """All inputs. Without a corpus the texts of the pairs are one. Columns are noticed only for `products`."""
     notes: list[str] = []
-    noticing = Noticing(read_words(inputs.attributes), expected=bool(inputs.attributes)) if products else None
+    noticing = _noticing(inputs) if products else None
     title_lengths: list[int] = []
 
     def notice(id: str, values: Mapping[str, Any]) -> None:
@@ -149,6 +157,12 @@ def read(inputs: CorpusInputs, *, products: bool = False) -> Material:
         products=noticing.finish(again) if noticing and again else None,
         title_lengths=tuple(title_lengths),
     )
+
+
+def _noticing(inputs: CorpusInputs) -> Noticing:
+    words = read_words(inputs.attributes)
+    named = name_columns(words, inputs.columns)
+    return Noticing(words, expected=bool(inputs.attributes or named), named=named)
 
 
 def nothing() -> Material:

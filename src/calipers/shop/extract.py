@@ -27,7 +27,7 @@ ANALYSER = "rules/2"  # how texts are read; another number where the same words 
 T = TypeVar("T")
 Columns = Mapping[str, Sequence[tuple[str, object]]]  # what a column holds → (name, value)
 
-_HOLDS = ("text", "title", "dimension", "brand", "colour")
+_HOLDS = ("type", "text", "title", "dimension", "brand", "colour")
 _SIZE_COLUMNS = ("size", "sizes", "サイズ")  # what they hold may be understood beside the title: L, 27.5
 _DEEPEST = 4  # levels of nested maps and lists that are looked into
 _LONGEST_NUMBER = 300  # float() of a longer integer fails
@@ -67,6 +67,7 @@ class Extractor:
     _scope: Scope
     _columns: Mapping[str, str]  # folded column name → what it holds
     _column_units: Mapping[str, str]  # folded column name → the unit of its numbers
+    _types: tuple[str, ...]  # folded names of columns that say what kind of thing a product is, the best first
 
     @classmethod
     def from_files(cls, paths: Sequence[Path | str] = (), *, brands: Iterable[str] = ()) -> Extractor:
@@ -90,6 +91,7 @@ class Extractor:
             Scope.from_words(words),
             {**holds, **dict.fromkeys(units, "dimension")},
             units,
+            tuple(map(_name, columns.get("type", ()))),
         )
 
     def with_exact_colours(self) -> Extractor:
@@ -121,6 +123,20 @@ class Extractor:
             return product
         values = self.sort(product)
         return next((str(value) for part in ("title", "text") for _, value in values[part]), "")
+
+    def product_type(self, columns: Mapping[str, object]) -> str:
+        """What kind of thing a row is by its columns, folded; a path of several names is one type. "" if none says."""
+        return self.type_in(self.sort(columns))
+
+    def type_in(self, values: Columns) -> str:
+        """The same from sorted columns.
+
+        >>> Extractor.from_files().product_type({"type": "Original", "Category": ["Home", "Mugs"]})
+        'home > mugs'
+        """
+        present = {name for name, value in values["type"] if str(value).strip()}
+        best = next((name for name in self._types if name in present), None)
+        return " > ".join(fold(str(value)) for name, value in values["type"] if name == best and str(value).strip())
 
     def sort(self, columns: Mapping[str, object]) -> dict[str, list[tuple[str, object]]]:
         """(name, value) of the recognised columns, nested or not, by what they hold (`_HOLDS`)."""
@@ -215,6 +231,11 @@ def _name(column: str) -> str:
     'product colour'
     """
     return " ".join(fold(column).replace("-", " ").replace(".", " ").split())
+
+
+def has_column(columns: Mapping[str, object], name: str) -> bool:
+    """Whether a row, nested or not, has a column of this name."""
+    return any(_name(key) == _name(name) for key, _ in _flatten(columns))
 
 
 def _flatten(columns: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, object]]:

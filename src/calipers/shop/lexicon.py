@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calipers.core import DataError, printable
+from calipers.core import DataError, RequestError, printable
 from calipers.core.errors import boundary
 from calipers.core.inputs import load_yaml
 
@@ -31,6 +31,22 @@ def read_words(paths: Sequence[Path | str] = ()) -> Words:
         _merge(words, content)
     _check_whole(words)
     return words
+
+
+_COLUMNS = ("type", "colour", "brand", "dimension")
+
+
+def name_columns(words: Words, pairs: Sequence[str]) -> list[str]:
+    """Add the columns that a user names, KEY=NAME, to the words, before all others of the key; the names."""
+    names = []
+    for pair in pairs:
+        key, equals, name = pair.partition("=")
+        if key not in _COLUMNS or not equals or not name.strip():
+            keys = ", ".join(_COLUMNS)
+            raise RequestError(f"`CorpusInputs.columns` must be KEY=NAME, KEY one of {keys}, found {printable(pair)!r}")
+        words["columns"][key] = [name, *words["columns"].get(key, ())]
+        names.append(name)
+    return names
 
 
 def _load(path: Path) -> Any:

@@ -113,6 +113,23 @@ def closes(text: str, end: int, affixes: Sequence[str] = ()) -> bool:
     return any(text.startswith(a, end) for a in affixes)
 
 
+def holds(text: str, name: str) -> bool:
+    """Whether a folded text has a folded name as a word of its own. Japanese writes names together with other words, so
+    that there it only has to be in the text.
+
+    >>> holds("php book", "hp"), holds("an hp book", "hp"), holds("ナイキシューズ", "ナイキ")
+    (False, True, True)
+    """
+    start = text.find(name) if name else -1
+    while start >= 0:
+        end = start + len(name)
+        latin = script(name[0]) == "a", script(name[-1]) == "a"
+        if (not latin[0] or opens(text, start)) and (not latin[1] or closes(text, end)):
+            return True
+        start = text.find(name, start + 1)
+    return False
+
+
 class Phrases(Generic[T]):
     """Many phrases, looked up at once: from left to right, the longest that fits first, without overlaps.
 

@@ -9,6 +9,10 @@ contradicts any of them:
 - `unknown_rate`: results of those queries whose product does not say. What fails among the known is
   explicit_failure_rate / (1 − unknown_rate).
 
+Beside the explicit rate stand its floor and what random products of the requested type give (`failure_floor`,
+`failure_random`; layers.product_types): it warns where it is surely nearer to the second than to the first. A result of
+another type is a type failure (`type_failure_rate`); its size says nothing and contradicts nothing.
+
 All are ratios of sums over queries, which a bootstrap resamples. A query without results adds nothing to either sum.
 """
 
@@ -16,16 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import Columns, Encoder, FigureKind, Metric, Outcomes, Progress, RequestError, Statistic
+from calipers.core.choices import GRADES
 from calipers.core.figures import Figure, Named, figure_tables
 from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, setting
+from calipers.diagnosis.layers.product_types import Pools, no_pools, requested_types, share_of, what_is_possible
 from calipers.metrics import bootstrap, geometry
-from calipers.metrics.arrays import Array, Bools, Ints
+from calipers.metrics.arrays import Array, Bools, Counts, Ints
 from calipers.metrics.means import ratio_statistic
 from calipers.runs.space import Space
 from calipers.shop import ANALYSER, Agreement, Attributes, Extractor, agree_all
@@ -40,11 +47,15 @@ _ENOUGH = 0.1  # share of them that state something
 _LEAST = 5  # queries that state a part: a rate of fewer is no ground for a warning
 
 FIGURES = kinds_of("attributes")
+_EXPLICIT = "explicit_failure_rate"
 # A rate is a column over the results: of the queries that state the part (True), or of all of them.
 _RATES = {
-    "explicit_failure_rate": ("failures", True),
+    _EXPLICIT: ("failures", True),
     "global_failure_rate": ("failures", False),
     "unknown_rate": ("unknown", True),
+    "failure_floor": ("floor", True),
+    "failure_random": ("random", True),
+    "type_failure_rate": ("type_failures", False),
 }
 
 
@@ -60,6 +71,7 @@ class AttributeOptions(LayerOptions):
         "Which colours agree: shades of a family, so that navy is blue, or equal ones only.",
         choices=("families", "exact"),
     )
+    grades: str = setting("plain", "esci: 3 2 1 0 are exact, substitute, complement, irrelevant.", choices=GRADES)
     analyser: str = ANALYSER
     dictionary: str = ""
     products: str = ""
@@ -81,9 +93,15 @@ def run(model: Encoder | None, space: Space, options: AttributeOptions, progress
     if not any(which.any() for which in _stated(products.extractor, requests).values()):
         raise RequestError("the layer attributes checks what queries state, and none states a colour, brand or size")
     results = [ids[: options.k] for ids in _results(space.searched.details["results"], rows)]
-    items = products.read({id for ids in results for id in ids})
+    stated = _stated(products.extractor, requests)
+    asked = requested_types(space, products, rows, np.logical_or.reduce(list(stated.values())).tolist(), options.grades)
+    kinds = {kind for kind in asked.types if kind}
+    share = share_of(products, kinds)
+    judged = {id for ids in asked.judged for id in ids or ()}
+    items = products.read({id for ids in results for id in ids} | judged, kinds, share)
+    pools = asked.pools(items, set(space.corpus.ids), share)
     exact = len(rows) == len(space.queries)
-    return _outcomes(products.extractor, queries, requests, items, results, options, exact=exact)
+    return _outcomes(products.extractor, queries, requests, items, results, pools, options, exact=exact)
 
 
 def skip_reason(space: Space) -> str | None:
@@ -129,7 +147,8 @@ def measure(
     kept = [list(ids[:k]) for ids in results]
     items = {id: read_item(extractor, products[id]) for id in dict.fromkeys(id for ids in kept for id in ids)}
     requests = [extractor.read(text) for text in queries.values()]
-    return _outcomes(extractor, queries, requests, items, kept, options)
+    pools = no_pools(len(requests), "the type of a query is not given")
+    return _outcomes(extractor, queries, requests, items, kept, pools, options)
 
 
 def _outcomes(
@@ -138,6 +157,7 @@ def _outcomes(
     requests: Sequence[Attributes],
     items: Mapping[str, Item],
     results: Sequence[Sequence[str]],
+    pools: Pools,
     options: AttributeOptions,
     *,
     exact: bool = True,
@@ -145,9 +165,21 @@ def _outcomes(
     pairs = _pairs(results)
     offers = [items[id].attributes for id in pairs.ids]
     states = agree_all(extractor, requests, offers, pairs.query, pairs.product)
-    columns = count(states, pairs.query, _stated(extractor, requests))
+    entries = zip(pairs.query.tolist(), pairs.product.tolist(), strict=True)
+    other = np.array([pools.is_other(q, pairs.ids[p], items[pairs.ids[p]].type) for q, p in entries], np.bool_)
+    states["dimension"][other] = Agreement.UNASKED  # what 20 litres are of another thing contradicts no bottle
+    columns: dict[str, Counts] = dict(count(states, pairs.query, _stated(extractor, requests)))
+    if pools.knows_types:
+        known = np.array([bool(kind) or not pools.by_column for kind in pools.types], np.bool_)
+        failures = np.bincount(pairs.query[other], minlength=len(requests)).astype(np.float64)
+        columns["type_failures"] = np.where(known, failures, np.nan)
+    possible = what_is_possible(extractor, requests, items, pools, k=options.k, seed=options.seed)
+    for name, shares in (("floor", possible.floor), ("random", possible.random)):
+        columns |= {f"{part}_{name}" if part else name: each for part, each in shares.items()}
     offending = _offending(states, pairs, requests, offers)
-    figures = make_figures(columns, confidence=options.confidence, seed=options.seed, exact=exact)
+    figures = make_figures(
+        columns, confidence=options.confidence, seed=options.seed, exact=exact, no_floor=pools.reason
+    )
     return Outcomes(
         ids=tuple(queries),
         columns=columns,
@@ -223,9 +255,11 @@ def _metric(kind: FigureKind) -> Metric:
     prefix, column, explicit = _read_name(kind.name)
 
     def statistic(columns: Columns) -> Statistic:
-        stated = columns[f"{prefix}stated"]
+        stated, part = columns[f"{prefix}stated"], columns[column]
         whole = columns["results"] * (stated if explicit else stated.any())  # unknown, not perfect, if none states it
-        return ratio_statistic(columns[column], whole)
+        if column.endswith(("floor", "random")):  # shares of a query, whatever a model finds for it
+            part, whole = np.where(stated > 0, part, np.nan), stated
+        return ratio_statistic(np.nan_to_num(part), whole * np.isfinite(part))
 
     return replace(kind.metric(statistic), needs=(column,))
 
@@ -234,28 +268,77 @@ METRICS = tuple(map(_metric, FIGURES.values()))
 
 
 def make_figures(
-    columns: Columns, *, confidence: float = 0.95, seed: int = 42, exact: bool = True
+    columns: Columns, *, confidence: float = 0.95, seed: int = 42, exact: bool = True, no_floor: str = ""
 ) -> tuple[Figure, ...]:
-    """Each metric with its interval. One that no query states is unknown, not 0."""
+    """Each metric with its interval. One that no query states is unknown, not 0. `no_floor` is why there is none."""
     queries = len(columns["results"])
-    resampled, values = np.empty((len(METRICS), 0)), [np.nan] * len(METRICS)
-    if queries:
-        statistics = [metric.statistic(columns) for metric in METRICS]
-        resampled = bootstrap.distribution(statistics, queries, resamples=RESAMPLES, seed=seed)
-        values = [metric.value(columns) for metric in METRICS]
+    measured = [metric for metric in METRICS if queries and set(metric.needs) <= columns.keys()]
+    values = {metric.name: metric.value(columns) for metric in measured}
+    statistics = [metric.statistic(columns) for metric in measured]
+    resampled = bootstrap.distribution(statistics, queries, resamples=RESAMPLES, seed=seed) if measured else ()
+    rates = dict(zip(values, resampled, strict=True))
     figures = []
-    for kind, value, rates in zip(FIGURES.values(), values, resampled, strict=True):
-        prefix, _, explicit = _read_name(kind.name)
-        stated = columns[f"{prefix}stated"]
-        count = int(stated.sum()) if explicit else len(stated)
-        finite = bool(np.isfinite(value))
+    for kind in map(partial(_with_level, values, no_floor=no_floor), FIGURES.values()):
+        prefix, _, _ = _read_name(kind.name)
+        stated, value = columns[f"{prefix}stated"], values.get(kind.name, np.nan)
+        if not np.isfinite(value):
+            figures.append(replace(kind.unknown(_why_unknown(kind, columns, no_floor)), count=_count(kind, columns)))
+            continue
+        count = _count(kind, columns)
         interval = None
-        if finite and count > 1:  # every resample of one query is that query
-            interval = bootstrap.percentile_interval(rates, confidence=confidence, units=count)
-        why = None if finite else f"no query with results states a {prefix[:-1] or ' or a '.join(PARTS)}"
-        rate, warns = float(value) if finite else None, bool(stated.sum() >= _LEAST)
-        figures.append(kind.figure(rate, count, interval=interval, exact=exact, reason=why, warns=warns))
+        if count > 1:  # every resample of one query is that query
+            interval = bootstrap.percentile_interval(rates[kind.name], confidence=confidence, units=count)
+        warns = bool(stated.sum() >= _LEAST)
+        if kind.name.endswith(_EXPLICIT):
+            warns = bool(kind.advice) and _is_near_random(columns, prefix, confidence=confidence, seed=seed)
+        figures.append(kind.figure(float(value), count, interval=interval, exact=exact, warns=warns))
     return tuple(figures)
+
+
+def _count(kind: FigureKind, columns: Columns) -> int:
+    """The queries that a figure is about: those that state its part, or all; of both those that it has a value for."""
+    prefix, column, explicit = _read_name(kind.name)
+    stated = columns[f"{prefix}stated"] > 0
+    which = stated if explicit else np.ones(len(stated), np.bool_)
+    return int((which & np.isfinite(columns[column])).sum() if column in columns else which.sum())
+
+
+def _why_unknown(kind: FigureKind, columns: Columns, no_floor: str) -> str:
+    prefix, column, _ = _read_name(kind.name)
+    stated = columns[f"{prefix}stated"] * columns["results"]
+    if column == "type_failures":
+        return "no column names the type of a product (`CorpusInputs.columns`)"
+    if column.endswith(("floor", "random")) and stated.any():
+        return no_floor or "the type of no query that states it is known"
+    return f"no query with results states a {prefix[:-1] or ' or a '.join(PARTS)}"
+
+
+def _with_level(values: Mapping[str, float], kind: FigureKind, *, no_floor: str) -> FigureKind:
+    """An explicit rate with what is possible beside it: it warns past the middle of its floor and random results."""
+    if not kind.name.endswith(_EXPLICIT):
+        return kind
+    prefix = kind.name.removesuffix(_EXPLICIT)
+    floor, random = (values.get(f"{prefix}{name}", np.nan) for name in ("failure_floor", "failure_random"))
+    if not np.isfinite(floor):
+        return replace(kind, level=f"never, for there is no floor: {no_floor}" if no_floor else "never")
+    possible = f"nearer to random ({random:.2f}) than to the best possible ({floor:.2f})"
+    return replace(kind, level=possible if kind.advice else f"never; {possible}", above=(floor + random) / 2)
+
+
+def _is_near_random(columns: Columns, prefix: str, *, confidence: float, seed: int) -> bool:
+    """Whether a rate is nearer to random results than to its floor, surely: by the interval of the difference between
+    it and the middle, over the queries whose type is known."""
+    floor, random = columns.get(f"{prefix}floor"), columns.get(f"{prefix}random")
+    if floor is None or random is None:
+        return False
+    beyond = columns[f"{prefix}failures"] - columns["results"] * (floor + random) / 2
+    whole = columns["results"] * columns[f"{prefix}stated"] * np.isfinite(beyond)
+    statistic = ratio_statistic(np.nan_to_num(beyond) * (whole > 0), whole)
+    if (whole > 0).sum() < _LEAST:
+        return False
+    differences = bootstrap.distribution([statistic], len(whole), resamples=RESAMPLES, seed=seed)[0]
+    interval = bootstrap.percentile_interval(differences, confidence=confidence, units=int((whole > 0).sum()))
+    return interval is not None and interval[0] > 0
 
 
 # --- offending pairs ---------------------------------------------------------------------------------------------
