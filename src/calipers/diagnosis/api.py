@@ -89,6 +89,7 @@ def diagnose(
         timing={**second.timing, "total_seconds": round(time.perf_counter() - start, 3)},
         notes=(*material.notes, *second.info.notes, *second.notes, *baseline_notes),
         scorecard=_scorecard(inputs, setting, first, second),
+        similarity=second.similarity,
     )
 
 
@@ -172,6 +173,7 @@ class _Examined:
     dead: InvalidOutput | None = None
     entities: tuple[str, ...] = ()  # of the knowledge probe
     notes: tuple[str, ...] = ()
+    similarity: str = "cosine"
 
     @property
     def side(self) -> adaptation.Side:
@@ -208,13 +210,26 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> 
         retrieval.read(space, _layer_options(retrieval.LAYER, options)).shown if space.searched else None,
         {"vectors_seconds": seconds, "texts_encoded": encoder.encoded, "texts_reused": encoder.reused},
         entities=tuple(space.entities),
-        notes=(*encoder.damaged, *(spaces.notes_on_directions(space) if setting.layers else ())),
+        notes=(*encoder.damaged, *(_notes(space, encoder.info) if setting.layers else ())),
+        similarity=space.similarity,
+    )
+
+
+def _notes(space: Space, info: ModelInfo) -> tuple[str, ...]:
+    """Texts without a direction, and texts that the model cuts, the pairs of a reranker among them."""
+    pairs = space.searched.counts.get("reranked_pairs_truncated") if space.searched else None
+    return (
+        *spaces.notes_on_directions(space),
+        *spaces.notes_on_truncation(space.truncated, info.settings.get("max_length")),
+        *((f"{pairs:,} reranked pairs are longer than the reranker reads and are cut",) if pairs else ()),
     )
 
 
 def _search_options(setting: _Setting) -> SearchOptions:
     options = setting.options
-    shared = {name: getattr(options, name) for name in ("query_prompt", "passage_prompt", "rerank", "rerank_k")}
+    shared = {
+        name: getattr(options, name) for name in ("query_prompt", "passage_prompt", "similarity", "rerank", "rerank_k")
+    }
     ranking = _layer_options(retrieval.LAYER, options)
     depth = max(ranking.deep, options.rerank_k if options.rerank else 0)
     return SearchOptions(
@@ -239,6 +254,8 @@ def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting) 
             raise RequestError(why)
         options = _layer_options(layer, setting.options)
         outcomes = layer.run(encoder, space, options, setting.progress)
+        cut = {f"{kind.replace(' ', '_')}_truncated": count for kind, count in space.truncated.items() if count}
+        outcomes = replace(outcomes, counts={**outcomes.counts, **cut})
     except RequestError as error:
         if requested:
             raise
@@ -280,7 +297,7 @@ def _to_result(
 
 
 def _request(info: ModelInfo, options: DiagnosisOptions) -> dict[str, Any]:
-    values = {name: getattr(options, name) for name in ("rerank", "query_prompt", "passage_prompt")}
+    values = {name: getattr(options, name) for name in ("rerank", "query_prompt", "passage_prompt", "similarity")}
     values = {name: value for name, value in {**options.layer_options, **values}.items() if value is not None}
     return {"given": {"model": info.model_id, **values}, "defaulted": {"rerank_k": options.rerank_k}}
 

@@ -246,6 +246,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "model_path": diagnosis.model.path,
         "device": diagnosis.model.device,
         "model": _model(diagnosis.model),
+        "similarity": diagnosis.similarity,
         "baseline": baseline and {"model_id": baseline.model_id, **_model(baseline)},
         "dataset": {
             **{key: getattr(source, key) for key in ("path", "name", "split", "requested", "shuffle", "seed")},

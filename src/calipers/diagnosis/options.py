@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from calipers.comparison.records import Question
-from calipers.core.choices import ADAPTATIONS, MOST_RESAMPLES
+from calipers.core.choices import ADAPTATIONS, MOST_RESAMPLES, SIMILARITIES
 from calipers.core.options import Options, option
 from calipers.runs import api
 
@@ -37,6 +37,9 @@ class DiagnosisOptions(Options):
     mlm_head: str | None = _option(None, "The base model whose MLM head reads this model's states.", metavar="MODEL")
     query_prompt: str | None = _option(None, "Put before every query. Default: the model's own.", metavar="TEXT")
     passage_prompt: str | None = _option(None, "Put before every document.", metavar="TEXT")
+    similarity: str | None = _option(
+        None, "Of vectors in a search. Default: what the model's files say, else cosine.", choices=SIMILARITIES
+    )
     confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0, below=1)
     resamples: int = _option(api.RESAMPLES, "Of the comparison.", at_least=100, at_most=MOST_RESAMPLES)
 

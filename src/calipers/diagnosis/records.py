@@ -95,6 +95,7 @@ class Diagnosis:
     timing: Mapping[str, float] = field(default_factory=dict)  # seconds
     notes: tuple[str, ...] = ()
     scorecard: Scorecard | None = None  # with --adaptation
+    similarity: str = "cosine"  # how the model's vectors are compared in a search
 
     def __repr__(self) -> str:
         layers = ", ".join(f.layer for f in self.findings if f.result)

@@ -53,6 +53,8 @@ def facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     rows.append(("Data", f"{source.path}{split}  ({diagnosis.fingerprint[:15]}…)"))
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in diagnosis.counts.items() if n]
     rows.append(("Texts", ", ".join(counts)))
+    if diagnosis.similarity != "cosine":
+        rows.append(("Search", f"by {diagnosis.similarity}"))
     timing = diagnosis.timing
     if "total_seconds" in timing:
         reused = f", {timing.get('texts_reused', 0):,.0f} texts from the cache" if timing.get("texts_reused") else ""

@@ -181,6 +181,16 @@ def unit_like(vectors: NDArray[F]) -> NDArray[F]:
     return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None], dtype=vectors.dtype)
 
 
+def cosines_at(queries: Array, vectors: Array, rows: Ints) -> Floats:
+    """The cosine of each query and the rows int64[q, k] of `vectors` that are its own, float64[q, k]; NaN for -1."""
+    cosines = np.full(rows.shape, np.nan)
+    for part in slices(len(rows), max(1, _WINDOW // max(1, rows.shape[1]))):
+        here, place = np.nonzero(rows[part] >= 0)
+        gap = unit(vectors[rows[part][here, place]]).astype(np.float64) - unit(queries[part])[here]
+        cosines[part][here, place] = 1 - np.einsum("ij,ij->i", gap, gap) / 2
+    return cosines
+
+
 def windows(vectors: Array, rows: int = _WINDOW) -> Iterator[Vectors]:
     """All rows as unit vectors, `rows` of them at a time."""
     return (unit(vectors[window]) for window in slices(len(vectors), rows))

@@ -17,7 +17,7 @@ import numpy as np
 
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit
-from calipers.metrics.measures import INNER_PRODUCT, Measure, rounding
+from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, rounding
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
@@ -239,6 +239,26 @@ def nearest(
     [[0], [1]]
     """
     return _by_parts(queries.__getitem__, len(queries), vectors, k, exclude, allowed)
+
+
+def nearest_rows(queries: Array, vectors: Array, k: int, *, similarity: str, exclude: Ints | None = None) -> Ints:
+    """The rows of the k best vectors by a measure of `measures.MEASURES` for each query, int64[m, k], best first; -1
+    where there are no more. `exclude` is that of `nearest`, which finds them by the cosine.
+
+    >>> nearest_rows(np.eye(2), np.array([[1.0, 0.0], [9.0, 2.0]]), 1, similarity="dot").tolist()
+    [[1], [1]]
+    """
+    if similarity == "cosine":
+        return nearest(queries, vectors, k, exclude=exclude)[1]
+    windows = (np.asarray(vectors[part], np.float32) for part in slices(len(vectors), WINDOW))
+    wide = k + (exclude is not None)
+    hits = exact_search(np.asarray(queries, np.float32), windows, wide, measure=MEASURES[similarity])
+    if exclude is not None:
+        hits = hits.take(hits.documents != exclude[hits.queries])
+    rows = np.full((len(queries), k), -1, np.int64)
+    first = hits.ranks <= k
+    rows[hits.queries[first], hits.ranks[first] - 1] = hits.documents[first]
+    return rows
 
 
 def nearest_own(vectors: Array, rows: Ints, k: int, *, allowed: Bools | None = None) -> tuple[Floats, Ints]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some, on_side
-from calipers.core.choices import CODECS, TRUST_MAPS
+from calipers.core.choices import CODECS, SIMILARITIES, TRUST_MAPS
+from calipers.core.models import truncated_by
 from calipers.core.options import Options, option
 from calipers.data import beir, corpora, odd_queries, trec
 from calipers.data.texts import load_texts
@@ -76,11 +78,14 @@ class TrustOptions(Options):
     seed: int = option(42, "Of samples, folds and resamples.", group="Score")
     query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
     passage_prompt: str | None = _score("Put before every document.", metavar="TEXT")
+    similarity: str | None = _score(
+        "Of vectors in a search. Default: what the model's files say, else cosine.", choices=SIMILARITIES
+    )
     load: Path | None = option(None, "Use a score that was saved.", group="Output", metavar="FILE")
 
     def __post_init__(self) -> None:
         if self.load is not None:  # first, since what it holds is what the others are for
-            self.refuse_others("a trust score that is loaded", "load", "query_prompt", "passage_prompt")
+            self.refuse_others("a trust score that is loaded", "load", "query_prompt", "passage_prompt", "similarity")
         super().__post_init__()
 
 
@@ -120,7 +125,7 @@ def trust(
     fitted, fit_notes = (loaded, ()) if loaded else _fit(embed, documents, searched, material, options)
     query_vectors = np.empty((0, searched.shape[1]), np.float32)
     if queries:
-        query_vectors = _Embedder(plain, options, progress)(queries)
+        query_vectors = _Embedder(plain, options, progress, embed.cut)(queries)
         # A zero vector passes: the model knows no word of the query, which then falls back.
         outputs.refuse_rows(outputs.not_finite(query_vectors), queries, "NaN or infinite numbers", "queries")
     if query_vectors.shape[1] != fitted.codec.dimensions:
@@ -128,7 +133,7 @@ def trust(
             f"{encoder.info.model_id} gives vectors of {query_vectors.shape[1]} dimensions and the trust score is for "
             f"{fitted.codec.dimensions}"
         )
-    cosines, rows = _search(query_vectors, searched, fitted.k)
+    cosines, rows = _search(query_vectors, searched, fitted.k, embed.similarity)
     return TrustAnswer(
         trust=fitted,
         model_id=encoder.info.model_id,
@@ -137,7 +142,7 @@ def trust(
         scores=fitted.score_in(query_vectors, searched, rows),
         rows=rows,
         cosines=cosines,
-        notes=(*notes, *encoder.damaged, *dropped, *material.notes, *fit_notes),
+        notes=(*notes, *encoder.damaged, *dropped, *material.notes, *fit_notes, *embed.notes()),
     )
 
 
@@ -150,14 +155,13 @@ def _text_ids(documents: Dataset, material: _Material) -> dict[str, list[str]]:
     return {text: [*names, *([plain[text]] if text in plain else [])] for text, names in ids.items()}
 
 
-def _search(queries: Vectors, searched: Vectors, k: int) -> tuple[Floats, Ints]:
-    """Cosines and rows of the k nearest, [q, k] each; NaN and -1 for a query whose vector is zero."""
+def _search(queries: Vectors, searched: Vectors, k: int, similarity: str) -> tuple[Floats, Ints]:
+    """Cosines and rows of the first k results, [q, k] each; NaN and -1 for a query whose vector is zero."""
     alive = np.flatnonzero(geometry.norms(queries) > 0)
     cosines, rows = np.full((len(queries), k), np.nan), np.full((len(queries), k), -1)
     if len(alive):
-        distances, nearest = search.nearest(queries[alive], searched, k)
-        width = nearest.shape[1]
-        cosines[alive, :width], rows[alive, :width] = 1 - distances**2 / 2, nearest
+        rows[alive] = search.nearest_rows(queries[alive], searched, k, similarity=similarity)
+        cosines[alive] = geometry.cosines_at(queries[alive], searched, rows[alive])
     return cosines, rows
 
 
@@ -186,22 +190,39 @@ class _Embedder:
     model: Encoder
     options: TrustOptions
     progress: Progress
+    cut: Counter[str] = field(default_factory=Counter)  # texts that the model cut, by kind
 
     def __call__(self, texts: Sequence[str], *, query: bool = True) -> Vectors:
         model = on_side(self.model, "query" if query else "document")
-        return model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
+        before = truncated_by(model)
+        vectors = model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
+        self.cut["queries" if query else "documents"] += truncated_by(model) - before
+        return vectors
+
+    def notes(self) -> Iterator[str]:
+        longest = self.model.info.settings.get("max_length")
+        return spaces.notes_on_truncation(self.cut, longest)
 
     @property
     def prompts(self) -> tuple[str | None, str | None]:
         """Of queries and of documents; None: the model's own."""
-        options = RetrievalOptions(query_prompt=self.options.query_prompt, passage_prompt=self.options.passage_prompt)
-        return retrieval.prompts(self.model.info, options)
+        return retrieval.prompts(self.model.info, self._chosen)
+
+    @property
+    def similarity(self) -> str:
+        return retrieval.similarity_of(self.model.info, self._chosen)
+
+    @property
+    def _chosen(self) -> RetrievalOptions:
+        names = ("query_prompt", "passage_prompt", "similarity")
+        return RetrievalOptions(**{name: getattr(self.options, name) for name in names})
 
     @property
     def settings(self) -> dict[str, Any]:
         """All that decides the vectors beside the model's files."""
         prompts = dict(zip(("query_prompt", "passage_prompt"), self.prompts, strict=True))
-        return {**identity.vector_settings(self.model.info), **prompts}
+        other = {"similarity": self.similarity} if self.similarity != "cosine" else {}
+        return {**identity.vector_settings(self.model.info), **prompts, **other}
 
 
 @dataclass(frozen=True)
@@ -251,6 +272,7 @@ def _fit(
         corpus_ids=documents.ids,
         odd={kind: rows[geometry.norms(rows) != 0] for kind, rows in odd.items()},
         seed=options.seed,
+        similarity=embed.similarity,
         about={
             "model": info.model_id,
             "model_fingerprint": info.fingerprint,

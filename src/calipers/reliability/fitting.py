@@ -42,18 +42,22 @@ class Neighbourhood:
     seed: int
     rows: Ints
     parts: TrustParts
+    similarity: str = "cosine"
 
     def parts_of(self, queries: Array) -> TrustParts:
-        rows = search.nearest(queries, self.corpus, self.k)[1]
+        rows = search.nearest_rows(queries, self.corpus, self.k, similarity=self.similarity)
         return metrics.parts_in(queries, self.corpus, rows, self.codec)
 
 
-def look_around(corpus: Array, queries: Array | None, codec: Codec, *, k: int, seed: int) -> Neighbourhood:
+def look_around(
+    corpus: Array, queries: Array | None, codec: Codec, *, k: int, seed: int, similarity: str = "cosine"
+) -> Neighbourhood:
     """Find the neighbours. Without queries, a sample of the documents stands in, each without itself."""
     own = None if queries is not None else _stand_ins(len(corpus), seed)
     asking = corpus[own] if queries is None else queries
-    rows = search.nearest(asking, corpus, k, exclude=own)[1]
-    return Neighbourhood(corpus, queries, codec, k, seed, rows, metrics.parts_in(asking, corpus, rows, codec))
+    rows = search.nearest_rows(asking, corpus, k, similarity=similarity, exclude=own)
+    parts = metrics.parts_in(asking, corpus, rows, codec)
+    return Neighbourhood(corpus, queries, codec, k, seed, rows, parts, similarity)
 
 
 def _stand_ins(documents: int, seed: int) -> Ints:

@@ -25,6 +25,7 @@ def show_answer(console: Console, answer: TrustAnswer, *, fitted: bool) -> None:
         ("Model", answer.model_id),
         ("Corpus", f"{answer.corpus.source.path}, {len(answer.corpus):,} documents"),
         ("Codec", f"{trust.codec.name}, K = {trust.k}"),
+        *([("Search", f"by {trust.similarity}")] if trust.similarity != "cosine" else []),
         ("Score", f"a probability by the {trust.method} map" if trust.calibrated else "R_q, which is no probability"),
         ("Decision", f"on the {trust.thresholds.on}: {trust.thresholds}"),
         ("", trust.thresholds.why),

@@ -59,6 +59,7 @@ class Trust:
         method: Method = "logistic",
         folds: int = calibration.FOLDS,
         seed: int = 42,
+        similarity: str = "cosine",
         about: Mapping[str, str] | None = None,
     ) -> Trust:
         """From vectors float[n, d] of a corpus; to calibrate, from those of queries with `labels` or `qrels` as well.
@@ -67,12 +68,15 @@ class Trust:
         nobody knows. `qrels`, with `corpus_ids`: for each query in order a mapping, document id → grade (relevant from
         1 on), or, with `query_ids`, query id → such a mapping, as BEIR has it; a query without an entry is not judged.
         Fewer than 40 queries set no thresholds on R_q: documents do then. Vectors that are all the same are INVALID.
+        `similarity` is how a search compares vectors: cosine, dot, euclidean or manhattan.
         `error` is the share of failures that may be among what is answered. `odd` are vectors of queries that deserve
         no answer, by kind ("gibberish", "out_of_domain", "vague", …): each kind gets a detector against the queries.
         """
         fitting.check(corpus_vectors, query_vectors, odd or {}, codec=codec, k=k, error=error, method=method)
         fitted = codecs.fit(codec, corpus_vectors, seed=seed)
-        neighbourhood = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed)
+        neighbourhood = fitting.look_around(
+            corpus_vectors, query_vectors, fitted, k=k, seed=seed, similarity=similarity
+        )
         labels = fitting.labels_of(neighbourhood, labels, qrels, corpus_ids, query_ids)
         assessed = None
         if labels is not None:
@@ -86,8 +90,13 @@ class Trust:
             maps=fitting.maps(neighbourhood, labels, assessed),
             detectors={d.kind: Detector(d.map, d.threshold, fitting.acts(d)) for d in detections if d.map},
             report=fitting.report(assessed, detections),
-            about=dict(about or {}),
+            about={**(about or {}), "similarity": similarity},
         )
+
+    @property
+    def similarity(self) -> str:
+        """How a search compares vectors."""
+        return self.about.get("similarity", "cosine")
 
     @property
     def calibrated(self) -> bool:
@@ -180,6 +189,7 @@ class TrustAnswer:
             "corpus": {"path": corpus.source.path, "documents": len(corpus), "fingerprint": corpus.fingerprint},
             "codec": trust.codec.name,
             "k": trust.k,
+            "similarity": trust.similarity,
             "calibrated": trust.calibrated,
             "map": trust.method if trust.calibrated else None,
             "thresholds": vars(trust.thresholds),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError, on_side
+from calipers.core.models import truncated_by
 from calipers.core.options import Options, option
 from calipers.data import corpora
 from calipers.data.texts import title_length
 from calipers.metrics import geometry
+from calipers.metrics.arrays import slices
+from calipers.metrics.measures import MEASURES
 from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, spread_hits
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
@@ -24,6 +29,8 @@ from calipers.shop import read_words
 from calipers.shop.lexicon import name_columns
 from calipers.shop.products import Noticing, Products
 from calipers.tasks import retrieval
+
+Encode = Callable[[Sequence[str], str | None], NDArray[np.float32]]  # texts and their prompt → vectors
 
 _EMBEDDING = ("core/models.py", "metrics/geometry.py", "models")  # what of ours can change a vector
 
@@ -80,6 +87,7 @@ class SearchOptions:
     model_options: ModelOptions = field(default_factory=ModelOptions)
     query_prompt: str | None = None
     passage_prompt: str | None = None
+    similarity: str | None = None
     rerank: str | None = None
     rerank_k: int = 100
     depth: int = 100
@@ -206,35 +214,48 @@ def text_ids(material: Material) -> dict[str, list[str]]:
 def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, progress: Progress) -> Space:
     """The space: corpus, queries, pairs and paraphrases with their vectors."""
     dataset, pairs = material.dataset, material.pairs
-    encode = partial(encoder.encode, progress=progress)
+    cut: Counter[str] = Counter()
     document, query = (on_side(encoder, side) for side in ("document", "query"))
-    prompts = retrieval.RetrievalOptions(query_prompt=options.query_prompt, passage_prompt=options.passage_prompt)
-    query_prompt, passage_prompt = retrieval.prompts(encoder.info, prompts)
+    chosen = retrieval.RetrievalOptions(
+        query_prompt=options.query_prompt, passage_prompt=options.passage_prompt, similarity=options.similarity
+    )
+    query_prompt, passage_prompt = retrieval.prompts(encoder.info, chosen)
     corpus = dataset.tables["corpus"]
 
-    def texts(side: Encoder, ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
-        return Texts(tuple(ids), values, side.encode(values, prompt=prompt, progress=progress), prompt)
+    def encode(kind: str, side: Encoder, values: Sequence[str], prompt: str | None = None) -> NDArray[np.float32]:
+        before = truncated_by(side)
+        vectors = side.encode(values, prompt=prompt, progress=progress)
+        cut[kind] += truncated_by(side) - before
+        return vectors
 
-    documents = texts(document, corpus.ids, corpus.columns["text"], passage_prompt)
+    def texts(kind: str, side: Encoder, ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
+        return Texts(tuple(ids), values, encode(kind, side, values, prompt), prompt)
+
+    two_sides = [encode("texts of pairs", encoder, side) for side in (pairs.left, pairs.right)] if pairs else []
+    documents = texts("documents", document, corpus.ids, corpus.columns["text"], passage_prompt)
     lengths = np.array(material.title_lengths, np.int32) if any(material.title_lengths) else None
     space = Space(
         corpus=replace(documents, title_lengths=lengths),
-        queries=texts(query, dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
+        queries=texts("queries", query, dataset.ids, dataset.columns["query"], query_prompt) if len(dataset) else None,
         qrels=dataset.columns["qrels"],
-        pairs=PairVectors(pairs.ids, encode(pairs.left), encode(pairs.right)) if pairs else None,
+        pairs=PairVectors(pairs.ids, two_sides[0], two_sides[1]) if pairs else None,
         terms=material.terms,
-        paraphrases=_groups(query, material.groups, query_prompt, progress) if material.groups else None,
+        paraphrases=_groups(partial(encode, "paraphrases", query), material.groups, query_prompt)
+        if material.groups
+        else None,
         products=material.products,
         foreign=material.foreign,
+        similarity=retrieval.similarity_of(encoder.info, chosen),
+        truncated=cut,
     )
     refuse(space)
     return space
 
 
-def _groups(encoder: Encoder, groups: corpora.ParaphraseGroups, prompt: str | None, progress: Progress) -> GroupVectors:
+def _groups(encode: Encode, groups: corpora.ParaphraseGroups, prompt: str | None) -> GroupVectors:
     flat = [text for texts in groups.texts for text in texts]
     ids = [f"{id}/{i}" for id, texts in zip(groups.ids, groups.texts, strict=True) for i in range(len(texts))]
-    vectors = encoder.encode(flat, prompt=prompt, progress=progress)
+    vectors = encode(flat, prompt)
     which = np.repeat(np.arange(len(groups.ids)), [len(texts) for texts in groups.texts])
     return GroupVectors(groups.ids, Texts(tuple(ids), flat, vectors, prompt), which)
 
@@ -255,9 +276,11 @@ class _SpaceSearch:
     ) -> Hits:
         alive = directed(self.space)
         assert alive.space.queries is not None
-        windows = geometry.windows(alive.space.corpus.vectors, WINDOW)
-        pairs = wanted.among(alive.queries, alive.documents)
-        hits = exact_search(geometry.unit(alive.space.queries.vectors), windows, k, pairs)
+        pairs, similarity = wanted.among(alive.queries, alive.documents), alive.space.similarity
+        prepare = geometry.unit if similarity == "cosine" else partial(np.asarray, dtype=np.float32)
+        vectors = alive.space.corpus.vectors
+        windows = (prepare(vectors[part]) for part in slices(len(vectors), WINDOW))
+        hits = exact_search(prepare(alive.space.queries.vectors), windows, k, pairs, MEASURES[similarity])
         return spread_hits(hits, alive.queries, alive.documents, queries=len(queries))
 
 

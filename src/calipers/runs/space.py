@@ -8,8 +8,8 @@ search, which counts as failing. Above a tenth of a side, and where a number is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Search = Callable[[NDArray[Any], NDArray[Any], int], Ints]  # vectors of queries, documents, k → rows int64[q, k]
 
+_SAME_LENGTH = 1e-3  # share by which lengths may differ and still count as one
 LEAST = 3  # documents that the geometry of a space needs
 
 
@@ -145,6 +146,8 @@ class Space:
     reference: NDArray[Any] | None = None
     paraphrases: GroupVectors | None = None
     products: Products | None = None  # what the documents are as products, for the layer attributes
+    similarity: str = "cosine"  # how a search compares vectors, a key of `metrics.measures.MEASURES`
+    truncated: Mapping[str, int] = field(default_factory=dict)  # by kind of text, how many the model cut
 
     def sides(self) -> Iterator[tuple[str, Sequence[str], Floats]]:
         """What the texts of a side are called, their ids, and the lengths of their vectors."""
@@ -166,13 +169,24 @@ class Directed:
     queries: Ints
     pairs: Ints
 
+    @cached_property
+    def why_not_by_direction(self) -> str:
+        """Why what keeps directions alone, a codec or an index, cannot stand for this search; "" where it can: by the
+        cosine, or where all documents have one length."""
+        lengths = self.space.corpus.lengths
+        if self.space.similarity == "cosine" or np.ptp(lengths) <= _SAME_LENGTH * lengths.max():
+            return ""
+        return (
+            f"it keeps directions alone, and this search is by {self.space.similarity} of vectors of different lengths"
+        )
+
     def find(self, vectors: NDArray[Any], k: int, search: Search | None = None) -> Ints:
         """The k documents that a search finds for each vector, rows of the whole corpus int64[q, k]; -1 for a vector
         without a direction, and where there are fewer."""
         alive = np.flatnonzero(_has_direction(geometry.norms(vectors)))
         documents = np.full((len(vectors), k), -1, np.int64)
         if len(alive):
-            search = search or (lambda *request: searching.nearest(*request)[1])
+            search = search or partial(searching.nearest_rows, similarity=self.space.similarity)
             rows = search(vectors[alive], self.space.corpus.vectors, k)
             documents[alive, : rows.shape[1]] = np.where(rows >= 0, self.documents[rows], -1)
         return documents
@@ -227,6 +241,14 @@ def notes_on_directions(space: Space) -> Iterator[str]:
                 f"{len(lost)} of {len(ids)} {name} have no direction, for their vectors are zero "
                 f"({name_some(lost)}): {effects[name]}"
             )
+
+
+def notes_on_truncation(truncated: Mapping[str, int], longest: object) -> Iterator[str]:
+    """A sentence for each kind of text of which the model cuts some, at `longest` tokens where that is known."""
+    where = f" at {longest} tokens" if longest else ""
+    for kind, count in truncated.items():
+        if count:
+            yield f"{count:,} {kind} are longer than the model reads and are cut{where}"
 
 
 def _has_direction(lengths: Floats) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, Encoder, InferenceError, ModelInfo, Progress, RequestError, on_side
 from calipers.core.files import whole_file
+from calipers.core.models import truncated_by
 
 WINDOW = 65_536  # texts that are encoded at a time; a larger corpus is written to its file window by window
 MOST_BYTES = 10_000_000_000
@@ -57,16 +58,27 @@ class VectorCache:
     def write(self, key: str, model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> None:
         """Encode the texts into the file of the key. A run that is stopped half-way leaves nothing under that name."""
         file = self.folder / f"{key}.npy"
+        before = truncated_by(model)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with whole_file(file) as part:
                 _encode_into(part, model, texts, prompt, progress)
                 _seal(part)
+            if cut := truncated_by(model) - before:
+                with whole_file(_cut_file(file)) as part:
+                    part.write_text(str(cut))
         except OSError as error:
             raise RequestError(
                 f"vectors cannot be kept in {self.folder}: {error.strerror} (`no_cache` keeps none)"
             ) from error
         self.shrink(keep=file)
+
+    def truncated(self, key: str) -> int:
+        """How many of the texts of a key the model cut."""
+        try:
+            return int(_cut_file(self.folder / f"{key}.npy").read_text())
+        except (OSError, ValueError):
+            return 0
 
     def shrink(self, keep: Path | None = None) -> None:
         """Remove what was used longest ago until the folder is small enough; `keep` stays whatever its size."""
@@ -81,6 +93,12 @@ class VectorCache:
                 with suppress(OSError):
                     file.unlink()
                     total -= size
+                    _cut_file(file).unlink(missing_ok=True)
+
+
+def _cut_file(vectors: Path) -> Path:
+    """Where it is kept how many texts were cut; it is there where some were."""
+    return vectors.with_suffix(".cut")
 
 
 def _reserve(file: Path) -> None:
@@ -136,7 +154,7 @@ class CachedEncoder:
 
     def __init__(self, model: Encoder, identity: str | None, cache: VectorCache | None) -> None:
         self.info: ModelInfo = model.info
-        self.counts: Counter[str] = Counter()  # texts that were "encoded" and "reused"
+        self.counts: Counter[str] = Counter()  # texts that were "encoded" and "reused", and "truncated" of both
         self.damaged: list[str] = []  # kept vectors that could not be used, and why
         self._model = model
         self._identity = identity
@@ -151,6 +169,10 @@ class CachedEncoder:
     @property
     def reused(self) -> int:
         return self.counts["reused"]
+
+    @property
+    def truncated(self) -> int:
+        return self.counts["truncated"]
 
     def side(self, side: str) -> CachedEncoder:
         """The same for queries or documents, of which some models make vectors in different ways."""
@@ -167,22 +189,27 @@ class CachedEncoder:
         """float32[n, d], read-only where it is mapped from a file."""
         if self._cache is None or self._identity is None or not texts:
             self.counts["encoded"] += len(texts)
-            return self._model.encode(texts, prompt=prompt, progress=progress)
+            return self._compute(texts, prompt, progress)
         key = text_key(self._identity, prompt, texts)
-        vectors = self._cache.find(key, len(texts), self.damaged)
-        if vectors is not None:
-            self.counts["reused"] += len(texts)
-            return vectors
-        self.counts["encoded"] += len(texts)
-        try:
-            self._cache.write(key, self._model, texts, prompt, progress)
-        except RequestError as error:  # a full disk costs time, no result
-            self.damaged.append(str(error))
-            return self._model.encode(texts, prompt=prompt, progress=progress)
-        vectors = self._cache.find(key, len(texts))
-        if vectors is None:
+        stored = self._cache.find(key, len(texts), self.damaged)
+        self.counts["encoded" if stored is None else "reused"] += len(texts)
+        if stored is None:
+            try:
+                self._cache.write(key, self._model, texts, prompt, progress)
+            except RequestError as error:  # a full disk costs time, no result
+                self.damaged.append(str(error))
+                return self._compute(texts, prompt, progress)
+            stored = self._cache.find(key, len(texts))
+        if stored is None:
             folder = self._cache.folder
             raise InferenceError(f"the vectors just written to {folder} cannot be read (`no_cache` keeps none)")
+        self.counts["truncated"] += self._cache.truncated(key)
+        return stored
+
+    def _compute(self, texts: Sequence[str], prompt: str | None, progress: Progress) -> NDArray[np.float32]:
+        before = truncated_by(self._model)
+        vectors = self._model.encode(texts, prompt=prompt, progress=progress)
+        self.counts["truncated"] += truncated_by(self._model) - before
         return vectors
 
 

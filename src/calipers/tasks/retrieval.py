@@ -39,11 +39,12 @@ from calipers.tasks.search import (
     prompts,
     search,
     settle,
+    similarity_of,
     with_blank_documents,
 )
 from calipers.tasks.sizes import Remembered, at_sizes
 
-__all__ = ["TASK", "GivenRun", "RetrievalOptions", "Retriever", "TwoStage", "prompts", "search"]
+__all__ = ["TASK", "GivenRun", "RetrievalOptions", "Retriever", "TwoStage", "prompts", "search", "similarity_of"]
 
 _FEW_EMPTY = 0.1  # share of queries that BM25 may find nothing for without a note
 

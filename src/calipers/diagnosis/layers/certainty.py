@@ -78,7 +78,7 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
     assert queries is not None
     progress.start("Certainty", 0)
     codec = codecs.fit(options.codec, space.corpus.vectors, seed=options.seed)
-    rows = search.nearest(queries.vectors, space.corpus.vectors, options.k)[1]
+    rows = search.nearest_rows(queries.vectors, space.corpus.vectors, options.k, similarity=space.similarity)
     parts = metrics.parts_in(queries.vectors, space.corpus.vectors, rows, codec)
     labels = np.full(len(queries), np.nan)
     if len(space.qrels):
@@ -193,7 +193,7 @@ def _odd_figures(
         if texts:
             vectors = on_side(model, "query").encode(texts, prompt=space.queries.prompt, progress=progress)
             alive = vectors[geometry.norms(vectors) > 0]
-            rows = search.nearest(alive, space.corpus.vectors, options.k)[1]
+            rows = search.nearest_rows(alive, space.corpus.vectors, options.k, similarity=space.similarity)
             parts = metrics.parts_in(alive, space.corpus.vectors, rows, codec) if len(alive) else parts
         detection = assessment.detect(kind, parts, real, folds=options.folds, **options.drawing)
         if detection.reason:

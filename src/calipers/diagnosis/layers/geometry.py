@@ -343,10 +343,12 @@ def hubs(space: Space, options: GeometryOptions) -> GeometryPart:
     rows = _searching_rows(searching, len(corpus), options)
     if len(rows) < 2:
         return GeometryPart(unknown=dict.fromkeys(_HUBNESS, f"hubness needs at least 2 queries, found {len(rows)}"))
-    if among_documents:
+    if among_documents and space.similarity == "cosine":
         results = search.nearest_own(corpus.vectors, rows, k)[1]
     else:
-        results = search.nearest(searching.vectors[rows], corpus.vectors, k)[1]
+        own = rows if among_documents else None
+        request = (searching.vectors[rows], corpus.vectors, k)
+        results = search.nearest_rows(*request, similarity=space.similarity, exclude=own)
     three = neighbours.hubness(results, len(corpus), exact=len(rows) == len(searching))
     estimates = {name: replace(e, rows=rows[e.rows]) for name, e in zip(_HUBNESS, three, strict=True)}
     chance = neighbours.chance_skewness(len(rows), k, len(corpus))

@@ -187,14 +187,14 @@ def _halos(model: Encoder, entities: Sequence[str], space: Space, options: Knowl
 
 
 def _neighbours(vectors: Vectors, entities: Sequence[str], space: Space, k: int) -> tuple[Floats, Ints]:
-    """Cosines and rows of the k nearest documents, [n, k] each; NaN and -1 for an entity whose vector is zero."""
+    """Cosines and rows of the k first results, [n, k] each; NaN and -1 for an entity whose vector is zero."""
     length = geometry.norms(vectors)
     alive = length > 0
     outputs.refuse_rows(~np.isfinite(length), entities, "NaN or infinite numbers", "entities")
     outputs.refuse_rows(np.full(len(alive), not alive.any()), entities, "zero vectors", "entities")
     cosine, rows = np.full((len(entities), k), np.nan), np.full((len(entities), k), -1)
-    distance, rows[alive] = search.nearest(vectors[alive], space.corpus.vectors, k)
-    cosine[alive] = 1.0 - distance**2 / 2
+    rows[alive] = search.nearest_rows(vectors[alive], space.corpus.vectors, k, similarity=space.similarity)
+    cosine[alive] = geometry.cosines_at(vectors[alive], space.corpus.vectors, rows[alive])
     return cosine, rows
 
 

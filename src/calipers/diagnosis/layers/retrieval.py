@@ -398,20 +398,25 @@ def _overlaps(results: Ints, others: Ints, setting: str, options: RankingOptions
 def precisions(results: SearchResults, options: RankingOptions) -> RetrievalPart:
     """The first stage with the documents stored in fewer bits."""
     searches = {codec: partial(indexes.nearest_stored, codec=codec, seed=options.seed) for codec in _STORED}
-    return _searched_by(searches, results, options)
+    return _searched_by(searches, results, options, results.directed.why_not_by_direction)
 
 
 def indexed(space: Space, results: SearchResults, options: RankingOptions) -> RetrievalPart:
     """The first stage through an approximate index."""
-    if len(space.corpus) > indexes.MOST_DOCUMENTS:
-        names = [f"{name}/{index}" for index in indexes.INDEXES for name in (f"jaccard@{options.k}", "churn")]
-        why = f"an index over more than {indexes.MOST_DOCUMENTS:,} documents takes too long to build here"
-        return RetrievalPart(unknown=dict.fromkeys(names, why))
     searches = {index: partial(indexes.nearest_indexed, index=index) for index in indexes.INDEXES}
-    return _searched_by(searches, results, options)
+    why = results.directed.why_not_by_direction
+    if len(space.corpus) > indexes.MOST_DOCUMENTS:
+        why = f"an index over more than {indexes.MOST_DOCUMENTS:,} documents takes too long to build here"
+    return _searched_by(searches, results, options, why)
 
 
-def _searched_by(searches: Mapping[str, Search], results: SearchResults, options: RankingOptions) -> RetrievalPart:
+def _searched_by(
+    searches: Mapping[str, Search], results: SearchResults, options: RankingOptions, why: str
+) -> RetrievalPart:
+    """The overlaps of these searches with the first stage; `why` is the reason that there are none."""
+    if why:
+        names = [f"{name}/{setting}" for setting in searches for name in (f"jaccard@{options.k}", "churn")]
+        return RetrievalPart(unknown=dict.fromkeys(names, why))
     columns: dict[str, Floats] = {}
     for name, search in searches.items():
         others = results.directed.find(results.queries.vectors, options.k, search)
