@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calipers.artifacts.manifest import read_manifest
+from calipers.artifacts.manifest import read_builds, read_manifest, write_builds
 from calipers.core import ModelError, RequestError
 from tests.support import build_models as small
 
@@ -23,6 +23,15 @@ def test_what_a_killed_build_left_is_not_taken_for_a_stage(
     found = small.run(tiny_bert, folder, "w8a8", few_texts)
     assert not half.exists()
     assert [stage.reused for stage in found.stages] == [True, True, False, True]
+
+
+def test_a_folder_with_several_precisions_names_them(built: Path, tmp_path: Path) -> None:
+    folder = small.copy_build(built, tmp_path / "out")
+    manifest = read_builds(folder)["w8a8"]
+    write_builds({"w8a8": manifest, "w8a16": manifest}, folder)
+    with pytest.raises(RequestError, match=r"`precision` must be among those that .* holds: w8a8, w8a16"):
+        read_manifest(folder)
+    assert read_manifest(folder, "w8a8").precision == "w8a8"
 
 
 def test_a_build_that_fails_leaves_no_stage(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:

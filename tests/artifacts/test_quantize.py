@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from calipers.artifacts import check, inputs
 from calipers.artifacts.calibrate import Ranges, collect_ranges
 from calipers.artifacts.graphs import FloatGraph, load_graph, quiet
 from calipers.artifacts.inputs import Rows
+from calipers.artifacts.masks import mask_nodes
 from calipers.artifacts.quantize import drowned, quantize
 from calipers.artifacts.recipe import Recipe, arguments
 from calipers.core import RequestError
@@ -57,7 +59,7 @@ def test_the_result_is_that_of_onnxruntimes_own_quantiser(
     from onnxruntime.quantization import quantize_static
 
     ours = quantize(graph, tmp_path / "ours.onnx", recipe, ranges)
-    call = arguments(recipe, graph.kinds)
+    call = arguments(recipe, graph.kinds, mask_nodes(graph))
     assert call.function.endswith("quantize_static")
     with quiet():
         quantize_static(graph.path, tmp_path / "theirs.onnx", Reader(rows), **call.keywords)
@@ -76,29 +78,27 @@ def test_an_excluded_node_reads_no_quantised_tensor(graph: FloatGraph, ranges: R
     assert len(nodes) < len(onnx.load(quantize(graph, found.path, Recipe("w8a8"), ranges).path).graph.node)
 
 
-def test_a_mask_in_the_scale_is_not_repaired_but_a_recipe_can_avoid_it(
-    graph: FloatGraph, rows: Rows, tmp_path: Path
+def test_a_mask_stays_in_float_whatever_its_range(
+    graph: FloatGraph, rows: Rows, ranges: Ranges, tmp_path: Path
 ) -> None:
-    """Padded rows put −3.4e38 into the range of the scores, and nothing is left of them: here as elsewhere."""
-    shape = (1, 16)
-    padded = collect_ranges(graph, rows, Recipe("w8a8"), shape=shape)
-    hurt = [name for name, (low, _) in padded.tensors.items() if low < -1e30]
-    assert hurt
-    broken = quantize(graph, tmp_path / "broken.onnx", Recipe("w8a8"), padded)
-    kept = quantize(graph, tmp_path / "kept.onnx", Recipe("w8a8", exclude=graph.touching(hurt)), padded)
-    narrow = {name: (-40.0, max(1.0, padded.tensors[name][1])) for name in hurt}
-    clipped = quantize(graph, tmp_path / "clipped.onnx", Recipe("w8a8", ranges=narrow), padded)
-    recipes = (
-        Recipe("w8a8"),
-        Recipe("w8a8", exclude=graph.touching(hurt)),
-        Recipe("w8a8", ranges=narrow),
-    )
-    warnings = [drowned(graph, padded, recipe) for recipe in recipes]
-    assert "have the range of a mask" in warnings[0]
-    assert warnings[1:] == ["", ""]
-    worst, better, also = (error(graph, q.path, rows, shape) for q in (broken, kept, clipped))
-    assert worst > 3 * better
-    assert worst > 3 * also
+    """−3.4e38 in the range of the scores: rounded with it, nothing is left of them."""
+    recipe = Recipe("w8a8")
+    masked = [name for node in graph.nodes if node.op_type == "Softmax" for name in node.inputs]
+    drowning = replace(ranges, tensors={**ranges.tensors, **dict.fromkeys(masked, (-3.4e38, 1.0))})
+    elsewhere = quantize(graph, tmp_path / "elsewhere.onnx", recipe, drowning, masks=())
+    ours = quantize(graph, tmp_path / "ours.onnx", recipe, drowning)
+    assert drowned(graph, drowning, recipe) == ""
+    assert error(graph, elsewhere.path, rows) > 2 * error(graph, ours.path, rows)
+
+
+def test_padding_is_left_out_of_ranges(graph: FloatGraph, rows: Rows, ranges: Ranges) -> None:
+    """Of a fixed shape: what stands at padding is read by no real token."""
+    padded = collect_ranges(graph, rows, Recipe("w8a8"), shape=(2, 24)).tensors
+    assert not [name for name, (low, _) in padded.items() if low < -1e30]
+    hidden = [name for node in graph.nodes if node.op_type == "MatMul" for name in node.outputs]
+    assert hidden
+    for name in hidden:
+        np.testing.assert_allclose(padded[name], ranges.tensors[name], rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_left_to_quantise_is_said(graph: FloatGraph, ranges: Ranges, tmp_path: Path) -> None:

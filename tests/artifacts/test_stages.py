@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,10 +15,10 @@ from calipers.artifacts import api as artifacts
 from calipers.artifacts import export, stages
 from calipers.artifacts.calibrate import collect_ranges
 from calipers.artifacts.graphs import FloatGraph, load_graph
-from calipers.artifacts.manifest import read_manifest
+from calipers.artifacts.manifest import read_builds, read_manifest
 from calipers.artifacts.recipe import Recipe
-from calipers.artifacts.records import BuildOptions, Manifest
-from calipers.core import SILENT
+from calipers.artifacts.records import FILES, BuildOptions, Manifest
+from calipers.core import SILENT, RequestError
 from calipers.models import ModelOptions
 from calipers.runs import api
 from tests.support import build_models as small
@@ -50,7 +51,7 @@ def test_every_stage_is_there_checked_and_measured(built: Path) -> None:
     assert found.calibration is not None
     assert found.calibration["ids"] == ["0", "1", "2", "3", "4"]
     assert found.calibration["fingerprint"].startswith("sha256:")
-    assert json.loads((built / "manifest.json").read_text())["versions"]["onnxruntime"]
+    assert json.loads((built / "manifest.json").read_text())["precisions"]["w8a8"]["versions"]["onnxruntime"]
 
 
 def test_the_stages_are_measured_like_the_model_that_they_are_made_of(
@@ -81,16 +82,43 @@ def test_another_precision_makes_only_its_own_stage(
     for precision in ("int8-dynamic", "w8a16", "int4", "fp16"):
         found = small.run(tiny_bert, folder, precision, few_texts)
         assert [stage.reused for stage in found.stages] == [True, True, True, False], precision
-        assert (folder / f"quantized-{precision}" / "model.onnx").samefile(folder / "model.onnx")
+        assert (folder / f"quantized-{precision}" / "model.onnx").samefile(folder / FILES[precision])
+    assert sorted(file.name for file in folder.glob("*.onnx")) == sorted(set(FILES.values()) - {"model.onnx"})
+    assert set(read_builds(folder)) == set(FILES) - {"fp32"}
+
+
+def test_only_the_result_stays_unless_stages_are_to_be_kept(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    built = small.run(tiny_bert, folder, "w8a8", few_texts, keep_stages=False)
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == []
+    assert [Path(stage.path).name for stage in built.stages[1:]] == ["", "", "model_w8a8.onnx"]
+    content = (folder / "manifest.json").read_text()
+    assert str(tmp_path) not in content
+    assert str(few_texts.parent.parent) not in content
+    again = small.run(tiny_bert, folder, "w8a8", few_texts, keep_stages=False)
+    assert all(stage.reused for stage in again.stages)
+    kept = small.run(tiny_bert, folder, "w8a8", few_texts)
+    assert all(Path(stage.path).is_file() for stage in kept.stages[1:])
+    assert kept.stages[-1].sha256 == built.stages[-1].sha256
+
+
+def test_all_stages_of_a_table_are_timed_on_the_same_texts(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    folder = small.copy_build(built, tmp_path / "out")
+    (tmp_path / "long.txt").write_text("the dog runs near the house and the cat sleeps in the big old park\n" * 2)
+    found = small.run(tiny_bert, folder, "int8-dynamic", tmp_path / "long.txt")
+    assert [stage.reused for stage in found.stages] == [True, True, True, False]
+    assert len({(stage.latency.tokens, stage.latency.rows) for stage in found.stages}) == 1
 
 
 def test_a_graph_made_elsewhere_stands_for_a_stage(
     tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
 ) -> None:
-    folder = small.copy_build(built, tmp_path / "out")
+    folder = tmp_path / "out"
     given = {"optimized": built / "exported" / "model.onnx"}
     found = small.run(tiny_bert, folder, "int8-dynamic", few_texts, stages=given)
-    assert found.stage("optimized").notes == (f"given: {given['optimized']}",)
+    assert found.stage("optimized").notes == ("given: model.onnx",)
     assert found.stage("optimized").sha256 == found.stage("exported").sha256
 
 
@@ -106,8 +134,10 @@ def test_a_change_of_the_config_makes_every_stage_anew(tmp_path: Path, few_texts
     small.run(model, tmp_path / "out", "fp32", few_texts)
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    manifest = small.run(model, tmp_path / "out", "fp32", few_texts)
-    assert not any(stage.reused for stage in manifest.stages)
+    with pytest.raises(RequestError, match=r"holds model\.onnx of another model"):
+        small.run(model, tmp_path / "out", "fp32", few_texts)
+    manifest = small.run(model, tmp_path / "out", "fp32", few_texts, force=True)
+    assert not any(stage.reused for stage in manifest.stages[1:])
     plain = perplexity(f"torch:{model}", few_texts)
     assert perplexity(f"onnx:{tmp_path / 'out'}", few_texts) == pytest.approx(plain, rel=1e-4)
 
@@ -116,9 +146,12 @@ def test_ranges_are_taken_anew_for_other_tokens_of_the_same_rows(
     tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
 ) -> None:
     folder = small.copy_build(built, tmp_path / "out")
-    small.run(tiny_bert, folder, "w8a8", few_texts, model_options=ModelOptions(prompt="big old street "))
+    other: dict[str, Any] = {"model_options": ModelOptions(prompt="big old street ")}
+    with pytest.raises(RequestError, match=r"model_w8a8\.onnx is there already, made with other settings"):
+        small.run(tiny_bert, folder, "w8a8", few_texts, **other)
+    small.run(tiny_bert, folder, "w8a8", few_texts, force=True, **other)
     assert len(list((folder / "calibration").iterdir())) == 2
-    again = small.run(tiny_bert, folder, "w8a8", few_texts, model_options=ModelOptions(prompt="big old street "))
+    again = small.run(tiny_bert, folder, "w8a8", few_texts, **other)
     assert all(stage.reused for stage in again.stages)
     assert len(list((folder / "calibration").iterdir())) == 2
 
@@ -154,14 +187,14 @@ def test_a_graph_whose_shape_is_fixed_in_part_can_be_built(
     assert result.metrics["pseudo_perplexity"] > 1
 
 
-def test_weights_in_a_folder_beside_the_graph_stay_there(built: Path, few_texts: Path, tmp_path: Path) -> None:
+def test_weights_beside_a_graph_are_named_after_the_result(built: Path, few_texts: Path, tmp_path: Path) -> None:
     (tmp_path / "g" / "data").mkdir(parents=True)
     export.copy_settings(built, tmp_path / "g")
     proto = onnx.load(built / "exported" / "model.onnx")
     place = {"save_as_external_data": True, "location": "data/weights.bin", "size_threshold": 100}
     onnx.save(proto, tmp_path / "g" / "model.onnx", **place)
     small.run(tmp_path / "g" / "model.onnx", tmp_path / "out", "fp32", few_texts, optimize=False)
-    assert (tmp_path / "out" / "data" / "weights.bin").exists()
+    assert (tmp_path / "out" / "model.onnx.data").exists()
     assert perplexity(f"onnx:{tmp_path / 'out'}", few_texts) == pytest.approx(
         perplexity(f"onnx:{built / 'exported' / 'model.onnx'}", few_texts), rel=1e-5
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from onnx import helper
 
-from calipers.artifacts.graphs import Node
-from calipers.attribution.graph_view import in_order, kind_of, view
+from calipers.attribution.graph_view import kind_of, view
 from tests.support.attributions import quantised_graph
 
 
@@ -20,11 +19,6 @@ def test_a_view_looks_through_pairs_and_names_owners() -> None:
     assert seen.restored_by(["product"]) == {"w"}
     assert seen.restored_by(["lookup", "product"]) == {"w", "x"}
     assert seen.owners_of(["x"]) == {"lookup", "product"}
-
-
-def test_nodes_come_behind_what_they_read_whatever_the_file_says() -> None:
-    nodes = [Node("c", "Add", ("x", "y"), ("z",)), Node("b", "Add", ("x",), ("y",)), Node("a", "Add", ("i",), ("x",))]
-    assert [n.name for n in in_order(nodes)] == ["a", "b", "c"]
 
 
 def test_kinds_of_graphs() -> None:

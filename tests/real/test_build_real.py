@@ -35,6 +35,8 @@ def check_all(found: dict[str, Manifest]) -> None:
         assert last.difference is not None
         assert last.difference.largest is not None, (precision, last)
         assert last.size < 0.7 * manifest.stage("optimized").size, (precision, last)
+        assert last.leak is not None
+        assert last.leak.passed, (precision, last)
 
 
 def perplexity(graph: Path, data: Path) -> float:
@@ -102,8 +104,19 @@ def test_a_killed_build_can_be_taken_up(tiny_bert: Path, few_texts: Path, tmp_pa
     import time
 
     out = tmp_path / "out"
-    line = [sys.executable, "-m", "calipers", "build", str(tiny_bert), "--precision", "fp32", "-o", str(out)]
-    process = subprocess.Popen([*line, "--calibration", str(few_texts)], stderr=subprocess.DEVNULL)
+    line = [
+        sys.executable,
+        "-m",
+        "calipers",
+        "build",
+        str(tiny_bert),
+        "--precision",
+        "fp32",
+        "-o",
+        str(out),
+        "--keep-stages",
+    ]
+    process = subprocess.Popen([*line, "--keep-stages", "--calibration", str(few_texts)], stderr=subprocess.DEVNULL)
     until = time.monotonic() + 120
     while not list(out.glob(".exported.*.part")) and time.monotonic() < until and process.poll() is None:
         time.sleep(0.02)

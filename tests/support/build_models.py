@@ -41,7 +41,9 @@ def make_bert(folder: Path, **changes: Any) -> Path:
 
 
 def run(model: Path, folder: Path, precision: str, texts: Path | None, **options: Any) -> Manifest:
-    build_options = BuildOptions(calibration=str(texts) if texts else None, **options)
+    """The stages are kept, for tests that read them."""
+    settings = {"keep_stages": True, **options}
+    build_options = BuildOptions(calibration=str(texts) if texts else None, **settings)
     return api.build(str(model), folder, recipe=Recipe(precision), options=build_options)
 
 

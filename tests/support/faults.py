@@ -81,7 +81,7 @@ class Sound:
 def make_sound(family: str, place: Path, *, task: str = "sentence-similarity", rows: int = 160) -> Sound:
     folder = make_encoder(family, place / "model", scores=task != "sentence-similarity")
     data = write_pairs(folder, place / "pairs.jsonl", task, rows)
-    options = BuildOptions(task=task, calibration=str(data))
+    options = BuildOptions(task=task, calibration=str(data), keep_stages=True)
     built = artifacts.build(str(folder), place / "float", recipe=Recipe("fp32"), options=options)
     plan = artifacts.plan(str(folder), place / "unused", Recipe("w8a8"), options)
     assert plan.calibration is not None
@@ -161,7 +161,7 @@ class Fault:
 
 
 def quantized(sound: Sound, target: Path, recipe: Recipe | None = None) -> Any:
-    quantize(sound.floats, target, recipe or sound.recipe, sound.ranges)
+    quantize(sound.floats, target, recipe or sound.recipe, sound.ranges, masks=())
     return onnx.load(target)
 
 

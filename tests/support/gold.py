@@ -84,21 +84,22 @@ TABLE = """
 0 int8-dynamic  build {tiny} --precision int8-dynamic --calibration {in}/words.txt -o built
 0 attribute     attribute {tiny} --task fill-mask --precision int8-dynamic --dataset {in}/words.txt --samples 8
                   --calibration {in}/words.txt --budget 2 --resamples 500 --work built -o {out}.json
-0 w8a8          build {tiny} --precision w8a8 --calibration {in}/words.txt -o built --json
+0 w8a8          build {tiny} --precision w8a8 --calibration {in}/words.txt -o built --keep-stages --json
 0 again         build {tiny} --precision w8a8 --calibration {in}/words.txt -o built
 0 w8a16         build {tiny} --precision w8a16 --calibration {in}/words.txt --calibration-method percentile
                   --percentile 99.9 --per-channel --symmetric -o built
 0 recipe        build {tiny} --recipe {in}/recipe.yaml --calibration {in}/words.txt --exclude op:Softmax --unsigned
-                  --reduce-range -o built
+                  --reduce-range --force -o built
 0 fp16          build {tiny} --precision fp16 -o built
 0 int4          build {tiny} --precision int4 --block-size 16 -o built
-0 eval-onnx     eval -m built --task fill-mask --dataset {in}/words.txt --word-level -o {out}.json
+0 eval-onnx     eval -m built --file-name model_q4.onnx --task fill-mask --dataset {in}/words.txt --word-level
+                  -o {out}.json
 0 given         build {tiny} --precision fp32 --stage exported=built/exported/model.onnx -o given
 0 eval-shortcut eval -m given --task fill-mask --dataset {in}/words.txt --pll word-l2r --tokens 100
                   --window --max-length 8 -o {out}.json
-5 compare       compare given built/quantized-w8a16 built --task fill-mask --dataset {in}/words.txt --samples 12
-                  --threshold pseudo_perplexity=1%,2% -o {out}.json --markdown {out}.md
-1 unlabelled    compare {tiny} built/quantized-int4 --unlabelled --task fill-mask --dataset {in}/words.txt -o {out}.json
+5 compare       compare given built/model_w8a16.onnx built/model_q4.onnx --task fill-mask --dataset {in}/words.txt
+                  --samples 12 --threshold pseudo_perplexity=1%,2% -o {out}.json --markdown {out}.md
+1 unlabelled    compare {tiny} built/model_q4.onnx --unlabelled --task fill-mask --dataset {in}/words.txt -o {out}.json
 1 dead-graph    compare built/exported {in}/dead-onnx --dataset {in}/word-pairs.jsonl --pooling mean -o {out}.json
                   --junit {out}.xml
 

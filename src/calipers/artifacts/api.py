@@ -14,7 +14,7 @@ from calipers.artifacts.inputs import Rows
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions, Manifest
 from calipers.artifacts.stages import BuildPlan
-from calipers.core import SILENT, CalipersError, Column, DataError, Dataset, ModelError, Progress, RequestError
+from calipers.core import SILENT, Column, DataError, Dataset, ModelError, Progress, RequestError
 from calipers.data import DataOptions
 from calipers.models import heads, identity, layout, onnx_files, torch_weights
 from calipers.models.onnx_session import choose_provider
@@ -25,6 +25,10 @@ _CHECKED = 16  # rows that stages are checked on
 _TASKS = {"encode": "sentence-similarity", "fill-mask": "fill-mask", "score": "reranking"}
 _TEXT = Column("text_column", "text", "text", "the text")
 _PAIR = (Column("a", "sentence1", "text", "the first text"), Column("b", "sentence2", "text", "the second text"))
+_BUNDLED = (
+    "ranges are from bundled English sentences: other languages, subjects and lengths may exceed them and lose more; "
+    "name texts of your own as `calibration`"
+)
 _MODEL_OPTIONS = (
     *("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider"),
 )
@@ -54,6 +58,11 @@ def plan(
     if graph:
         options = replace(options, stages={"exported": graph, **options.stages})
     calibrated = recipe.needs_ranges and "quantized" not in options.stages
+    if calibrated and options.calibration is None and source.ability != "encode":
+        raise RequestError(
+            f"{recipe.precision} needs real texts of the model's own kind to take ranges from: name a file, a folder "
+            "or a hub id as `calibration`"
+        )
     rows = _rows(source, options, calibrated)
     return BuildPlan(
         source=source,
@@ -63,6 +72,7 @@ def plan(
         options=options,
         calibration=rows if calibrated else None,
         provider=choose_provider(options.model_options),
+        warnings=(_BUNDLED,) if calibrated and options.calibration is None else (),
     )
 
 
@@ -85,7 +95,7 @@ def _from_torch(place: models.Source, options: BuildOptions) -> tuple[ExportSour
 def _from_graph(place: models.Source, options: BuildOptions) -> tuple[ExportSource, Path]:
     """An exported graph to begin with: there is no PyTorch model to check it against."""
     requested = options.model_options
-    requested.refuse_others("a build of an ONNX graph", *_MODEL_OPTIONS)
+    requested.refuse_others("a build of an ONNX graph", *_MODEL_OPTIONS, "file_name")
     file = onnx_files.graph_file(place, requested)
     folder = onnx_files.settings_folder(file, requested)
     fingerprint, model_id = str(identity.fingerprint(place, requested)), onnx_files.folder_name(file)
@@ -140,31 +150,23 @@ def _ability(options: BuildOptions, files: layout.Layout, config: Mapping[str, A
 
 def _rows(source: ExportSource, options: BuildOptions, calibrated: bool) -> Rows:
     """The texts that stages are checked and timed on, and ranges taken from; without a dataset, the bundled pairs."""
-    if calibrated or options.calibration:
-        dataset = _load(source, options)
+    if options.calibration:
+        dataset = _load(options.calibration, source, options)
     else:
-        dataset = data.load_rows(str(data.sample("english")), _PAIR, mapping={}, options=DataOptions(samples=_CHECKED))
+        most = (options.data_options.samples or SAMPLES) if calibrated else _CHECKED
+        dataset = data.load_rows(str(data.sample("english")), _PAIR, mapping={}, options=DataOptions(samples=most))
     return _tokens(dataset, source, options)
 
 
-def _load(source: ExportSource, options: BuildOptions) -> Dataset:
+def _load(path: str, source: ExportSource, options: BuildOptions) -> Dataset:
     """The text columns of the dataset: those of the task, or a column called text."""
     task = tasks.find(options.task or _TASKS[source.ability])
     columns = [column for column in task.columns if column.kind in ("text", "texts", "documents")]
-    default, chosen = task.default_data, options.data_options
-    path = options.calibration or default.path
-    if not options.calibration:
-        chosen = replace(chosen, name=chosen.name or default.name, split=chosen.split or default.split)
-    most = chosen.samples or SAMPLES
-    chosen = replace(chosen, samples=most + len(options.excluded_ids))
+    most = options.data_options.samples or SAMPLES
+    chosen = replace(options.data_options, samples=most + len(options.excluded_ids))
     if not columns or (source.ability != "score" and not options.columns and _has_texts(path, chosen)):
         columns = [_TEXT]
-    try:
-        dataset = data.load_rows(path, columns, mapping=options.columns, options=chosen)
-    except CalipersError as error:
-        if options.calibration:
-            raise
-        raise RequestError(f"{error} (these are the texts of the task; name others as `calibration`)") from error
+    dataset = data.load_rows(path, columns, mapping=options.columns, options=chosen)
     free = [i for i, name in enumerate(dataset.ids) if name not in options.excluded_ids]
     return dataset.take((free or range(len(dataset)))[:most])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
-from calipers.artifacts.inputs import FixedShape, Rows, single
+from calipers.artifacts.inputs import FixedShape, Rows, real_values, single
 from calipers.artifacts.recipe import Range, Recipe
 from calipers.core import SILENT, DataError, ModelError, Progress
 from calipers.core.errors import explain
@@ -73,7 +73,7 @@ def collect_ranges(
     shape: FixedShape | None = None,
     progress: Progress = SILENT,
 ) -> Ranges:
-    """Run the rows one by one and observe every float tensor that a node computes.
+    """Run the rows one by one and observe every float tensor that a node computes, at real tokens.
 
     minmax keeps all values; percentile leaves out the outermost values, exactly; entropy is the range whose 128 levels
     lose least information on a histogram of 2,048 bins (onnxruntime's has 128, and so only one candidate).
@@ -116,7 +116,7 @@ def _observer(graph: FloatGraph, batches: Sequence[Batch], progress: Progress) -
         for batch in batches:
             for names in groups:
                 for name, value in runner.run(batch, names).items():
-                    yield name, np.asarray(value, dtype=np.float32).ravel()
+                    yield name, real_values(np.asarray(value, dtype=np.float32), batch).ravel()
             progress.advance(1)
 
     return observe

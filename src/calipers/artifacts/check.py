@@ -6,19 +6,22 @@ A dropped attention mask shows on padded rows only, a frozen batch size at anoth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from calipers.artifacts.inputs import FixedShape, Rows, at_tokens
-from calipers.artifacts.records import Difference
+from calipers.artifacts.records import Difference, Leak
 from calipers.core import InferenceError, ModelError
 from calipers.metrics.arrays import Vectors
-from calipers.models.batching import Batch, pad
+from calipers.models.batching import Batch, Forward, pad
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
 
 _FLOAT_BOUND = 1e-3  # float32 stages: rounding alone stays a hundred times below it
 _HALF_BOUND = 0.03  # float16, as a share of the largest output: its rounding is 1/2048 in each of about 100 steps
+LEAK_BOUND = 1e-4  # what padding may move: with the mask in float it moves nothing
+_HALF_LEAK = 5e-3  # float16, as a share of the largest output: products of another shape round differently
 _SIZES = (1, 2, 7)
 _LENGTHS = (8, 33, 128)
 _LONGEST = 512
@@ -37,6 +40,18 @@ class StageRefused(InferenceError):
         )
         self.stage = stage
         self.difference = difference
+
+
+class PaddingLeaks(InferenceError):
+    """A quantised stage whose outputs depend on padding."""
+
+    def __init__(self, leak: Leak) -> None:
+        size = "are not finite" if leak.largest is None else f"move by {leak.largest:.2g}"
+        super().__init__(
+            f"the quantised graph is refused: its outputs {size} with the padding ({leak.how}); the bound is "
+            f"{leak.bound:.2g}"
+        )
+        self.leak = leak
 
 
 def remarks(difference: Difference | None) -> list[str]:
@@ -83,6 +98,58 @@ def _cut(rows: Rows, start: int, count: int) -> Tokens:
     ids, types = (np.concatenate(values)[:count] for values in zip(*((t.ids, t.type_ids) for t in order), strict=True))
     ids[-1] = order[0].ids[-1]
     return Tokens(ids, types)
+
+
+def leak(forward: Forward, rows: Rows, shape: FixedShape | None, *, precision: str) -> Leak:
+    """How far padding moves the outputs at real tokens. `precision` sets the bound; "" has none."""
+    count, length = shape or (None, None)
+    tokens = [_cut(rows, i, n) for i, n in enumerate(_leak_lengths(rows, length))]
+    if length:
+        gaps, how = [_other_padding(forward, rows, row, count or 1, length) for row in tokens], "other tokens in it"
+    else:
+        gaps, how = _against_alone(forward, rows, tokens, count), "rows padded against the same rows alone"
+    largest, scale = (max(numbers) for numbers in zip(*gaps, strict=True))
+    bounds = {"w8a8": LEAK_BOUND, "w8a16": LEAK_BOUND, "int4": LEAK_BOUND, "fp16": _HALF_LEAK * scale}
+    return Leak(_finite(largest), bounds.get(precision), how)
+
+
+def leak_remarks(leak: Leak | None) -> list[str]:
+    if leak is None or (leak.largest is not None and leak.largest <= (leak.bound or LEAK_BOUND)):
+        return []
+    size = "are not finite" if leak.largest is None else f"move by {leak.largest:.2g}"
+    return [f"its outputs {size} with the padding ({leak.how}): run rows one at a time, as `calipers eval` does"]
+
+
+def _leak_lengths(rows: Rows, length: int | None) -> list[int]:
+    """Eight different lengths, the shortest first, that leave room for padding."""
+    longest = max(4, min(length or rows.longest, 64) - 7)
+    return [int(n) for n in np.linspace(4, longest, 8).round()]
+
+
+def _against_alone(
+    forward: Forward, rows: Rows, tokens: Sequence[Tokens], count: int | None
+) -> list[tuple[float, float]]:
+    width, size = min(rows.longest, max(len(row.ids) for row in tokens) + 7), count or len(tokens)
+    starts = range(0, len(tokens), size)
+    padded = np.concatenate([forward(pad(tokens[i : i + size], rows, rows=size, length=width)) for i in starts])
+    alone = [forward(pad([row], rows, rows=count))[0] for row in tokens]
+    return [_gap(one, other, len(row.ids), width) for one, other, row in zip(alone, padded, tokens, strict=False)]
+
+
+def _other_padding(forward: Forward, rows: Rows, row: Tokens, count: int, length: int) -> tuple[float, float]:
+    batch = pad([row] * count, rows, length=length)
+    filler = np.resize(np.concatenate([tokens.ids for tokens in rows.tokens]), batch.ids.shape)
+    other = replace(batch, ids=np.where(batch.mask.astype(bool), batch.ids, filler))
+    return _gap(forward(batch)[0], forward(other)[0], len(row.ids), length)
+
+
+def _gap(one: Vectors, other: Vectors, tokens: int, width: int) -> tuple[float, float]:
+    """The largest difference at real tokens, where there are tokens, and the largest value."""
+    if one.ndim == 2 and len(other) == width:
+        one, other = one[:tokens], other[:tokens]
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return float("inf"), float("inf")
+    return float(np.abs(one - other).max()), float(np.abs(one).max())
 
 
 def find_output(graph: Graph, name: str, like: Vectors, batch: Batch) -> str:

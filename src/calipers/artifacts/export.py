@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calipers.artifacts.graphs import content_size, load_graph, quiet, save_proto
+from calipers.artifacts.graphs import content_size, load_graph, quiet, read_proto, save_proto
 from calipers.artifacts.inputs import Rows
 from calipers.artifacts.records import BuildOptions
 from calipers.core import InferenceError, ModelError, RequestError
@@ -149,6 +149,7 @@ def export(model: PreTrainedModel, target: Path, source: ExportSource, rows: Row
         raise ModelError(f"{type(model).__name__} cannot be exported: {first_line(innermost)[:300]}") from error
     finally:
         _set_attention(model, attention)
+    save_proto(read_proto(target), target)
 
 
 def _tensors(batch: Batch, names: list[str]) -> tuple[Tensor, ...]:

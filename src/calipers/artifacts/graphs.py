@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from calipers.artifacts.form import tidy
 from calipers.core import ModelError
 from calipers.core.errors import install
 from calipers.models.onnx_session import open_session
@@ -83,12 +84,14 @@ def read_proto(path: Path, *, weights: bool = True) -> ModelProto:
 
 
 def save_proto(proto: ModelProto, path: Path) -> Path:
-    """With the weights inside, or beside it where they are too large for one file."""
+    """In its form (see `artifacts/form.py`), with the weights inside, or beside it where one file cannot hold them."""
     import onnx
 
+    tidy(proto)
     if proto.ByteSize() < _INLINE:
         onnx.save(proto, str(path))
     else:
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # onnx would write behind what is there
         onnx.save(proto, str(path), save_as_external_data=True, location=f"{path.name}.data")
     return path
 
@@ -112,6 +115,15 @@ def copy_graph(path: Path, target: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
     shutil.copyfile(path, target)
+
+
+def move_weights(path: Path, target: Path) -> None:
+    """Copy a graph whose weights lie beside it to another name, with one file of weights named after it."""
+    import onnx
+
+    proto, data = read_proto(path), f"{target.name}.data"
+    target.with_name(data).unlink(missing_ok=True)
+    onnx.save(proto, str(target), save_as_external_data=True, location=data, size_threshold=1024)
 
 
 def content_hash(path: Path) -> str:

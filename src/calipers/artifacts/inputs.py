@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -48,6 +49,15 @@ class Rows:
         return replace(self, ids=self.ids[:count], tokens=self.tokens[:count])
 
 
+def short_path(path: str) -> str:
+    """The name of a dataset without its place on this machine: a file with its folder, or a hub id.
+
+    >>> short_path("/data/stsb/test.jsonl"), short_path("org/name"), short_path("texts.txt")
+    ('stsb/test.jsonl', 'org/name', 'texts.txt')
+    """
+    return "/".join(Path(path).parts[-2:]) if Path(path).is_absolute() else path
+
+
 def single(rows: Rows, shape: FixedShape | None = None) -> list[Batch]:
     """Each row alone: unpadded, or in the fixed shape, whose other rows are copies of it."""
     count, length = shape or (1, None)
@@ -59,6 +69,22 @@ def at_tokens(values: Array, batch: Batch) -> Array:
     if values.ndim == 3 and values.shape[:2] == batch.mask.shape:
         return np.asarray(values[batch.mask.astype(bool)])
     return values
+
+
+def real_values(values: Array, batch: Batch) -> Array:
+    """The values that belong to real tokens: of [rows, length, …], [rows, heads, length, …] and scores of each token
+    for each other. All of them where the axes do not say which one is the length."""
+    real, (rows, length) = batch.mask.astype(bool), batch.mask.shape
+    shape = values.shape
+    if real.all() or values.ndim < 2 or shape[0] != rows:
+        return values
+    first, second = shape[1] == length, values.ndim == 4 and shape[2] == length
+    if second and not first:
+        both = (
+            real[:, :, None] & real[:, None, :] if shape[3] == length else np.repeat(real[:, :, None], shape[3], axis=2)
+        )
+        return np.asarray(values.transpose(0, 2, 3, 1)[both])
+    return np.asarray(values[real]) if first and not second else values
 
 
 def output_name(graph: Graph, name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The files of a build: a record for each stage and a manifest for all, written whole or not at all."""
+"""The files of a build: its graphs, a record for each stage and a manifest for all, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,37 +9,65 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from calipers.artifacts.graphs import content_hash, external_files
-from calipers.artifacts.records import Difference, Latency, Manifest, Stage
-from calipers.core import CalipersError, RequestError
+from calipers.artifacts.graphs import content_hash, external_files, move_weights
+from calipers.artifacts.records import FILES, SCHEMA, Difference, Latency, Leak, Manifest, Stage
+from calipers.core import CalipersError, ModelError, RequestError
 from calipers.core.errors import explain
 from calipers.core.files import whole_file, write_whole
-from calipers.core.inputs import load_json
+from calipers.core.inputs import below, load_json
 
 _MARK = ".calipers-build"
+_FILE = "manifest.json"
 
 
-def read_manifest(path: Path) -> Manifest:
-    """A manifest.json, or the folder that holds it."""
-    file = path / "manifest.json" if path.is_dir() else path
+def read_manifest(path: Path, precision: str | None = None) -> Manifest:
+    """Of a manifest.json, or of the folder that holds it. With several precisions one must be named."""
+    file = path / _FILE if path.is_dir() else path
+    builds = read_builds(file.parent)
+    if not builds:
+        raise RequestError(f"{file} is not the manifest of a build")
+    if precision is None and len(builds) == 1:
+        return next(iter(builds.values()))
+    if precision not in builds:
+        raise RequestError(f"`precision` must be among those that {file} holds: {', '.join(builds)}")
+    return builds[precision]
+
+
+def read_builds(folder: Path) -> dict[str, Manifest]:
+    """Precision → what was built of it, as the manifest of the folder has it; empty without a manifest."""
+    file = folder / _FILE
+    if not file.exists():
+        return {}
     content = load_json(file, RequestError)
     try:
-        content.pop("schema")
-        stages = [_stage(stage) for stage in content["stages"]]
-        content["stages"] = tuple(replace(stage, path=str(file.parent / stage.path)) for stage in stages)
-        return Manifest(**content | {"folder": str(file.parent), "model": str(file.parent / content["model"])})
+        if content["schema"] != SCHEMA:
+            raise RequestError(f"{file} is of another version of calipers: build into a new folder")
+        return {name: _manifest(entry, folder) for name, entry in content["precisions"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RequestError(f"{file} is not the manifest of a build: {explain(error)}") from error
 
 
-def write_manifest(manifest: Manifest, folder: Path) -> None:
-    """Paths inside the folder are relative to it, so that the folder can be moved."""
-    stages = tuple(replace(stage, path=_inside(stage.path, folder)) for stage in manifest.stages)
-    plain = replace(manifest, stages=stages, model=_inside(manifest.model, folder), folder=".")
-    write_whole(folder / "manifest.json", to_json(plain) + "\n")
+def _manifest(content: dict[str, Any], folder: Path) -> Manifest:
+    stages = [_stage(stage) for stage in content["stages"]]
+    inside = partial(below, folder, error=RequestError, where=folder / _FILE)
+    placed = tuple(replace(stage, path=str(inside(stage.path)) if stage.path else "") for stage in stages)
+    model = str(inside(content["model"]))
+    return Manifest(**{**content, "stages": placed, "folder": str(folder), "model": model})
+
+
+def write_builds(builds: dict[str, Manifest], folder: Path) -> None:
+    """Paths are relative to the folder, so that it can be moved; a file outside it has none."""
+    entries = {}
+    for name, built in builds.items():
+        stages = tuple(replace(stage, path=_inside(stage.path, folder)) for stage in built.stages)
+        plain = replace(built, stages=stages, model=_inside(built.model, folder), folder=".")
+        entries[name] = {key: value for key, value in plain.to_dict().items() if key != "schema"}
+    content = {"schema": SCHEMA, "precisions": entries}
+    write_whole(folder / _FILE, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def to_json(record: Manifest | Stage) -> str:
@@ -47,13 +75,14 @@ def to_json(record: Manifest | Stage) -> str:
 
 
 def _inside(path: str, folder: Path) -> str:
-    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+    return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else ""
 
 
 def _stage(content: dict[str, Any]) -> Stage:
-    content = {key: value for key, value in content.items() if key != "schema"}
+    content = {key: value for key, value in content.items() if key not in ("schema", "title")}
     content["latency"] = Latency(**content["latency"])
     content["difference"] = Difference(**content["difference"]) if content["difference"] else None
+    content["leak"] = Leak(**content["leak"]) if content["leak"] else None
     return Stage(**content | {"notes": tuple(content["notes"])})
 
 
@@ -68,9 +97,60 @@ def read_stage(folder: Path, key: str) -> Stage | None:
         stage = _stage(load_json(folder / "stage.json"))
         if stage.key != key:
             return None
-        return stage if stage.name == "torch" or content_hash(folder / "model.onnx") == stage.sha256 else None
+        return stage if content_hash(folder / "model.onnx") == stage.sha256 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CalipersError):
         return None
+
+
+def write_stage(stage: Stage, folder: Path) -> None:
+    write_whole(folder / "stage.json", to_json(replace(stage, path="model.onnx")))
+
+
+def finished(folder: Path, precision: str, key: str, *, stages: bool) -> Manifest | None:
+    """What the same request built before, where its graph, and with `stages` each stage, is as it was; else None."""
+    built = read_builds(folder).get(precision)
+    if built is None or built.key != key:
+        return None
+    graphs = [stage for stage in built.stages if stage.name != "torch"]
+    if not all(_is_unchanged(stage) for stage in (graphs if stages else graphs[-1:])):
+        return None
+    return replace(built, stages=tuple(replace(stage, reused=True) for stage in built.stages))
+
+
+def _is_unchanged(stage: Stage) -> bool:
+    try:
+        return bool(stage.path) and content_hash(Path(stage.path)) == stage.sha256
+    except (ModelError, OSError):
+        return False
+
+
+def make_room(folder: Path, precision: str, source: str, *, force: bool) -> None:
+    """Refuse to replace the graph of another request, or to mix models; with `force` these go."""
+    builds = read_builds(folder)
+    others = [name for name, built in builds.items() if built.settings.get("source") != source]
+    place = folder / FILES[precision]
+    if others and not force:
+        raise RequestError(
+            f"{folder} holds {', '.join(FILES[name] for name in others)} of another model, "
+            f"{builds[others[0]].model_id}: name another `output`, or set `force` to replace them"
+        )
+    if place.exists() and not force:
+        raise RequestError(
+            f"{place} is there already, made with other settings, texts or versions: name another `output`, or set "
+            "`force` to replace it"
+        )
+    for name in {*others, precision} & builds.keys():
+        for file in (*_weights_of(folder / FILES[name]), folder / FILES[name]):
+            file.unlink(missing_ok=True)
+        del builds[name]
+        write_builds(builds, folder)
+
+
+def _weights_of(graph: Path) -> list[Path]:
+    try:
+        return external_files(graph)
+    except ModelError:
+        return []
 
 
 @contextlib.contextmanager
@@ -88,6 +168,18 @@ def unfinished(home: Path) -> Iterator[Path]:
             home.rename(old)
         part.rename(home)
         shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder for stages that are not kept."""
+    part = folder / f".stages.{os.getpid()}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -122,14 +214,14 @@ def _lock(handle: IO[str], folder: Path) -> None:
         raise RequestError(f"another build is writing to {folder}: wait for it, or name another `output`") from error
 
 
-def place_result(graph: Path, folder: Path) -> Path:
-    """`folder/model.onnx`: a hard link to the last stage where the disk allows it, else a copy."""
-    for file in (*external_files(graph), graph):
-        place = folder / file.relative_to(graph.parent)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(place) as part:
-            try:
-                os.link(file, part)
-            except OSError:
-                shutil.copyfile(file, part)
-    return folder / "model.onnx"
+def place_result(graph: Path, place: Path) -> None:
+    """The last stage under the name of its precision: a hard link where the disk allows it, else a copy. Weights beside
+    it are named after it, so that precisions do not share a file."""
+    if external_files(graph):
+        move_weights(graph, place)
+        return
+    with whole_file(place) as part:
+        try:
+            os.link(graph, part)
+        except OSError:
+            shutil.copyfile(graph, part)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.graphs import FloatGraph, copy_proto, quiet, save_proto
+from calipers.artifacts.masks import mask_nodes
 from calipers.artifacts.recipe import Recipe, arguments
 from calipers.core import ModelError, RequestError, name_some
 from calipers.models.tokenizer_files import first_line
@@ -32,15 +33,23 @@ class Quantized:
     excluded: tuple[str, ...]  # nodes kept in float by the recipe
 
 
-def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | None = None) -> Quantized:
+def quantize(
+    graph: FloatGraph,
+    target: Path,
+    recipe: Recipe,
+    ranges: Ranges | None = None,
+    *,
+    masks: Sequence[str] | None = None,
+) -> Quantized:
     """Write the quantised graph to `target`. `graph` and `ranges` can be used again, with another recipe.
 
-    The `ranges` of the recipe replace these. Nothing is repaired: a mask of −3.4e38 that is quantised with the scores
-    takes their whole scale, as it does elsewhere.
+    The `ranges` of the recipe replace these. What carries an attention mask stays in float where ranges are fixed: see
+    `artifacts/masks.py`. `masks` are these nodes, where they are not to be located here.
     """
+    masks = mask_nodes(graph) if masks is None else masks
     if recipe.needs_ranges and ranges is None:
         raise RequestError(f"{recipe.precision} needs calibration ranges")
-    keywords = dict(arguments(recipe, graph.kinds).keywords)
+    keywords = dict(arguments(recipe, graph.kinds, masks).keywords)
     if recipe.precision == "w8a16" and graph.opset < 21:
         # ONNX has 16-bit quantisation from opset 21 on, onnxruntime its own operators for it before.
         keywords["extra_options"]["UseQDQContribOps"] = True
@@ -65,7 +74,7 @@ def quantize(graph: FloatGraph, target: Path, recipe: Recipe, ranges: Ranges | N
 def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
     """A warning where the constant of a mask takes the whole scale of a quantised tensor; else ""."""
     huge = [name for name, ends in ranges.tensors.items() if max(map(abs, ends)) > _HUGE and name not in recipe.ranges]
-    types, kept = recipe.op_types or quantizable_types(), recipe.excluded(graph.kinds)
+    types, kept = recipe.op_types or quantizable_types(), {*recipe.excluded(graph.kinds), *mask_nodes(graph)}
     kinds = dict(graph.kinds)
     nodes = [name for name in graph.touching(huge) if kinds[name] in types and name not in kept]
     if not nodes:
@@ -82,6 +91,7 @@ def _quantized(proto: ModelProto, precision: str, keywords: Keywords, ranges: Ra
     if precision == "int4":
         from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
+        _split_products(proto)
         quantizer = MatMulNBitsQuantizer(proto, **keywords)
         quantizer.process()
     else:
@@ -89,6 +99,30 @@ def _quantized(proto: ModelProto, precision: str, keywords: Keywords, ranges: Ra
         quantizer.quantize_model()
     quantized: ModelProto = quantizer.model.model
     return quantized
+
+
+def _split_products(proto: ModelProto) -> None:
+    """Gemm as MatMul and Add, where it is all that there is: a fixed shape lets onnxruntime fuse them, and blocks of 4
+    bits are for MatMul only."""
+    from onnx import helper, numpy_helper
+
+    held = {tensor.name: tensor for tensor in proto.graph.initializer}
+    if any(node.op_type == "MatMul" and node.input[1] in held for node in proto.graph.node):
+        return
+    for node in [n for n in proto.graph.node if n.op_type == "Gemm" and n.input[1] in held]:
+        settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if settings.get("alpha", 1.0) != 1 or settings.get("beta", 1.0) != 1 or settings.get("transA", 0):
+            continue
+        data, weight, *bias = node.input
+        if settings.get("transB", 0):
+            values = numpy_helper.to_array(held[weight]).T.copy()
+            weight = f"{node.name}_weight"
+            proto.graph.initializer.append(numpy_helper.from_array(values, weight))
+        name, out = node.name, node.output[0]
+        product = f"{out}_product" if bias else out
+        node.CopyFrom(helper.make_node("MatMul", [data, weight], [product], name=name))
+        if bias:
+            proto.graph.node.append(helper.make_node("Add", [product, *bias], [out], name=f"{name}_bias"))
 
 
 def _dynamic(proto: ModelProto, keywords: Keywords) -> Any:

@@ -115,9 +115,14 @@ class Call:
     keywords: Mapping[str, Any]
 
 
-def arguments(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> Call:
-    """The call that quantises a graph with these (name, op type) nodes. fp32 is no quantisation: a RequestError."""
+def arguments(recipe: Recipe, nodes: Sequence[tuple[str, str]], masks: Sequence[str] = ()) -> Call:
+    """The call that quantises a graph with these (name, op type) nodes. fp32 is no quantisation: a RequestError.
+
+    `masks` are nodes that carry an attention mask: with ranges from calibration they stay in float.
+    """
     exclude = recipe.excluded(nodes)
+    if recipe.needs_ranges:
+        exclude = list(dict.fromkeys((*exclude, *masks)))
     if recipe.precision == "fp16":
         keywords = {"keep_io_types": True, "node_block_list": exclude, "disable_shape_infer": True}
         return Call("onnxruntime.transformers.float16.convert_float_to_float16", keywords)
@@ -222,7 +227,7 @@ def _matches(pattern: str, name: str, kind: str) -> bool:
     return bool(name) and (name == pattern or fnmatchcase(name, pattern))
 
 
-def call_text(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> str:
+def call_text(recipe: Recipe, nodes: Sequence[tuple[str, str]], masks: Sequence[str] = ()) -> str:
     """The call of onnxruntime's quantiser for a graph with these (name, op type) nodes, one argument a line.
 
     >>> print(call_text(Recipe("int8-dynamic", per_channel=True), []))
@@ -233,7 +238,7 @@ def call_text(recipe: Recipe, nodes: Sequence[tuple[str, str]]) -> str:
         reduce_range=False,
     )
     """
-    call = arguments(recipe, nodes)
+    call = arguments(recipe, nodes, masks)
     files = ['"model.onnx"', '"quantized.onnx"']
     if call.function.endswith("quantize_static"):
         files.append("calibration_data_reader")

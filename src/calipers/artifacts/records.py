@@ -18,10 +18,20 @@ from calipers.rendering.numbers import megabytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = 1
+SCHEMA = 2
+# Precision → its file in the folder of a build. transformers.js has the first four names.
+FILES = {
+    "fp32": "model.onnx",
+    "fp16": "model_fp16.onnx",
+    "int8-dynamic": "model_quantized.onnx",
+    "int4": "model_q4.onnx",
+    "w8a8": "model_w8a8.onnx",
+    "w8a16": "model_w8a16.onnx",
+}
 STAGES = ("torch", "exported", "optimized", "quantized")
 OPSET = 21  # the first with 16-bit quantisation
 OPSETS = range(18, 24)  # what the dynamo exporter writes and onnxruntime reads
+_CLOSE, _COARSE = 0.1, 0.3  # shares of the outputs' RMS: 20 and 10 dB of signal to noise
 
 
 @dataclass(frozen=True)
@@ -40,9 +50,14 @@ class BuildOptions(Options):
     accept_differences: bool = option(
         False, "Keep a float stage that differs from the one before it, and note it. Default: refuse it.", group="What"
     )
+    keep_stages: bool = option(
+        False, "Keep the stages before the result, each in a folder of its name. Default: no.", group="What"
+    )
+    force: bool = option(False, "Replace what other settings made in the folder. Default: refuse.", group="What")
     calibration: str | None = option(
         None,
-        "Real texts: a file, a folder or a hub id, with a column text or the task's columns. Default: the task's own.",
+        "Real texts for w8a8 and w8a16: a file, a folder or a hub id, with a column text or the task's columns. "
+        "Default: for encoders bundled English sentences, with a warning.",
         group="Calibration",
         metavar="D",
     )
@@ -119,6 +134,23 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Leak:
+    """How far padding moves the outputs at real tokens: rows alone against the same rows padded, or, where the length
+    is fixed, other tokens in the padding. None: an output is not finite."""
+
+    largest: float | None  # absolute
+    bound: float | None  # a larger difference is refused; None where the precision cannot hold one
+    how: str
+
+    @property
+    def passed(self) -> bool:
+        return self.bound is None or (self.largest is not None and self.largest <= self.bound)
+
+    def __str__(self) -> str:
+        return "not finite" if self.largest is None else f"{self.largest:.1e}"
+
+
+@dataclass(frozen=True)
 class Latency:
     """Of one row at a time on one thread, in milliseconds, over the real rows that were timed."""
 
@@ -133,30 +165,38 @@ class Stage:
     """One artifact: where it is, what it costs, how far it is from the stage before it."""
 
     name: str  # one of STAGES
-    path: str
+    path: str  # "" where the stage was not kept
     key: str  # over its inputs and settings: a stage with the same key is not made again
     sha256: str
     size: int  # bytes
     latency: Latency
     difference: Difference | None  # None for the first stage
+    leak: Leak | None = None  # of a quantised stage
+    precision: str = ""  # of a quantised stage
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     reused: bool = False  # kept from an earlier build
 
+    @property
+    def title(self) -> str:
+        """As tables call it: a quantised stage by its precision."""
+        return self.precision or self.name
+
     def to_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": SCHEMA, "title": self.title, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a build made. `folder/model.onnx` is the result, with tokenizer and settings beside it."""
+    """What a build made. `model` is the result, named after its precision, with tokenizer and settings beside it."""
 
     folder: str
     model: str  # the file that is the result
     model_id: str
     ability: str
     precision: str
+    key: str  # over everything that was requested: the same request is answered by what is there
     stages: tuple[Stage, ...]
     recipe: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -169,8 +209,8 @@ class Manifest:
         return next(stage for stage in self.stages if stage.name == name)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of manifest.json."""
-        return {"schema": SCHEMA, **asdict(self)}
+        """An entry of manifest.json, which has one for each precision."""
+        return {"schema": SCHEMA, **asdict(self), "stages": [stage.to_dict() for stage in self.stages]}
 
     def rows(self) -> list[dict[str, str]]:
         """The table of stages, as a person reads it."""
@@ -189,18 +229,35 @@ class Manifest:
 def _row(stage: Stage) -> dict[str, str]:
     difference = stage.difference
     return {
-        "stage": stage.name,
+        "stage": stage.title,
         "size": megabytes(stage.size),
         "p50": f"{stage.latency.p50:.2f} ms",
         "p95": f"{stage.latency.p95:.2f} ms",
         "largest difference": str(difference) if difference else "none: the first",
         "relative": _share(difference.relative) if difference else "",
+        "verdict": _verdict(difference) if difference else "",
+        "padding": str(stage.leak) if stage.leak else "",
         "note": "; ".join(stage.notes),
     }
 
 
 def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.1%}" if value >= 0.001 else f"{value:.1e}"
+
+
+def _verdict(difference: Difference) -> str:
+    """What the difference of outputs means. Only a metric decides about a quantised stage.
+
+    Against measured losses ([build.md](../../../docs/build.md)): below a tenth none was seen beyond noise.
+    """
+    if difference.largest is None:
+        return "broken"
+    if difference.bound is not None:
+        return "same" if difference.passed else "differs"
+    share = difference.relative
+    if share is None:
+        return "unknown"
+    return "close" if share < _CLOSE else "coarse: measure it" if share < _COARSE else "far: measure it"
 
 
 def show_build(console: Console, manifest: Manifest) -> None:
@@ -213,4 +270,7 @@ def show_build(console: Console, manifest: Manifest) -> None:
     made = [stage.name for stage in manifest.stages if not stage.reused]
     facts["Made now"] = ", ".join(made) or "nothing: every stage was there"
     tables.show_facts(console, f"{manifest.model_id}  ·  {manifest.precision}", facts.items())
-    tables.show_records(console, manifest.rows())
+    tables.show_records(console, [{key: row[key] for key in row if key != "note"} for row in manifest.rows()])
+    for stage in manifest.stages:
+        for note in stage.notes:
+            tables.say(console, f"{stage.title}: {note}")

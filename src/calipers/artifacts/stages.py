@@ -6,7 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,25 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.artifacts import calibrate, check, export, graphs, manifest, quantize
 from calipers.artifacts.calibrate import Ranges
-from calipers.artifacts.check import StageRefused
+from calipers.artifacts.check import PaddingLeaks, StageRefused
 from calipers.artifacts.export import ExportSource
 from calipers.artifacts.graphs import FloatGraph
-from calipers.artifacts.inputs import FixedShape, Rows, latencies, output_name, single
+from calipers.artifacts.inputs import FixedShape, Rows, latencies, output_name, short_path, single
 from calipers.artifacts.recipe import Recipe
-from calipers.artifacts.records import BuildOptions, Difference, Manifest, Stage
+from calipers.artifacts.records import FILES, BuildOptions, Difference, Latency, Leak, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
-from calipers.core.files import package_versions, write_whole
+from calipers.core.files import package_versions
 from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Forward
 from calipers.models.onnx_session import CPU, open_graph
+from calipers.rendering.numbers import megabytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_CODE = 1  # raised when this code would make another artifact of the same settings
+_CODE = 2  # raised when this code would make another artifact of the same settings
 _PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
 _TIMED_ROWS = 16
 _TIMED_ROUNDS = 2
+
+_UNTIMED = Latency(0.0, 0.0, 0, 0.0)
 
 Make = Callable[[Path], list[str]]  # writes a graph to the path and returns notes
 
@@ -48,6 +51,7 @@ class BuildPlan:
     options: BuildOptions
     calibration: Rows | None = None  # what ranges are taken from, for w8a8 and w8a16
     provider: str = CPU
+    warnings: tuple[str, ...] = ()  # about the texts
 
     def __post_init__(self) -> None:
         shape = self.options.static_shape
@@ -105,29 +109,64 @@ class BuildPlan:
 
 
 def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
-    """Make every stage that is not there with the same inputs and settings: `folder/STAGE/model.onnx` each of them,
-    `folder/model.onnx` the last, with the tokenizer and settings in `folder`."""
+    """Make the graph of the plan's precision, `folder/FILE`, with tokenizer and settings beside it; or find it made.
+    Stages before it are kept only on request, `folder/STAGE/model.onnx` each of them."""
+    precision, key = plan.recipe.precision, _request(plan)
     with manifest.claim(plan.folder):
-        work = _Work(plan, progress)
+        if earlier := manifest.finished(plan.folder, precision, key, stages=plan.options.keep_stages):
+            return earlier
+        keep = plan.options.keep_stages or (plan.folder / "exported").exists()
+        if not manifest.finished(plan.folder, precision, key, stages=False):
+            manifest.make_room(plan.folder, precision, plan.source.fingerprint, force=plan.options.force)
         export.copy_settings(plan.source.folder, plan.folder)
-        stages = work.run()
-        result = manifest.place_result(Path(stages[-1].path), plan.folder)
-        built = Manifest(
-            folder=str(plan.folder),
-            model=str(result),
-            model_id=plan.source.model_id,
-            ability=plan.source.ability,
-            precision=plan.recipe.precision,
-            stages=tuple(stages),
-            recipe=plan.recipe.to_dict(),
-            settings=_settings(plan),
-            calibration=work.calibrated_on,
-            checked_on=_described(plan.rows),
-            versions=package_versions(*_PACKAGES),
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        )
-        manifest.write_manifest(built, plan.folder)
+        place = plan.folder / FILES[precision]
+        with nullcontext(plan.folder) if keep else manifest.scratch(plan.folder) as folder:
+            work = _Work(replace(plan, folder=folder), progress)
+            stages = work.run()
+            manifest.place_result(Path(stages[-1].path), place)
+        stages = [stage if keep or stage.name == "torch" else replace(stage, path="") for stage in stages]
+        stages[-1] = replace(stages[-1], path=str(place), sha256=graphs.content_hash(place))
+        built = _manifest(plan, work, stages, key)
+        manifest.write_builds({**manifest.read_builds(plan.folder), precision: built}, plan.folder)
     return built
+
+
+def make_stages(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
+    """Make and keep the stages in the folder, for a search in them. The last becomes no file of the folder."""
+    with manifest.claim(plan.folder):
+        export.copy_settings(plan.source.folder, plan.folder)
+        work = _Work(plan, progress)
+        return _manifest(plan, work, work.run(), _request(plan))
+
+
+def _request(plan: BuildPlan) -> str:
+    """A key over everything that can change what is built or what its record says."""
+    options, texts = plan.options, plan.calibration
+    return manifest.key_of(
+        *(_CODE, plan.source.fingerprint, plan.source.ability, plan.recipe.to_dict(), plan.provider, plan.shape),
+        *(options.pooled, options.static_shape, options.opset, options.optimize, options.accept_differences),
+        {name: graphs.content_hash(path) for name, path in plan.stages.items() if path.is_file()},
+        [list(plan.rows.ids), plan.rows.digest, texts and [list(texts.ids), texts.digest]],
+        package_versions(*_PACKAGES),
+    )
+
+
+def _manifest(plan: BuildPlan, work: _Work, stages: Sequence[Stage], key: str) -> Manifest:
+    return Manifest(
+        folder=str(plan.folder),
+        model=stages[-1].path,
+        model_id=plan.source.model_id,
+        ability=plan.source.ability,
+        precision=plan.recipe.precision,
+        key=key,
+        stages=tuple(stages),
+        recipe=plan.recipe.to_dict(),
+        settings=_settings(plan),
+        calibration=work.calibrated_on,
+        checked_on=_described(plan.rows),
+        versions=package_versions(*_PACKAGES),
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
 
 
 def _settings(plan: BuildPlan) -> dict[str, Any]:
@@ -139,12 +178,21 @@ def _settings(plan: BuildPlan) -> dict[str, Any]:
         "optimize": options.optimize,
         "provider": plan.provider,
         "source": plan.source.fingerprint,
-        "given": {name: str(path) for name, path in plan.stages.items()},
+        "given": {name: path.name for name, path in plan.stages.items()},
     }
 
 
 def _described(rows: Rows) -> dict[str, Any]:
-    return {"dataset": rows.path, "fingerprint": rows.fingerprint, "rows": len(rows), "ids": list(rows.ids)}
+    return {"dataset": short_path(rows.path), "fingerprint": rows.fingerprint, "rows": len(rows), "ids": list(rows.ids)}
+
+
+def _large(name: str, size: int, before: Stage | None) -> list[str]:
+    """A remark where a quantised graph is larger than half of the float one, which is what float16 has."""
+    if name != "quantized" or before is None or size <= 0.55 * before.size:
+        return []
+    return [
+        f"larger than fp16 (about {megabytes(before.size // 2)}): only matrix products shrink, embeddings stay float"
+    ]
 
 
 class _Work:
@@ -154,7 +202,6 @@ class _Work:
         self.plan = plan
         self.progress = progress
         self.batches = check.cases(plan.rows, plan.shape)
-        self.timed = single(plan.rows.take(_TIMED_ROWS), plan.shape)
         self.calibrated_on: dict[str, Any] | None = None
         self._outputs: dict[str, list[Vectors]] = {}
 
@@ -166,19 +213,24 @@ class _Work:
             stages.append(self._optimized(stages[-1]))
         if plan.recipe.precision != "fp32" or "quantized" in plan.stages:
             stages.append(self._quantized(stages[-1]))
-        return stages
+        return self._timed(stages)
+
+    def _timed(self, stages: Sequence[Stage]) -> list[Stage]:
+        """All stages in turn on the same rows, also those that were there: other texts have other latencies."""
+        self.progress.start("Timing", 0)
+        forwards = [
+            self._torch_forward() if stage.name == "torch" else self._forward(Path(stage.path), stage.name, None)
+            for stage in stages
+        ]
+        times = latencies(forwards, single(self.plan.rows.take(_TIMED_ROWS), self.plan.shape), rounds=_TIMED_ROUNDS)
+        return [replace(stage, latency=latency) for stage, latency in zip(stages, times, strict=True)]
 
     def _torch(self) -> Stage:
-        source, folder = self.plan.source, self.plan.folder
-        key = manifest.key_of("torch", _CODE, source.fingerprint, self.plan.shape, package_versions("torch"))
-        earlier = manifest.read_stage(folder / "torch", key)
-        if earlier:
-            return replace(earlier, reused=True)
-        (latency,) = latencies([self._torch_forward()], self.timed, rounds=_TIMED_ROUNDS)
-        stage = Stage("torch", str(source.folder), key, source.fingerprint, source.size, latency, None)
-        with manifest.unfinished(folder / "torch") as part:
-            write_whole(part / "stage.json", manifest.to_json(stage))
-        return stage
+        source = self.plan.source
+        return Stage(
+            *("torch", str(source.folder), source.fingerprint, source.fingerprint, source.size, _UNTIMED, None),
+            reused=True,
+        )
 
     def _exported(self, before: Stage | None) -> Stage:
         source, options = self.plan.source, self.plan.options
@@ -229,7 +281,7 @@ class _Work:
             counts = ", ".join(f"{count} {name}" for name, count in quantized.operators.items())
             kept = f"{len(quantized.excluded)} nodes kept in float" if quantized.excluded else ""
             masks = quantize.drowned(graph, ranges, recipe) if ranges else ""
-            return [note for note in (counts, kept, masks) if note]
+            return [note for note in (counts, kept, masks, *self.plan.warnings) if note]
 
         packages = package_versions("onnxruntime", "onnx")
         settings = {"recipe": recipe.to_dict(), "calibration": data, "made_with": packages}
@@ -243,7 +295,7 @@ class _Work:
 
         def make(target: Path) -> list[str]:
             graphs.copy_graph(path, target)
-            return [f"given: {path}"]
+            return [f"given: {path.name}"]
 
         return self._stage(name, before, {"given": graphs.content_hash(path)}, [make], f"Checking {path.name}")
 
@@ -264,21 +316,38 @@ class _Work:
         with manifest.unfinished(home) as part:
             graph = part / "model.onnx"
             notes, forward, difference = self._first_that_passes(name, graph, before, ways)
-            (latency,) = latencies([forward], self.timed, rounds=_TIMED_ROUNDS)
+            leak = self._leak(name, forward, before)
+            size = graphs.content_size(graph)
             stage = Stage(
                 name=name,
                 path=str(home / "model.onnx"),
                 key=key,
                 sha256=graphs.content_hash(graph),
-                size=graphs.content_size(graph),
-                latency=latency,
+                size=size,
+                latency=_UNTIMED,
                 difference=difference,
+                leak=leak,
+                precision=plan.recipe.precision if name == "quantized" else "",
                 settings=settings,
-                notes=(*notes, *check.remarks(difference)),
+                notes=(*notes, *check.remarks(difference), *check.leak_remarks(leak), *_large(name, size, before)),
                 seconds=round(time.perf_counter() - start, 2),
             )
-            write_whole(part / "stage.json", manifest.to_json(stage))
+            manifest.write_stage(stage, part)
         return stage
+
+    def _leak(self, name: str, forward: Forward, before: Stage | None) -> Leak | None:
+        """How far padding moves a quantised stage. One made here must not move more than the float stage; one made
+        elsewhere is reported."""
+        if name != "quantized":
+            return None
+        plan, precision = self.plan, "" if "quantized" in self.plan.stages else self.plan.recipe.precision
+        leak = check.leak(forward, plan.rows, plan.shape, precision=precision)
+        if leak.passed or plan.options.accept_differences or before is None:
+            return leak
+        sound = check.leak(self._forward(Path(before.path), before.name, None), plan.rows, plan.shape, precision="fp32")
+        if sound.largest is not None and sound.largest <= check.LEAK_BOUND:
+            raise PaddingLeaks(leak)
+        return replace(leak, bound=None)  # a model that reads its padding
 
     def _first_that_passes(
         self, name: str, graph: Path, before: Stage | None, ways: Sequence[Make]

@@ -84,7 +84,7 @@ class Case:
             model_options = replace(given, provider=None, output=None, device="cpu")
         else:  # a stage has its settings beside it
             plain = replace(given, dtype="float32", allow_pickle=False, trust_remote_code=False)
-            model_options = replace(plain, model_id=None, revision=None)
+            model_options = replace(plain, model_id=None, revision=None, file_name=None)
         store = None if trial else self.store
         return runs.evaluate(
             reference,

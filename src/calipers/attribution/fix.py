@@ -7,6 +7,7 @@ from pathlib import Path
 
 from calipers.artifacts import stages
 from calipers.artifacts.graphs import content_size
+from calipers.artifacts.masks import mask_nodes
 from calipers.artifacts.recipe import Recipe, call_text, make_recipe, write_recipe
 from calipers.artifacts.records import STAGES
 from calipers.attribution.case import Case
@@ -122,7 +123,7 @@ def _build(case: Case, graph: QuantizedGraph, change: Change) -> Fix:
     how = f"{change.how}: {len(nodes)} of {count}" if nodes else change.how
     fix = _bill(case, how, target, Path(case.before.path), nodes)
     try:
-        call = call_text(recipe, graph.floats.kinds)
+        call = call_text(recipe, graph.floats.kinds, mask_nodes(graph.floats))
     except RequestError as error:  # a graph made elsewhere may have nodes that our stages do not have
         case.notes.append(f"the nodes cannot be written as a recipe: {error}")
         return fix
@@ -178,7 +179,7 @@ def rebuild(case: Case) -> Fix | None:
     except OutOfBudget:
         return None
     options = replace(plan.options, stages=earlier, optimize=plan.options.optimize and replaced)
-    manifest = stages.make(replace(plan, folder=plan.folder / "rebuilt", options=options), case.progress)
+    manifest = stages.make_stages(replace(plan, folder=plan.folder / "rebuilt", options=options), case.progress)
     target = Path(manifest.stages[-1].path)
     sound = case.before.path if case.before.stage != "torch" else manifest.stage("exported").path
     return _bill(case, how, target, Path(sound), ())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from calipers.artifacts.form import in_order
 from calipers.artifacts.graphs import Node
 from calipers.artifacts.quantize import quantizable_types
 
@@ -85,7 +86,8 @@ def view(proto: ModelProto) -> GraphView:
     inputs = tuple(i.name for i in proto.graph.input if i.name not in constants)
     outputs = tuple(alias.get(o.name, o.name) for o in proto.graph.output)
     weights = frozenset(constants | {pair.name for pair in pairs if pair.weight})
-    bare = GraphView(in_order(nodes), inputs, outputs, weights, ())
+    ordered = in_order(nodes, lambda node: node.inputs, lambda node: node.outputs)
+    bare = GraphView(tuple(ordered), inputs, outputs, weights, ())
     return replace(bare, rounded=tuple(_owned(bare, pairs)))
 
 
@@ -97,27 +99,6 @@ def kind_of(proto: ModelProto) -> str:
     if {_QUANTIZE, _DEQUANTIZE} & kinds:
         return "qdq"
     return "half" if any(i.data_type == 10 for i in proto.graph.initializer) else "float"  # TensorProto.FLOAT16
-
-
-def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Each node behind those that it reads from, else in the given order: a file may have any order.
-
-    >>> [n.name for n in in_order([Node("b", "Add", ("x",), ("y",)), Node("a", "Add", ("i",), ("x",))])]
-    ['a', 'b']
-    """
-    made = {name: node for node in nodes for name in node.outputs if name}
-    done: dict[int, Node] = {}
-    for start in nodes:
-        waiting = [start]
-        while waiting:
-            node = waiting[-1]
-            before = [made[name] for name in node.inputs if name in made and id(made[name]) not in done]
-            before = [other for other in before if other not in waiting]
-            if before:
-                waiting += before[:1]
-            else:
-                done.setdefault(id(waiting.pop()), node)
-    return tuple(done.values())
 
 
 def _pairs(proto: ModelProto, constants: set[str]) -> tuple[list[Rounded], dict[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from calipers import models
 from calipers.artifacts import stages as artifacts
@@ -30,7 +29,7 @@ def build(case: Case) -> tuple[Manifest | None, int]:
     fewest = replace(fewer, options=replace(plan.options, stages=exported, optimize=False))
     for attempt in (plan, fewer, fewest):
         try:
-            return artifacts.make(attempt, case.progress), code
+            return artifacts.make_stages(attempt, case.progress), code
         except (ModelError, InferenceError, RequestError) as error:
             case.notes += [str(error)] if str(error) not in case.notes else []
             code = code or error.exit_code
@@ -47,11 +46,7 @@ def measure(model: str, manifest: Manifest | None, case: Case) -> list[StageFigu
     for stage in manifest.stages:
         reference = model if stage.name == "torch" else stage.path
         figures.append(_figure(stage.name, reference, stage, figures, case))
-    # Graphs are timed again in turn: each was timed when it was built, maybe while the machine had other work.
-    graphs = [figure for figure in figures if figure.stage != "torch"]
-    times = case.latencies([Path(figure.path) for figure in graphs])
-    timed = [replace(figure, p50=time.p50, p95=time.p95) for figure, time in zip(graphs, times, strict=True)]
-    return [*figures[: len(figures) - len(graphs)], *timed]
+    return figures
 
 
 def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[StageFigure], case: Case) -> StageFigure:

@@ -40,7 +40,7 @@ def samples_flag(group: str) -> options.Decorator:
     "--output",
     required=True,
     metavar="DIR",
-    help="Where the stages go. A stage that is there already and would come out the same is kept.",
+    help="Where the graph goes, named after its precision, with tokenizer and settings. It may hold other precisions.",
 )
 @options.flags("artifacts.records:BuildOptions", without=("calibration",))
 @stage_flag("What")
@@ -65,9 +65,10 @@ def samples_flag(group: str) -> options.Decorator:
 def build(context: click.Context, /, model: str, **flags: Any) -> None:
     """Export, optimise and quantise a model. Every stage is checked against the one before it before it is kept.
 
-    The check compares outputs at batch sizes 1, 2 and 7 and several lengths, padded and not. DIR/model.onnx is the
-    result, with tokenizer and settings beside it: `calipers eval DIR` measures it. DIR/exported/model.onnx and so
-    on are the stages, DIR/manifest.json says how they were made, how large and fast they are and how far apart.
+    The check compares outputs at batch sizes 1, 2 and 7 and several lengths, padded and not. The result is
+    DIR/model.onnx (fp32), model_fp16.onnx, model_quantized.onnx (int8-dynamic), model_q4.onnx (int4), model_w8a8.onnx
+    or model_w8a16.onnx, with tokenizer and settings beside it: `calipers eval DIR` measures it, with --file-name where
+    there are several. DIR/manifest.json says how each was made, how large and fast it is and how far from the model.
 
     \b
     Examples:

@@ -47,7 +47,17 @@ from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
 from calipers.models.tokenizer_files import Config, first_line
 
 _BATCH_TOKENS = 512  # fastest of 256 … 2048 for a 6 × 384 BERT on two cores (bench/similarity.py)
-_USED = ("model_id", "revision", "max_length", "device", "provider", "output", "batch_tokens", "batch_size")
+_USED = (
+    "model_id",
+    "file_name",
+    "revision",
+    "max_length",
+    "device",
+    "provider",
+    "output",
+    "batch_tokens",
+    "batch_size",
+)
 
 
 @dataclass(frozen=True)

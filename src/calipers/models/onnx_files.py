@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from calipers.core import ModelError
+from calipers.core import ModelError, RequestError
 from calipers.core.inputs import below, check_input, refuse_irregular
 from calipers.models import hub
 from calipers.models.options import ModelOptions
@@ -20,24 +20,39 @@ _LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?[\x00-\x7f])")
 
 def graph_file(source: Source, options: ModelOptions) -> Path:
     """The .onnx file that a reference means, fetched from the hub where it is not on this machine."""
+    name = options.file_name or ""
     if source.path is None:
         repository = "/".join(source.reference.split("/")[:2])
-        inside = source.reference[len(repository) + 1 :]
-        patterns = [*hub.SETTINGS, *([inside, f"{inside}*"] if inside else ["*.onnx*", "onnx/model.onnx*"])]
-        place = hub.fetch(repository, revision=options.revision, patterns=patterns) / inside
+        inside = source.reference[len(repository) + 1 :] or name
+        default = ["*.onnx*", "onnx/model.onnx*"]
+        patterns = [*hub.SETTINGS, *([inside, f"{inside}*", f"onnx/{inside}*"] if inside else default)]
+        place = hub.fetch(repository, revision=options.revision, patterns=patterns)
+        place = place / inside if (place / inside).is_file() else place
     else:
         place = source.path
     if place.is_file():
+        if name and place.name != Path(name).name:
+            raise RequestError(f"`file_name` chooses a graph of a folder, and {place} is a file")
         return place
     if not place.is_dir():
         refuse_irregular(place, ModelError)
+    return _of_folder(place, name)
+
+
+def _of_folder(place: Path, name: str) -> Path:
+    """The only graph of a folder, or the one with this name; each also in its folder `onnx`."""
     files = sorted(place.glob("*.onnx")) or sorted(place.glob("onnx/*.onnx"))
-    plain = [f for f in files if f.name == "model.onnx"] or files
-    if len(plain) == 1:
-        return plain[0]
     if not files:
         raise ModelError(f"there is no .onnx file in {place}")
-    raise ModelError(f"{place} holds several graphs, name one: {', '.join(f.name for f in files)}")
+    names = ", ".join(str(file.relative_to(place)) for file in files)
+    if name:
+        for file in (below(place, name, RequestError), place / "onnx" / name):
+            if file.is_file():
+                return file
+        raise ModelError(f"`file_name` {name!r} is not in {place}: it holds {names}")
+    if len(files) > 1:
+        raise ModelError(f"{place} holds several graphs: {names}; choose one with `file_name`")
+    return files[0]
 
 
 def settings_folder(file: Path, options: ModelOptions) -> Path:

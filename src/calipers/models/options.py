@@ -27,6 +27,11 @@ class ModelOptions(Options):
         "Hub id or folder with the tokenizer and settings of an ONNX file, or the model's name at an endpoint.",
         metavar="HF_ID",
     )
+    file_name: str | None = _loading(
+        None,
+        "Which ONNX graph of a folder or repository, e.g. model_w8a8.onnx or onnx/model_fp16.onnx.",
+        metavar="FILE",
+    )
     revision: str | None = _loading(None, "The hub model's revision.", flag="--model-revision", metavar="COMMIT")
     pooling: str | None = _loading(None, "Default: what the model's files say, else mean.", choices=POOLINGS)
     normalize: bool | None = _loading(
