@@ -58,6 +58,8 @@ def test_a_good_candidate_passes_and_a_broken_one_fails(calipers: Run, rows: Pat
     assert done.returncode == 0, done.stderr
     found = comparison(done.stdout)
     assert (found["metric"], found["label"], found["examples"]) == ("cosine_spearman", "PASS", 200)
+    named = json.loads(calipers("compare", good, slightly, "--dataset", rows, "--json", "--model-id", "mine").stdout)
+    assert (named["baseline"]["model_id"], named["candidates"][0]["model_id"]) == ("good", "mine")
     assert found["interval"][0] <= found["delta"] <= found["interval"][1]
     assert found["delta"] == pytest.approx(found["candidate"] - found["baseline"])
     failed = calipers("compare", good, broken, "--dataset", rows, "--json")

@@ -183,9 +183,32 @@ def test_sentences_of_the_edges() -> None:
     )
     better = made.comparison(delta=0.5, relative=0.006, candidate=82.5512)
     assert wording.sentence(made.passing(comparisons=(better,))).endswith("(+0.50, +0.6%), which is no loss.")
+    surely = made.comparison(delta=0.5, relative=0.006, candidate=82.5512, interval=(0.2, 0.8))
+    assert wording.sentence(made.passing(comparisons=(surely,))).endswith("(+0.50, +0.6%), which is a gain.")
     never = made.inconclusive(settled_by=None)
     assert wording.sentence(never).endswith("; how many pairs would settle it is unknown.")
     assert wording.sentence(made.passing(comparisons=())) == "model_quint8: PASS."
+
+
+@pytest.mark.parametrize(
+    ("delta", "interval", "higher", "effect"),
+    [
+        (0.038, (0.012, 0.063), False, "worse"),
+        (0.038, (0.012, 0.063), True, "better"),
+        (-0.038, (-0.063, -0.012), False, "better"),
+        (0.01, (-0.01, 0.03), True, "no clear change"),
+        (0.0, (-0.01, 0.01), True, "no clear change"),
+        (0.0, (0.0, 0.0), True, "unchanged"),
+        (0.0, None, True, "unchanged"),
+        (0.1, None, True, "no clear change"),
+        (None, None, True, "unknown"),
+    ],
+)
+def test_an_effect_has_its_name_whatever_passes(
+    delta: float | None, interval: tuple[float, float] | None, higher: bool, effect: str
+) -> None:
+    compared = made.comparison(delta=delta, interval=interval, higher_is_better=higher, label="PASS")
+    assert wording.effect(compared) == effect
 
 
 def test_the_worst_candidate_names_the_whole() -> None:

@@ -15,6 +15,7 @@ from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Scorecard
 from calipers.metrics import bootstrap
+from calipers.models import ModelOptions
 from calipers.runs.embedding import CorpusInputs
 from calipers.runs.store import Store
 from tests.support.diagnoses import Letters
@@ -184,3 +185,24 @@ def test_trust_and_diagnose_number_rows_alike(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("a\nb\nc\n")
     place = {name: str(tmp_path / f"{name}.txt") for name in ("corpus", "queries")}
     assert corpora.load(**place).ids == load_texts(place["queries"], "queries").ids == ("0", "1", "2")  # type: ignore[arg-type]
+
+
+def test_model_id_names_the_candidate_only(tmp_path: Path, model: Any) -> None:
+    """Both were called MiniLM where the baseline is potion."""
+    potion, inputs = str(model("potion-base-4m-int8")), CorpusInputs(**write(tmp_path))
+    options = DiagnosisOptions(layers=("retrieval",), resamples=200, adaptation="contrastive")
+    both = api.diagnose(potion, inputs, baseline=potion, options=options, model_options=ModelOptions(model_id="mine"))
+    assert both.baseline is not None
+    assert (both.model.model_id, both.baseline.model_id) == ("mine", "potion-base-4m-int8")
+    assert both.scorecard is not None
+    assert (both.scorecard.candidate, both.scorecard.baseline) == ("mine", "potion-base-4m-int8")
+
+
+def test_changes_of_figures_have_names_and_only_what_decides_a_label(tmp_path: Path) -> None:
+    same = diagnose(write(tmp_path), "geometry", "retrieval", baseline=Letters())
+    header, rows = diagnosis_text.figure_rows(same.findings[1])
+    change, label = header.index("change"), header.index("label")
+    by_name = {str(row[0].text if hasattr(row[0], "text") else row[0]): row for row in rows}
+    ndcg = by_name["ndcg@10"]
+    assert (str(ndcg[change]), ndcg[label].text) == ("unchanged", "PASS")  # type: ignore[union-attr]
+    assert by_name["recall@10"][label].text == "–"  # type: ignore[union-attr]

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from calipers.comparison import verdict
 from calipers.core import Metric, Outcomes, RequestError, Result
-from calipers.diagnosis import adaptation, scorecard
+from calipers.diagnosis import adaptation, findings, scorecard
 from calipers.diagnosis.findings import _scorecard as scorecard_document
 from calipers.diagnosis.layers import LAYERS
 from calipers.diagnosis.records import Scorecard, ScoreLine
 from calipers.diagnosis.scorecard import Frequency
-from calipers.diagnosis.text import _show_scorecard
+from calipers.diagnosis.text import SCORECARD_HEADER, _show_scorecard, scorecard_row
 from calipers.metrics.means import mean_statistic
 from calipers.tasks import fill_mask, retrieval, similarity
 from tests.support.verdicts import result
@@ -125,13 +125,46 @@ class TestContrastive:
         card = read("contrastive", {"retrieval": searched(BETTER)}, {"retrieval": searched(BEFORE)})
         assert lines(card)["ndcg@10"].reading == "CONTRARY"
         assert card.label == "REGRESSION"
-        assert "Neither the language nor the search improved" in card.paragraph
+        assert card.paragraph.endswith("The search is not shown to have improved, and the language was not measured.")
+        assert findings.conclusion(card) == "the training cost what it must not cost: rare queries are lost"
 
     def test_a_search_that_did_not_clearly_change_is_not_shown(self) -> None:
         after = BEFORE + np.random.default_rng(3).normal(0, 0.05, QUERIES)
         card = read("contrastive", {"retrieval": searched(BEFORE)}, {"retrieval": searched(after)})
         assert lines(card)["ndcg@10"].reading == "NOT_SHOWN"
         assert card.label == "INCONCLUSIVE"
+        assert findings.conclusion(card) == "these data do not show whether the training did what it is for"
+
+    def test_rare_queries_that_are_not_shown_to_be_kept_are_another_sentence(self) -> None:
+        after = BETTER.copy()
+        after[:30] = BEFORE[:30] + np.random.default_rng(4).normal(-0.005, 0.15, 30)
+        card = read("contrastive", {"retrieval": searched(BEFORE)}, {"retrieval": searched(after)})
+        assert lines(card)["ndcg@10"].reading == "AS_EXPECTED"
+        assert lines(card)["ndcg@10/tail"].reading == "NOT_SHOWN"
+        assert card.label == "INCONCLUSIVE"
+        assert findings.conclusion(card) == (
+            "the training did what it is for, but rare queries are not shown to be kept"
+        )
+
+    def test_a_recall_that_rose_is_an_improvement_of_the_search(self) -> None:
+        sides = [
+            make("retrieval", {"ndcg@10": BEFORE, "recall@10": BEFORE, "recall@100": r}, "m") for r in (BEFORE, BETTER)
+        ]
+        card = read("contrastive", {"retrieval": sides[0]}, {"retrieval": sides[1]})
+        read_as = {name: (line.reading, line.effect) for name, line in lines(card).items()}
+        assert read_as["recall@100"] == ("AS_EXPECTED", "better")
+        assert read_as["ndcg@10"] == ("NOT_SHOWN", "unchanged")
+        assert "Neither" not in card.paragraph
+        assert card.paragraph.endswith("By what improved, this looks like task adaptation by contrastive training.")
+
+    def test_what_improved_is_not_denied_where_ndcg_got_worse(self) -> None:
+        sides = [
+            make("retrieval", {"ndcg@10": n, "recall@10": n, "recall@100": r}, "m")
+            for n, r in ((BETTER, BEFORE), (BEFORE, BETTER))
+        ]
+        card = read("contrastive", {"retrieval": sides[0]}, {"retrieval": sides[1]})
+        assert card.reads_as is None
+        assert card.paragraph.endswith("Better is recall@100, which by itself shows neither of the two trainings.")
 
     def test_what_was_not_checked_is_said(self) -> None:
         card = read(
@@ -223,6 +256,50 @@ class TestSlices:
         assert card.label == "REGRESSION"
         if not jitter:
             assert (found["ndcg@10/tail"].examples, found["ndcg@10/head"].examples) == (70, QUERIES - 70)
+
+
+class TestEffects:
+    """A change has a name whatever is demanded or tolerated."""
+
+    def card(self, shift: Any) -> Scorecard:
+        rng = np.random.default_rng(0)
+        before = 1.3 + 0.1 * rng.normal(size=200)
+        sides = [
+            {"retrieval": searched(BEFORE), "geometry": make("geometry", {"alignment": values}, "model")}
+            for values in (before, before + shift)
+        ]
+        return read("contrastive", *sides)
+
+    def happened(self, card: Scorecard, name: str) -> str:
+        return scorecard_row(lines(card)[name])[SCORECARD_HEADER.index("what happened")]
+
+    def test_a_small_loss_is_worse_and_a_small_gain_better(self) -> None:
+        """0.038 of 1.3 is 3 %, which a threshold of 5 % lets pass."""
+        noise = np.random.default_rng(1).normal(0, 0.1, 200)
+        worse, better = self.card(0.038 + noise - noise.mean()), self.card(-0.038 + noise - noise.mean())
+        assert (lines(worse)["alignment"].effect, lines(better)["alignment"].effect) == ("worse", "better")
+        assert self.happened(worse, "alignment") == "rose: worse"
+        assert self.happened(better, "alignment") == "fell: better"
+        assert ", worse)" in worse.paragraph
+        assert ", better)" in better.paragraph
+
+    def test_what_did_not_move_is_unchanged(self) -> None:
+        card = self.card(0.0)
+        assert lines(card)["alignment"].effect == "unchanged"
+        assert self.happened(card, "alignment") == "unchanged"
+        assert "alignment is unchanged at 1.3" in card.paragraph
+
+    def test_head_and_tail_show_their_own_number_of_queries(self) -> None:
+        card = read("contrastive", {"retrieval": searched(BEFORE)}, {"retrieval": searched(BETTER)})
+        n = SCORECARD_HEADER.index("n")
+        shown = {line.metric: scorecard_row(line)[n] for line in card.lines}
+        assert (shown["ndcg@10"], shown["ndcg@10/head"], shown["ndcg@10/tail"]) == ("90", "30", "30")
+
+    def test_what_the_training_is_for_was_not_measured(self) -> None:
+        card = read(
+            "mlm", {"retrieval": searched(BEFORE)}, {"retrieval": searched(BETTER)}, reasons={"fill-mask": "no head"}
+        )
+        assert findings.conclusion(card) == "what the training is for was not measured: pseudo_perplexity (no head)"
 
 
 def test_an_unknown_adaptation_and_flags_that_do_not_go_together_are_refused() -> None:

@@ -94,7 +94,7 @@ def compare(
         progress.start("Resampling", 0)
         return verdict.compare(first, second, *terms)
 
-    first = _alive(lambda: result(baseline))
+    first = _alive(lambda: runs[id(baseline)] or work.of_baseline(baseline).evaluate(baseline, store, reuse=not fresh))
     terms = work.terms(first)
     return verdict.correct([judge(side) for side in candidates])
 
@@ -108,6 +108,13 @@ class _Work:
     question: Question
     progress: Progress
     shared: frozenset[str] = frozenset()
+
+    def of_baseline(self, side: Side) -> _Work:
+        """The same for the baseline, which `model_id` does not rename."""
+        if not isinstance(side, str):
+            return self
+        options = models.identity.baseline_options(models.find(side), self.protocol.model_options)
+        return replace(self, protocol=replace(self.protocol, model_options=options))
 
     def evaluate(self, side: Side, store: Store | None, *, reuse: bool) -> Result:
         assert not isinstance(side, Result)

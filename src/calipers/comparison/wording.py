@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Question, Verdict, worst_label
 from calipers.core import Thresholds, name_some, printable
@@ -72,6 +72,22 @@ def deciding(verdict: Verdict) -> Comparison | None:
     return next((c for c in decide if c.label == verdict.label), None) or next(iter(decide), None)
 
 
+Effect = Literal["better", "worse", "unchanged", "no clear change", "unknown"]
+
+
+def effect(comparison: Comparison) -> Effect:
+    """What became of a metric, whatever is tolerated: better or worse where the interval of the difference leaves out
+    0, unchanged where there is no difference at all."""
+    delta, interval = comparison.delta, comparison.interval
+    if delta is None:
+        return "unknown"
+    if delta == 0 and (interval is None or interval == (0.0, 0.0)):
+        return "unchanged"
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        return "no clear change"
+    return "better" if (interval[0] > 0) == comparison.higher_is_better else "worse"
+
+
 def change(comparison: Comparison) -> str:
     """
     >>> change(Comparison("map", True, 0.5, 0.4, -0.1, -0.2, None, "PASS", "PASS", 1.0, None, None, 9, None,
@@ -99,7 +115,7 @@ def _closing(verdict: Verdict, comparison: Comparison) -> str:
 
 def _ending(verdict: Verdict, comparison: Comparison, passes: str, at_risk: str) -> str:
     if verdict.label == "PASS" and (comparison.delta or 0) * (1 if comparison.higher_is_better else -1) > 0:
-        return ", which is no loss"
+        return ", which is a gain" if effect(comparison) == "better" else ", which is no loss"
     if verdict.label == "PASS":
         return f", within the {passes} that pass" if comparison.delta else ""
     if verdict.label == "AT_RISK":

@@ -127,11 +127,14 @@ def score(
     before, after = dict(baseline.results), dict(candidate.results)
     if inputs.sts:
         for side, results in ((baseline, before), (candidate, after)):
+            loading = model_options
+            if side is baseline and isinstance(side.model, str):
+                loading = models.identity.baseline_options(models.find(side.model), model_options)
             results[_SIMILARITY] = api.evaluate(
                 side.model,
                 task=_SIMILARITY,
                 dataset=inputs.sts,
-                model_options=model_options,
+                model_options=loading,
                 resamples=options.resamples,
                 confidence=options.confidence,
                 store=store,

@@ -71,7 +71,7 @@ def diagnose(
     options = replace(options, layer_options=_with_data_options(material, options.layer_options))
     _refuse_without_effect(options, material, baseline)
     setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress)
-    first = None if baseline is None else _examine(baseline, setting, None)
+    first = None if baseline is None else _examine(baseline, setting, None, is_baseline=True)
     if first and first.dead:
         raise InvalidOutput(f"the baseline cannot be compared: {first.dead.reason}", first.dead.rows)
     second = _examine(model, setting, first)
@@ -180,13 +180,14 @@ class _Examined:
         return adaptation.Side(self.model, {f.layer: f.result for f in self.findings if f.result})
 
 
-def _examine(model: str | Model, setting: _Setting, first: _Examined | None) -> _Examined:
+def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, is_baseline: bool = False) -> _Examined:
     """Every layer on one model; `first` is the baseline, whose results and entities a candidate is compared on."""
     material, options, progress = setting.material, setting.options, setting.progress
     start = time.perf_counter()
     progress.start("Loading the model", 0)
     search = _search_options(setting)
-    encoder, plain = embedding.open_encoder(model, embedding.text_ids(material), search.model_options, setting.vectors)
+    ids, loading = embedding.text_ids(material), search.model_options
+    encoder, plain = embedding.open_encoder(model, ids, loading, setting.vectors, is_baseline=is_baseline)
     try:
         space = embedding.embed(encoder, material, search, progress) if setting.layers else embedding.NOWHERE
         space = embedding.search(space, encoder.info, material, search, progress)

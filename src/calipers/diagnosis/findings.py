@@ -4,7 +4,7 @@ are a contract (see docs/design.md)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from calipers.comparison.records import Comparison
 from calipers.core import Figure, ModelInfo, Named, read_figures, read_named
 from calipers.core.rounding import digits_apart
 from calipers.diagnosis.layer import read_file
-from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
+from calipers.diagnosis.records import Diagnosis, Finding, Scorecard, ScoreLine
 from calipers.rendering import numbers
 
 SCHEMA = "calipers/diagnose/1"
@@ -217,8 +217,24 @@ def count_of(figure: Figure) -> str:
 
 
 def shown_label(figure: Figure, comparison: Comparison | None) -> str:
-    """The label of a change; one of a figure with no good direction has none."""
-    return comparison.label if comparison and figure.higher_is_better is not None else numbers.NONE
+    """The label of a change: of a figure that decides, and of a loss that is past what passes. A figure with no good
+    direction has none."""
+    if comparison is None or figure.higher_is_better is None:
+        return numbers.NONE
+    return comparison.label if comparison.decides or comparison.label in _LOSSES else numbers.NONE
+
+
+_LOSSES = ("AT_RISK", "REGRESSION", "INVALID")
+
+
+def effect_of(figure: Figure, comparison: Comparison | None) -> str:
+    """Better, worse, unchanged or not clear, whatever passes; one with no good direction rose or fell."""
+    if comparison is None:
+        return numbers.NONE
+    effect: str = wording.effect(comparison)
+    if figure.higher_is_better is None and effect in ("better", "worse"):
+        return "rose" if (comparison.delta or 0) > 0 else "fell"
+    return effect
 
 
 def conclusion(card: Scorecard) -> str:
@@ -228,8 +244,40 @@ def conclusion(card: Scorecard) -> str:
     return {
         "PASS": "the training did what it is for",
         "AT_RISK": "the training did what it is for, with a side effect to look at",
-        "INCONCLUSIVE": "these data do not show whether the training did what it is for",
-    }.get(card.label, "the training cost what it must not cost, or did the contrary")
+        "INCONCLUSIVE": _doubt(card),
+    }.get(card.label) or _loss(card)
+
+
+def _doubt(card: Scorecard) -> str:
+    """Why a scorecard is INCONCLUSIVE: the main change, or that something is kept, is not shown."""
+    main = [line for line in card.lines if line.decides]
+    if main and all(line.reading == "AS_EXPECTED" for line in main):
+        kept = _subjects(line for line in card.lines if line.wanted == "kept" and line.reading == "NOT_SHOWN")
+        return f"the training did what it is for, but {kept} not shown to be kept"
+    if main and all(line.reading == "UNKNOWN" for line in main):
+        return f"what the training is for was not measured: {main[0].metric} ({main[0].reason})"
+    return "these data do not show whether the training did what it is for"
+
+
+def _loss(card: Scorecard) -> str:
+    """Why a scorecard is a REGRESSION."""
+    if lost := [line for line in card.lines if line.reading == "LOST"]:
+        return f"the training cost what it must not cost: {_subjects(lost)} lost"
+    return "the training did the contrary of what it is for"
+
+
+def _subjects(lines: Iterable[ScoreLine]) -> str:
+    """What the lines are about, with its verb."""
+    names = dict.fromkeys(
+        "rare queries"
+        if line.metric.endswith("/tail")
+        else "general language"
+        if line.part in ("sentence-similarity", "mteb")
+        else line.metric
+        for line in lines
+    )
+    plural = len(names) > 1 or "rare queries" in names
+    return f"{' and '.join(names)} {'are' if plural else 'is'}"
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from calipers.comparison.records import Label, Verdict
+from calipers.comparison.wording import Effect
 from calipers.core import html_table, read_figures
 from calipers.core.datasets import DataSource
 from calipers.core.models import ModelInfo
@@ -24,7 +25,8 @@ Reading = Literal["AS_EXPECTED", "NOT_SHOWN", "CONTRARY", "AT_RISK", "LOST", "NO
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """One metric before and after. `change` is "rose" or "fell" where the interval of the delta leaves out 0."""
+    """One metric before and after. `change` is "rose" or "fell" where the interval of the delta leaves out 0, and
+    `effect` whether that is better or worse, whatever was demanded. `examples` are those that the metric is about."""
 
     part: str  # the layer or task that it comes from
     metric: str
@@ -34,7 +36,8 @@ class ScoreLine:
     candidate: float | None
     delta: float | None
     interval: tuple[float, float] | None
-    change: Literal["rose", "fell", "no clear change", "unknown"]
+    change: Literal["rose", "fell", "unchanged", "no clear change", "unknown"]
+    effect: Effect
     reading: Reading
     examples: int
     higher_is_better: bool

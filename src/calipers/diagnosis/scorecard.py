@@ -18,8 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.comparison import verdict
+from calipers.comparison import verdict, wording
 from calipers.comparison.records import Comparison, Label
+from calipers.comparison.wording import Effect
 from calipers.core import Columns, Floats, Metric, RequestError, Result, Statistic
 from calipers.diagnosis.records import Adaptation, Reading, Scorecard, ScoreLine, Wanted
 from calipers.metrics.means import mean_statistic
@@ -188,7 +189,7 @@ def _head(values: Floats, finite: Floats) -> NDArray[np.bool_]:
 def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:
     good: Wanted = "rise" if metric.higher_is_better else "fall"
     bad = "fall" if metric.higher_is_better else "rise"
-    change = _change(comparison)
+    effect = wording.effect(comparison)
     wanted: dict[str, Wanted] = {"improve": good, "keep": "kept", "free": "free"}
     expected = {"improve": f"should {good}", "keep": f"must not {bad}", "free": f"need not {good}"}
     large = max(abs(comparison.baseline or 0.0), abs(comparison.candidate or 0.0)) >= _LARGE
@@ -198,8 +199,9 @@ def _line(want: _Want, metric: Metric, comparison: Comparison) -> ScoreLine:
         metric=metric.name,
         wanted=wanted[want.how],
         expected=expected[want.how],
-        change=change,
-        reading=_reading(want, wanted[want.how], change, comparison),
+        change=_change(effect, comparison),
+        effect=effect,
+        reading=_reading(want, effect, comparison),
         higher_is_better=metric.higher_is_better,
         decides=want.decides,
         digits=min(1, metric.digits) if large else metric.digits,  # few behind the point of a perplexity of a thousand
@@ -218,6 +220,7 @@ def _unknown(want: _Want, name: str, why: str) -> ScoreLine:
         delta=None,
         interval=None,
         change="unknown",
+        effect="unknown",
         reading="UNKNOWN",
         examples=0,
         higher_is_better=True,
@@ -226,13 +229,12 @@ def _unknown(want: _Want, name: str, why: str) -> ScoreLine:
     )
 
 
-def _change(comparison: Comparison) -> Literal["rose", "fell", "no clear change", "unknown"]:
-    if comparison.delta is None:
-        return "unknown"
-    if comparison.interval is None:
-        return "no clear change"
-    low, high = comparison.interval
-    return "rose" if low > 0 else "fell" if high < 0 else "no clear change"
+def _change(
+    effect: Effect, comparison: Comparison
+) -> Literal["rose", "fell", "unchanged", "no clear change", "unknown"]:
+    if effect != "better" and effect != "worse":
+        return effect
+    return "rose" if (effect == "better") == comparison.higher_is_better else "fell"
 
 
 _KEPT: dict[Label, Reading] = {
@@ -244,16 +246,14 @@ _KEPT: dict[Label, Reading] = {
 }
 
 
-def _reading(want: _Want, wanted: Wanted, change: str, comparison: Comparison) -> Reading:
-    if change == "unknown":
+def _reading(want: _Want, effect: Effect, comparison: Comparison) -> Reading:
+    if effect == "unknown":
         return "UNKNOWN"
     if want.how == "free":
         return "NO_DEMAND"
     if want.how == "keep":
         return _KEPT[comparison.label]
-    if change == "no clear change":
-        return "NOT_SHOWN"
-    return "AS_EXPECTED" if change == {"rise": "rose", "fall": "fell"}[wanted] else "CONTRARY"
+    return {"better": "AS_EXPECTED", "worse": "CONTRARY"}.get(effect, "NOT_SHOWN")  # type: ignore[return-value]
 
 
 # --- all lines together ------------------------------------------------------------------------------------------
@@ -275,16 +275,23 @@ def label(lines: Sequence[ScoreLine]) -> Label:
 
 
 def looks_like(lines: Sequence[ScoreLine]) -> Literal["mlm", "contrastive", "both"] | None:
-    """By what got better: the language (pseudo-perplexity), the search (nDCG), both or neither."""
-    language = any(improved(line) for line in lines if "pseudo_perplexity" in line.metric)
-    search = any(improved(line) for line in lines if line.metric.startswith("ndcg@") and "/" not in line.metric)
-    if language and search:
+    """By what got better: the language (pseudo-perplexity), the search (nDCG, or recall where nDCG did not get worse),
+    both or neither."""
+    language = any(line.effect == "better" for line in lines if _is_language(line))
+    search = [line for line in lines if _is_search(line)]
+    worse = any(line.effect == "worse" for line in search if line.metric.startswith("ndcg@"))
+    finds_more = not worse and any(line.effect == "better" for line in search)
+    if language and finds_more:
         return "both"
-    return "mlm" if language else "contrastive" if search else None
+    return "mlm" if language else "contrastive" if finds_more else None
 
 
-def improved(line: ScoreLine) -> bool:
-    return line.change == ("rose" if line.higher_is_better else "fell")
+def _is_language(line: ScoreLine) -> bool:
+    return "pseudo_perplexity" in line.metric
+
+
+def _is_search(line: ScoreLine) -> bool:
+    return line.metric.startswith(("ndcg@", "recall@")) and "/" not in line.metric
 
 
 _TRAINING = {"mlm": "MLM training on domain text", "contrastive": "contrastive training"}
@@ -300,13 +307,7 @@ def paragraph(adaptation: Adaptation, lines: Sequence[ScoreLine]) -> str:
         if by[reading]
     ]
     sentences += [_tail(lines)] if _tail(lines) else []
-    looks = looks_like(lines)
-    so = "Neither the language nor the search improved"
-    if looks:
-        so = f"By what improved, this looks like {_SUCH[looks]}"
-    if looks in ("mlm", "contrastive") and looks != adaptation:
-        so += f", not like the named training ({_SUCH[adaptation]})"
-    return f"After {_TRAINING[adaptation]}: " + " ".join([*sentences, f"{so}."])
+    return f"After {_TRAINING[adaptation]}: " + " ".join([*sentences, f"{_looks(adaptation, lines)}."])
 
 
 _SENTENCES: dict[Reading, str] = {
@@ -320,14 +321,42 @@ _SENTENCES: dict[Reading, str] = {
 }
 
 
+def _looks(adaptation: Adaptation, lines: Sequence[ScoreLine]) -> str:
+    """What the changes look like by themselves; it contradicts no line."""
+    if looks := looks_like(lines):
+        other = looks != "both" and looks != adaptation
+        aside = f", not like the named training ({_SUCH[adaptation]})" if other else ""
+        return f"By what improved, this looks like {_SUCH[looks]}{aside}"
+    if better := [line.metric for line in lines if line.effect == "better"]:
+        return f"Better is {' and '.join(better)}, which by itself shows neither of the two trainings"
+    measured = {
+        name: any(of(line) and line.effect != "unknown" for line in lines)
+        for name, of in (("language", _is_language), ("search", _is_search))
+    }
+    if all(measured.values()):
+        return "Neither the language nor the search is shown to have improved"
+    names = [
+        f"the {name} {'is not shown to have improved' if seen else 'was not measured'}"
+        for name, seen in measured.items()
+    ]
+    first, second = sorted(names, key=lambda words: words.endswith("measured"))
+    return f"{first[:1].upper()}{first[1:]}, and {second}"
+
+
 def _in_words(line: ScoreLine) -> str:
     if line.delta is None or line.baseline is None or line.candidate is None:
         return f"{line.metric} ({line.reason})"
+    if line.effect == "unchanged":
+        return f"{line.metric} is unchanged at {line.candidate:.{line.digits}f}"
     values = f"{line.metric} {line.baseline:.{line.digits}f} → {line.candidate:.{line.digits}f}"
+    word = f", {line.effect}" if line.effect in ("better", "worse") and line.reading not in _SAYS_SO else ""
     if line.interval is None:
-        return values
+        return f"{values}{word}"
     low, high = line.interval
-    return f"{values} ({line.delta:+.{line.digits}f}, {low:+.{line.digits}f} to {high:+.{line.digits}f})"
+    return f"{values} ({line.delta:+.{line.digits}f}, {low:+.{line.digits}f} to {high:+.{line.digits}f}{word})"
+
+
+_SAYS_SO: tuple[Reading, ...] = ("CONTRARY", "LOST")  # readings that are worse in themselves
 
 
 def _tail(lines: Sequence[ScoreLine]) -> str:
@@ -336,4 +365,4 @@ def _tail(lines: Sequence[ScoreLine]) -> str:
     tail = next((line for line in lines if line.metric.endswith("/tail")), None)
     if head is None or tail is None or tail.reading not in ("LOST", "AT_RISK"):
         return ""
-    return "Frequent queries gained at the cost of rare ones." if head.change == "rose" else "Rare queries lost."
+    return "Frequent queries gained at the cost of rare ones." if head.effect == "better" else "Rare queries lost."

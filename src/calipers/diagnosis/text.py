@@ -27,7 +27,7 @@ _READINGS = {
     "NO_DEMAND": "dim",
     "UNKNOWN": "dim",
 }
-SCORECARD_HEADER = ("metric", "expected", "before", "after", "delta", "interval", "what happened", "reading")
+SCORECARD_HEADER = ("metric", "expected", "before", "after", "delta", "interval", "n", "what happened", "reading")
 _TRAININGS = {"mlm": "MLM on domain text", "contrastive": "contrastive training"}
 
 
@@ -89,7 +89,14 @@ def figure_rows(finding: Finding) -> tuple[list[str], list[list[str | Cell]]]:
     """Header and rows of a layer's figures; with a baseline also its value, the difference and the label."""
     compared = findings.comparisons_of(finding)
     interval = numbers.interval_name(finding.result.bootstrap.get("confidence") if finding.result else None)
-    header = ["figure", "value", interval, "good is", "warns", *(["baseline", "delta", "label"] if compared else [])]
+    header = [
+        "figure",
+        "value",
+        interval,
+        "good is",
+        "warns",
+        *(["baseline", "delta", "change", "label"] if compared else []),
+    ]
     rows = []
     for figure in findings.figures_of(finding):
         style = "yellow" if figure.warning else ""
@@ -106,6 +113,7 @@ def figure_rows(finding: Finding) -> tuple[list[str], list[list[str | Cell]]]:
             row += [
                 numbers.number(before, figure.digits),
                 numbers.signed(delta, figure.digits),
+                findings.effect_of(figure, compared.get(figure.name)),
                 Cell(label, STYLES.get(label, "")),
             ]
         rows.append([*row, Cell(meaning(figure), "dim")])
@@ -129,7 +137,7 @@ def _show_scorecard(console: Console, card: Scorecard) -> None:
     for line in card.lines:
         cells = [printable(cell) for cell in scorecard_row(line)]
         rows.append([*cells[:-1], Cell(cells[-1], _READINGS[line.reading])])
-    tables.show_table(console, SCORECARD_HEADER, rows, right=(2, 3, 4, 5), fold=(6,))
+    tables.show_table(console, SCORECARD_HEADER, rows, right=(2, 3, 4, 5, 6), fold=(7,))
     tables.say(console, f"\n{printable(card.paragraph)}")
     for note in card.notes:
         tables.say(console, printable(note), "dim")
@@ -146,6 +154,13 @@ def scorecard_row(line: ScoreLine) -> tuple[str, ...]:
         numbers.number(line.candidate, line.digits),
         numbers.signed(line.delta, line.digits),
         numbers.signed_interval(line.interval, line.digits),
-        line.change if line.delta is not None else f"unknown: {line.reason}",
+        f"{line.examples:,}" if line.examples else numbers.NONE,
+        _happened(line),
         line.reading.replace("_", " "),
     )
+
+
+def _happened(line: ScoreLine) -> str:
+    if line.delta is None:
+        return f"unknown: {line.reason}"
+    return f"{line.change}: {line.effect}" if line.effect in ("better", "worse") else line.change

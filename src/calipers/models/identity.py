@@ -78,6 +78,21 @@ def names(source: Source, options: ModelOptions) -> tuple[str, str | None]:
     return options.model_id or in_folder.get(source.backend, place.stem), str(place)
 
 
+# Backends that need `model_id` to find settings, or the model behind an address; for the others it is a name.
+_NEEDS_ID = ("onnx", "http")
+
+
+def baseline_options(source: Source, options: ModelOptions) -> ModelOptions:
+    """The options for the baseline of a candidate: `model_id` names the candidate, not both of them."""
+    return options if source.backend in _NEEDS_ID else replace(options, model_id=None)
+
+
+def under_own_name(model: Any, source: Source, options: ModelOptions) -> Any:
+    """The model with the name that it has without `model_id`."""
+    name, _ = names(source, replace(options, model_id=None))
+    return replace(model, info=replace(model.info, model_id=name))
+
+
 def _place(source: Source, options: ModelOptions) -> Path:
     """The folder or file that the backend loads."""
     finders = {"torch": torch_weights.find_folder, "static": static.find_folder, "onnx": onnx_files.graph_file}

@@ -182,14 +182,22 @@ NOWHERE = Space(Texts((), [], np.empty((0, 0), np.float32)))
 
 
 def open_encoder(
-    model: str | Model, ids: Mapping[str, Sequence[str]], options: ModelOptions, vectors: VectorCache | None
+    model: str | Model,
+    ids: Mapping[str, Sequence[str]],
+    options: ModelOptions,
+    vectors: VectorCache | None,
+    *,
+    is_baseline: bool = False,
 ) -> tuple[CachedEncoder, Encoder]:
     """A model whose vectors are kept in `vectors`, and the model itself. `ids` say under which names stored vectors of
-    a text may be found."""
+    a text may be found. A baseline keeps its own name, whatever the `model_id` of its candidate."""
     identity = None
     if isinstance(model, str):
         source = models.find(model)
+        options = models.identity.baseline_options(source, options) if is_baseline else options
         loaded: Any = models.load(source, options, "encode")
+        if is_baseline:
+            loaded = models.identity.under_own_name(loaded, source, options)
         # Vectors that are already computed are not kept again: which one is a text's also depends on the ids.
         kept = vectors is not None and source.backend != "vectors"
         facts = models.identity.identity(source, options, "encode") if kept else None
