@@ -31,9 +31,10 @@ RANKS = {
     "attribution": 6,
     "diagnosis": 6,
     "reliability": 6,
-    "cli": 7,
-    "__init__": 8,
-    "__main__": 8,
+    "sweeps": 7,
+    "cli": 8,
+    "__init__": 9,
+    "__main__": 9,
 }
 
 

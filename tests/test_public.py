@@ -18,9 +18,9 @@ from calipers.cli import app
 # Command → its function. The others look things up or show them.
 FUNCTIONS = {
     "eval": "evaluate",
-    **{name: name for name in ("compare", "build", "attribute", "diagnose", "trust", "report")},
+    **{name: name for name in ("compare", "build", "attribute", "diagnose", "trust", "sweep", "report")},
 }
-LOOKING = {"tasks", "runs", "demo", "doctor"}
+LOOKING = {"schema", "tasks", "runs", "demo", "doctor"}
 
 
 def parts(annotation: Any) -> Iterator[type]:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from calipers.runs.report import report as report
     from calipers.runs.store import Store as Store
     from calipers.runs.vector_cache import VectorCache as VectorCache
+    from calipers.sweeps.api import Sweep as Sweep, sweep as sweep
+    from calipers.sweeps.records import Registry as Registry, SweepOptions as SweepOptions, SweepStatus as SweepStatus
 
 __version__ = "0.1.0"
 
@@ -75,6 +77,8 @@ _HOMES = {
     "diagnosis.records": ("Diagnosis", "Finding"),
     "reliability.api": ("trust", "TrustOptions"),
     "reliability.trust": ("Trust", "TrustAnswer"),
+    "sweeps.api": ("sweep", "Sweep"),
+    "sweeps.records": ("Registry", "SweepOptions", "SweepStatus"),
     "models": ("ModelOptions", "load_model"),
     "data": ("DataOptions", "load_dataset"),
     "core": (

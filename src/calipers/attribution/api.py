@@ -53,7 +53,7 @@ def attribute(
         folder = options.work or (
             _work_folder(store, model, recipe, protocol, build) if store else Path(temporary) / "build"
         )
-        plan = artifacts.plan(model, folder, recipe, _build_options(recipe, protocol, build), progress=progress)
+        plan = artifacts.plan(model, folder, recipe, build_options(recipe, protocol, build), progress=progress)
         attribution = _attribute(model, Case(protocol, options, plan, store, progress))
     return replace(attribution, seconds=round(time.perf_counter() - start, 2))
 
@@ -106,7 +106,7 @@ def _work_folder(store: Store, model: str, recipe: Recipe, protocol: Protocol, b
     return store.folder / "attribute" / f"{Path(model).name}-{recipe.precision}-{key[:8]}"
 
 
-def _build_options(recipe: Recipe, protocol: Protocol, build: BuildOptions) -> BuildOptions:
+def build_options(recipe: Recipe, protocol: Protocol, build: BuildOptions) -> BuildOptions:
     """By default, ranges come from other rows of the data that are measured, if it has others."""
     others = replace(protocol.data_options, samples=None, seed=protocol.data_options.seed + 1, shuffle=True)
     measured: frozenset[str] = frozenset()

@@ -17,9 +17,15 @@ import click
 from calipers import __version__
 from calipers.cli import streams
 
-_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "runs", "report")  # a command of that name
+_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "sweep", "runs", "report")  # a command of that name
 _HOMES = {name: f"{name}:{name}" for name in _MODULES}
-_HOMES |= {"eval": "eval:eval_", "tasks": "info:tasks", "doctor": "info:doctor", "demo": "info:demo"}
+_HOMES |= {
+    "eval": "eval:eval_",
+    "tasks": "info:tasks",
+    "doctor": "info:doctor",
+    "demo": "info:demo",
+    "schema": "info:schema",
+}
 
 _ASSIGNMENT = re.compile(r"[a-z][a-z0-9_]*=.*", re.DOTALL)
 
@@ -52,6 +58,7 @@ def app(debug: bool, input_limit: tuple[str, ...]) -> None:
     Did I break it?         calipers compare BASELINE CANDIDATE
     Make the artifacts      calipers build MODEL --precision w8a8 -o DIR
     Which step broke it?    calipers attribute MODEL --precision w8a8 --fix
+    All models, every night calipers sweep registry.yaml
     Can I trust a result?   calipers trust MODEL --corpus C QUERY
     Why does search fail?   calipers diagnose MODEL --dataset FOLDER --html report.html
     What can be measured?   calipers tasks

@@ -100,8 +100,9 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
 def _recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe that the command line sets."""
     from calipers.artifacts.recipe import Recipe
+    from calipers.core.options import flag_names
 
-    names, typed = options.param_names(Recipe), click.core.ParameterSource.COMMANDLINE
+    names, typed = flag_names(Recipe), click.core.ParameterSource.COMMANDLINE
     return {name: flags[key] for name, key in names.items() if context.get_parameter_source(key) is typed}
 
 

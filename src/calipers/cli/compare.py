@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
     from calipers.comparison.records import GateOptions, Verdict
     from calipers.core import Thresholds
 
-_NUMBER = r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*"
-_LONGEST = 100  # characters of two numbers; a search for them in more white space takes its square
-_PAIR = re.compile(rf"{_NUMBER},{_NUMBER}", re.ASCII)
 _KEYS = ("thresholds", "metrics", "confidence", "fail_on", "worst", "resamples")
 
 THRESHOLD_FLAG = options.option(
@@ -204,27 +199,9 @@ def _summarise(verdicts: Sequence[Verdict], path: Path | None) -> None:
 # --- thresholds, from flags and from a YAML file ------------------------------------------------------------------
 
 
-def parse_thresholds(text: str, where: str) -> Thresholds:
-    """`5%,10%` is a share of the baseline, `2.0,4.0` are the metric's own points.
-
-    >>> parse_thresholds("5%,10%", "--threshold f1").passes
-    0.05
-    >>> parse_thresholds("2.0,4.0", "--threshold f1").relative
-    False
-    """
-    from calipers.core import Thresholds
-    from calipers.core.errors import quote
-
-    match = _PAIR.fullmatch(text) if len(text) <= _LONGEST else None
-    passes, at_risk = (float(match[1]), float(match[3])) if match else (0.0, 0.0)
-    if not match or match[2] != match[4] or math.isinf(at_risk):
-        raise click.UsageError(f"{where}: expected two numbers such as 5%,10% or 2.0,4.0, found {quote(text)}")
-    if passes > at_risk:
-        raise click.UsageError(f"{where}: the first number passes and must not be above the second, found {text!r}")
-    return Thresholds(passes / 100, at_risk / 100) if match[2] else Thresholds(passes, at_risk, relative=False)
-
-
 def thresholds_of(pairs: Sequence[str]) -> dict[str, Thresholds]:
+    from calipers.core.results import parse_thresholds
+
     named = options.split_pairs("--threshold", "METRIC=PASS,RISK", pairs)
     return {name: parse_thresholds(numbers, f"--threshold {name}") for name, numbers in named}
 
@@ -235,6 +212,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
         return {}
     from calipers.core import RequestError
     from calipers.core.inputs import load_yaml
+    from calipers.core.results import parse_thresholds
 
     content = load_yaml(path, RequestError)
     section = content.get("compare") if isinstance(content, Mapping) else None

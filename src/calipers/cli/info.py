@@ -68,3 +68,13 @@ def demo(no_store: bool) -> None:
     from calipers.cli import demo_steps
 
     demo_steps.show(options.open_store(None, no_store))
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["sweep"]))
+def schema(what: str) -> None:
+    """Print the JSON Schema of a file that Calipers reads: `calipers schema sweep` is a registry's."""
+    from calipers.rendering.document import to_json
+    from calipers.sweeps.schema import registry_schema
+
+    options.echo_json(to_json(registry_schema()))

@@ -128,8 +128,10 @@ def flags(
     """The flags of an options record, named "module:Class"; `changes` are new help texts by field."""
 
     def source() -> list[GroupedOption]:
+        from calipers.core.options import flag_names
+
         owner = _import(record)
-        names = [name for name in param_names(owner) if name not in without and (not only or name in only)]
+        names = [name for name in flag_names(owner) if name not in without and (not only or name in only)]
         return [_flag(owner, name, group, changes.get(name)) for name in names]
 
     return _add(source)
@@ -142,7 +144,7 @@ def _import(name: str) -> Any:
 
 def _flag(record: Any, name: str, group: str | None, help: str | None = None) -> GroupedOption:
     """One flag: its click type follows from the field's type, and a default that says something is shown."""
-    from calipers.core.options import options_of
+    from calipers.core.options import flag_names, options_of
 
     described, kind = options_of(record)[name], get_type_hints(record)[name]
     default = next(field.default for field in fields(record) if field.name == name)
@@ -163,26 +165,15 @@ def _flag(record: Any, name: str, group: str | None, help: str | None = None) ->
     if get_origin(kind) is tuple:
         settings |= {"multiple": True, "default": ()}
     settings["show_default"] = default is not None and bool not in kinds and "Default:" not in settings["help"]
-    names = [*([described.short] if described.short else []), flag, param_names(record)[name]]
+    names = [*([described.short] if described.short else []), flag, flag_names(record)[name]]
     return GroupedOption(names, group=group or described.group, field=f"{record.__name__}.{name}", **settings)
-
-
-def param_names(record: Any) -> dict[str, str]:
-    """The key of each described field among a command's flags: by its flag where it has one of its own.
-
-    >>> from calipers.models import ModelOptions
-    >>> param_names(ModelOptions)["revision"], param_names(ModelOptions)["device"]
-    ('model_revision', 'device')
-    """
-    from calipers.core.options import options_of
-
-    described = options_of(record).items()
-    return {name: option.flag.strip("-").replace("-", "_") if option.flag else name for name, option in described}
 
 
 def make(record: type[Record], values: Mapping[str, Any], **others: Any) -> Record:
     """An options record from a command's flags; `others` are its fields that are no flags."""
-    names = param_names(record).items()
+    from calipers.core.options import flag_names
+
+    names = flag_names(record).items()
     return record(**{name: values[key] for name, key in names if key in values}, **others)
 
 
@@ -229,9 +220,11 @@ def _flags_of_all(records: Mapping[str, Any], group: str, without: Sequence[str]
 
 def _owners(records: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, list[str]]:
     """The options of the records by name, each with the names of the records that have it."""
+    from calipers.core.options import flag_names
+
     owners: dict[str, list[str]] = {}
     for owner, record in records.items():
-        for name in param_names(record):
+        for name in flag_names(record):
             if name not in without:
                 owners.setdefault(name, []).append(owner)
     return owners

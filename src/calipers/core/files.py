@@ -29,6 +29,16 @@ def whole_file(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)  # also after a move: renaming to another link of the same file does nothing
 
 
+def sync_folder(folder: Path) -> None:
+    """Make what was moved into a folder last beyond a loss of power, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def _is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 

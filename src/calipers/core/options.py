@@ -52,6 +52,21 @@ def options_of(record: Any) -> dict[str, Option]:
     return {f.name: f.metadata[_KEY] for f in fields(record) if _KEY in f.metadata}
 
 
+def flag_names(record: Any) -> dict[str, str]:
+    """The key of each described field among a command's flags: by its flag where it has one of its own.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Hub(Options):
+    ...     revision: str = option("", "Which.", flag="--model-revision")
+    ...     device: str = option("cpu", "Where.")
+    >>> flag_names(Hub)
+    {'revision': 'model_revision', 'device': 'device'}
+    """
+    described = options_of(record).items()
+    return {name: option.flag.strip("-").replace("-", "_") if option.flag else name for name, option in described}
+
+
 def parameter(record: Any, name: str) -> str:
     """How an error names a field: in backticks, with its class where the flag has another name. The command line puts
     the flag in its place."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from calipers.core.curves import CurveRow, curve_rows
 from calipers.core.datasets import Column, Dataset, DataSource
-from calipers.core.errors import DataError, printable
+from calipers.core.errors import DataError, RequestError, printable, quote
 from calipers.core.models import ModelInfo, Progress
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 from calipers.core.rounding import percentage
@@ -20,6 +22,10 @@ from calipers.core.rounding import percentage
 SCHEMA = "calipers/eval/1"
 
 Statistic = Callable[[Counts], Floats]
+
+_NUMBER = r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*"
+_LONGEST = 100  # characters of two numbers; a search for them in more white space takes its square
+_PAIR = re.compile(rf"{_NUMBER},{_NUMBER}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,21 @@ class Thresholds:
         if self.relative:
             return f"{percentage(self.passes)} / {percentage(self.at_risk)}"
         return f"{self.passes:g} / {self.at_risk:g} points"
+
+
+def parse_thresholds(text: str, where: str) -> Thresholds:
+    """`5%,10%` is a share of the baseline, `2.0,4.0` are the metric's own points. `where` names the origin in errors.
+
+    >>> parse_thresholds("5%,10%", "f1").passes, parse_thresholds("2.0,4.0", "f1").relative
+    (0.05, False)
+    """
+    match = _PAIR.fullmatch(text) if len(text) <= _LONGEST else None
+    passes, at_risk = (float(match[1]), float(match[3])) if match else (0.0, 0.0)
+    if not match or match[2] != match[4] or math.isinf(at_risk):
+        raise RequestError(f"{where}: expected two numbers such as 5%,10% or 2.0,4.0, found {quote(text)}")
+    if passes > at_risk:
+        raise RequestError(f"{where}: the first number passes and must not be above the second, found {text!r}")
+    return Thresholds(passes / 100, at_risk / 100) if match[2] else Thresholds(passes, at_risk, relative=False)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from calipers.data import DataOptions, trec
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.record import CONFIDENCE, RESAMPLES, Resampling, make_result, measure
+from calipers.runs.shards import sharded
 from calipers.runs.store import Store
 from calipers.tasks import retrieval
 
@@ -39,6 +40,7 @@ def evaluate(
     rerank: str | None = None,
     run_out: Path | None = None,
     reuse: bool = False,
+    shards: Path | None = None,
 ) -> Result:
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
@@ -50,13 +52,16 @@ def evaluate(
     `timing` has `reused_seconds`, and the stored times of loading and inference. If only words differ (another path to
     the same files, other resamples), the stored outcomes make a new run.
 
+    `shards` is a folder that keeps the model's answers shard by shard: a run that was stopped goes on from there, and
+    gives the same bits.
+
     >>> result = evaluate("./model.onnx", dataset="pairs.csv")     # doctest: +SKIP
     >>> result.metrics["cosine_spearman"]                          # doctest: +SKIP
     82.03
     """
     clock = _Clock()
     request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
-    settled = _settle(request, rerank, run_out)
+    settled = replace(_settle(request, rerank, run_out), shards=shards)
     chosen_rows, threads = settled.data_options, request.model_options.workers
     resampling = Resampling(confidence, resamples, chosen_rows.seed, threads, chosen_rows.cluster)
     if store:
@@ -141,11 +146,49 @@ def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Set
     if task is retrieval.TASK and not rerank and options.rerank_k != task.options(top_k=options.top_k).rerank_k:
         raise RequestError("`rerank_k` is how many results a reranker reads, and there is none")
     reranker = models.find(rerank) if rerank else None
-    path, data_options = request.dataset, request.data_options or DataOptions()
-    if path is None:
-        path, name, split = task.default_data.path, task.default_data.name, task.default_data.split
-        data_options = replace(data_options, name=data_options.name or name, split=data_options.split or split)
+    path, data_options = _data_of(task, request.dataset, request.data_options)
     return _Settled(task, options, path, request.columns or {}, data_options, loaded, source, reranker, model_options)
+
+
+def _data_of(task: Task[Any], path: str | None, options: DataOptions | None) -> tuple[str, DataOptions]:
+    """Where the data are and which rows: those that are named, else the task's own."""
+    options, default = options or DataOptions(), task.default_data
+    if path is not None:
+        return path, options
+    return default.path, replace(options, name=options.name or default.name, split=options.split or default.split)
+
+
+def read_rows(
+    task: str,
+    task_options: Mapping[str, Any] | None = None,
+    dataset: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    data_options: DataOptions | None = None,
+) -> Dataset:
+    """The rows that `evaluate` would measure, checked."""
+    chosen = tasks.askable(task)
+    path, data_options = _data_of(chosen, dataset, data_options)
+    options = _settle_options(chosen, task_options or {})
+    rows = data.load_dataset(path, chosen, columns=columns or {}, options=data_options, task_options=options)
+    chosen.check(rows)
+    return rows
+
+
+def run_key(
+    model: str,
+    rows: Dataset,
+    *,
+    task: str,
+    task_options: Mapping[str, Any] | None = None,
+    dataset: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    model_options: ModelOptions | None = None,
+    data_options: DataOptions | None = None,
+) -> str | None:
+    """The key under which `evaluate` would store its run on these rows; None where it is never reused."""
+    request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
+    settled = _settle(request, None, None)
+    return replace(settled, options=settled.task.settle(settled.options, rows)).key(rows)
 
 
 def _settle_sizes(task: Task[Any], options: Any, model_options: ModelOptions) -> Any:
@@ -196,6 +239,7 @@ class _Settled:
     source: models.Source | None
     reranker: models.Source | None
     model_options: ModelOptions
+    shards: Path | None = None
 
     def read_rows(self) -> Dataset:
         """Data of the kind that the task reads, checked."""
@@ -228,9 +272,12 @@ class _Settled:
         model: Any = models.load(self.source, self._first_options, self.task.ability) if self.source else self.loaded
         if hasattr(model, "bind"):
             model = model.bind(text_ids)
+        if self.source:
+            model = sharded(model, self.task.ability, self.shards)
         if self.reranker is None:
             return model
-        return retrieval.TwoStage(model, models.load(self.reranker, self._reranker_options, "score"))  # type: ignore[arg-type]
+        second = sharded(models.load(self.reranker, self._reranker_options, "score"), "score", self.shards)
+        return retrieval.TwoStage(model, second)
 
     def key(self, rows: Dataset) -> str | None:
         """The key of the question in the store; None where a model is not known well enough to be recognised."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine, name_some
 from calipers.core.errors import boundary, quote
-from calipers.core.files import check_place, whole_file, write_whole
+from calipers.core.files import check_place, sync_folder, whole_file, write_whole
 from calipers.core.inputs import below
 from calipers.rendering.document import to_json
 
@@ -52,6 +52,10 @@ class Store:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = (folder or default_folder()).expanduser()
+
+    @property
+    def exists(self) -> bool:
+        return self._database.exists()
 
     def check_writable(self) -> None:
         """Fail now, not after an hour of inference."""
@@ -140,12 +144,7 @@ class Store:
             raise RequestError(f"the run {run_id} was removed by another process")
         try:
             facts = json.loads(row[0])
-            outcomes = replace(
-                _read_outcomes(self._outcomes_file(run_id), facts.pop(_DIGESTS, {})),
-                counts=facts.pop("counts", {}),
-                notes=tuple(facts.pop("outcome_notes", ())),
-            )
-            return _result(facts, outcomes)
+            return _with_outcomes(facts, _read_outcomes(self._outcomes_file(run_id), facts.pop(_DIGESTS, {})))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RequestError(
                 f"the run {run_id} was written by another version of calipers, and this one cannot read its facts "
@@ -176,6 +175,19 @@ class Store:
             raise RequestError(f"{name!r} is the beginning of {len(matches)} runs: {', '.join(matches[:5])}")
         raise RequestError(f"there is no run {name!r} in {self.folder} (calipers runs list)")
 
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """The database with a write lock; committed at the end, rolled back after an error."""
+        with self._open(create=True) as database:
+            database.isolation_level = None
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.rollback()
+                raise
+            database.commit()
+
     @property
     def _database(self) -> Path:
         return self.folder / "calipers.db"
@@ -204,6 +216,39 @@ class Store:
             database.close()
 
 
+def write_run(folder: Path, result: Result, key: str | None) -> None:
+    """A run as a folder, whole or not there: for a worker that must not open a database."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        with ExitStack() as moves:
+            digests = _write_outcomes(part / "outcomes.parquet", result.outcomes, moves)
+        facts = {**_facts(result), _DIGESTS: digests}
+        write_whole(part / "run.json", json.dumps({"key": key, "facts": facts}, allow_nan=False))
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def read_run(folder: Path) -> tuple[Result, str | None]:
+    """The run of such a folder, and the key that it answers."""
+    try:
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        facts = content["facts"]
+        outcomes = _read_outcomes(folder / "outcomes.parquet", facts.pop(_DIGESTS, {}))
+        return _with_outcomes(facts, outcomes), content["key"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"{folder} does not hold a run: {error!r}") from error
+
+
+def _with_outcomes(facts: dict[str, Any], outcomes: Outcomes) -> Result:
+    counts, notes = facts.pop("counts", {}), tuple(facts.pop("outcome_notes", ()))
+    return _result(facts, replace(outcomes, counts=counts, notes=notes))
+
+
 def _create_runs(database: sqlite3.Connection) -> None:
     database.execute(
         "CREATE TABLE runs (run_id TEXT PRIMARY KEY, created TEXT NOT NULL, task TEXT NOT NULL, "
@@ -218,8 +263,21 @@ def _add_cache_key(database: sqlite3.Connection) -> None:
     database.execute("CREATE INDEX runs_by_cache_key ON runs (cache_key)")
 
 
+def _create_jobs(database: sqlite3.Connection) -> None:
+    """The queue of sweeps, and what each sweep came to."""
+    database.execute(
+        "CREATE TABLE sweeps (sweep_id TEXT PRIMARY KEY, name TEXT NOT NULL, created TEXT NOT NULL, finished TEXT, "
+        "document TEXT)"
+    )
+    database.execute(
+        "CREATE TABLE jobs (job_id TEXT PRIMARY KEY, sweep_id TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, "
+        "state TEXT NOT NULL, owner TEXT, lease REAL, attempts INTEGER NOT NULL DEFAULT 0, exit_code INTEGER, "
+        "failure TEXT, message TEXT, log TEXT, run TEXT, seconds REAL, detail TEXT)"
+    )
+
+
 # Never edited, only added to: a store of any age is brought up by running those it has not seen.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs, _add_cache_key)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs, _add_cache_key, _create_jobs)
 
 
 def _migrate(database: sqlite3.Connection, path: Path) -> None:

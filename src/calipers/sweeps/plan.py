@@ -1,0 +1,400 @@
+"""A registry to cells and jobs: what is in the store, what must be built once for many, and what is left to measure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from calipers import models, tasks
+from calipers.core import CalipersError, Dataset, RequestError
+from calipers.models import ModelOptions, Source, identity
+from calipers.runs import api as runs
+from calipers.runs.key import canonical, code_version
+from calipers.runs.store import Store
+from calipers.sweeps import abilities
+from calipers.sweeps.records import OWN, CellKey, Failure, ModelEntry, Registry, SweepOptions, TaskEntry
+
+_BUILDING = ("core", "models", "data", "artifacts", "attribution/api.py")  # parts that can change an artifact
+_TEXTS = 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work of one process. `needs` are ids of jobs before it; jobs with the same `lock` do not run together."""
+
+    id: str
+    kind: str  # build, measure or time
+    name: str
+    spec: Mapping[str, Any]
+    needs: tuple[str, ...] = ()
+    lock: str = ""
+    priority: str = ""
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the table, with the jobs that fill it."""
+
+    key: CellKey
+    model: ModelEntry
+    task: TaskEntry
+    baseline: CellKey | None
+    job: str = ""  # the id of its measurement; empty where it cannot be planned
+    timing: str = ""
+    failure: Failure | None = None  # known before anything runs
+
+
+@dataclass
+class Plan:
+    registry: Registry
+    cells: list[Cell] = field(default_factory=list)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    rows: dict[str, Dataset] = field(default_factory=dict)  # by the id of the task
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # model and task that do not go together, and why
+
+    def measures(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.kind == "measure"]
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a sweep keeps its files, beside the runs of the store."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, store: Store) -> Folders:
+        return cls(store.folder.absolute() / "sweeps")
+
+    def spec(self, job: str) -> Path:
+        return self.root / "specs" / f"{job}.json"
+
+    def log(self, job: str) -> Path:
+        return self.root / "logs" / f"{job}.log"
+
+    def result(self, job: str) -> Path:
+        return self.root / "results" / job
+
+    def report(self, job: str) -> Path:
+        return self.root / "reports" / f"{job}.json"
+
+    def shards(self, job: str) -> Path:
+        return self.root / "shards" / job
+
+    def build(self, key: str) -> Path:
+        return self.root / "builds" / key
+
+    def built(self, key: str, precision: str) -> Path:
+        return self.root / "builds" / f"{key}-{precision}.json"
+
+    def timed(self, job: str) -> Path:
+        return self.root / "timings" / f"{job}.json"
+
+    def make(self) -> None:
+        for name in ("specs", "logs", "results", "reports", "shards", "builds", "timings"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+
+
+def matches(pattern: str, key: CellKey, group: str = "") -> bool:
+    """Whether a pattern of `only` or `exclude` means the cell: any of its names, or several with slashes.
+
+    >>> cell = CellKey("minilm", "sts", "int8-dynamic")
+    >>> matches("min*", cell), matches("minilm/sts", cell), matches("*/*/w8a8", cell)
+    (True, True, False)
+    """
+    names = [key.model, key.task, key.precision, f"{key.model}/{key.task}", str(key), *([group] if group else [])]
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def make_plan(registry: Registry, store: Store, options: SweepOptions, threads: int) -> Plan:
+    """Every cell of the registry that applies and is not excluded, with its jobs. Models are not loaded."""
+    return _Planner(registry, Folders.of(store), options, threads).plan()
+
+
+class _Planner:
+    def __init__(self, registry: Registry, folders: Folders, options: SweepOptions, threads: int) -> None:
+        self.registry, self.folders, self.options, self.threads = registry, folders, options, threads
+        self._plan = Plan(registry)
+        self._rows: dict[str, Dataset | Failure] = {}
+        self._entries: dict[str, ModelFacts] = {}
+
+    def plan(self) -> Plan:
+        for model in sorted(self.registry.models, key=lambda m: m.priority or "~"):
+            for task in self.registry.tasks:
+                self._add(model, task)
+        self._keep_baselines()
+        self._plan.rows = {id: rows for id, rows in self._rows.items() if isinstance(rows, Dataset)}
+        return self._plan
+
+    def rows(self, task: TaskEntry) -> Dataset | Failure:
+        """The data of a task, read once."""
+        if task.id not in self._rows:
+            try:
+                self._rows[task.id] = runs.read_rows(
+                    task.task, task.task_options, task.dataset, task.columns, task.data_options
+                )
+            except CalipersError as error:
+                self._rows[task.id] = Failure("data", str(error), error.exit_code)
+        return self._rows[task.id]
+
+    def facts(self, model: ModelEntry) -> ModelFacts:
+        if model.id not in self._entries:
+            self._entries[model.id] = ModelFacts(model)
+        return self._entries[model.id]
+
+    def _add(self, model: ModelEntry, task: TaskEntry) -> None:
+        chosen = not model.tasks or any(fnmatchcase(task.id, pattern) for pattern in model.tasks)
+        if not chosen:
+            return
+        facts, found = self.facts(model), tasks.find(task.task)
+        if not model.tasks and not abilities.applies(found, facts.able):
+            able = ", ".join(sorted(facts.able))
+            self._plan.skipped.append((f"{model.id}/{task.id}", f"{task.task} does not apply to a model for {able}"))
+            return
+        for precision in model.variants:
+            key = CellKey(model.id, task.id, precision)
+            if any(matches(pattern, key, model.group) for pattern in self.registry.exclude):
+                continue
+            self._plan.cells.append(self._cell(key, model, task))
+
+    def _keep_baselines(self) -> None:
+        """Apply `only` and `exclude` of the command; baselines of what is left stay."""
+        only, exclude = self.options.only, self.options.exclude
+        cells = self._plan.cells
+        kept = {
+            c.key
+            for c in cells
+            if (not only or any(matches(p, c.key, c.model.group) for p in only))
+            and not any(matches(p, c.key, c.model.group) for p in exclude)
+        }
+        needed = kept | {c.baseline for c in cells if c.key in kept and c.baseline}
+        self._plan.cells = [c for c in cells if c.key in needed]
+        wanted = {job for c in self._plan.cells for job in (c.job, c.timing) if job}
+        wanted |= {need for id in wanted if id in self._plan.jobs for need in self._plan.jobs[id].needs}
+        wanted |= {need for id in list(wanted) if id in self._plan.jobs for need in self._plan.jobs[id].needs}
+        self._plan.jobs = {id: job for id, job in self._plan.jobs.items() if id in wanted}
+        if only and not self._plan.cells:
+            raise RequestError(f"`only` {', '.join(only)} matches no cell of {self.registry.path}")
+
+    def _cell(self, key: CellKey, model: ModelEntry, task: TaskEntry) -> Cell:
+        facts, rows = self.facts(model), self.rows(task)
+        cell = Cell(key, model, task, self._baseline(key, model))
+        failure = rows if isinstance(rows, Failure) else facts.failure
+        if failure is not None and not (facts.failure and key.precision in model.artifacts):
+            return replace(cell, failure=failure)
+        assert not isinstance(rows, Failure)
+        try:
+            place, options, needs = self._artifact(key, model, task, facts)
+        except CalipersError as error:
+            return replace(cell, failure=Failure("model-load", str(error), error.exit_code))
+        job = self._measure(key, task, rows, place, options, needs, facts)
+        timing = self._timing(key, task, rows, place, options, needs, facts) if self.options.latency else ""
+        return replace(cell, job=job.id, timing=timing)
+
+    def _baseline(self, key: CellKey, model: ModelEntry) -> CellKey | None:
+        if model.baseline is None or (model.baseline == OWN and key.precision == OWN):
+            return None
+        other = model if model.baseline == OWN else next(m for m in self.registry.models if m.id == model.baseline)
+        precision = OWN if OWN in other.variants else other.variants[0]
+        return CellKey(other.id, key.task, precision)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def _artifact(
+        self, key: CellKey, model: ModelEntry, task: TaskEntry, facts: ModelFacts
+    ) -> tuple[str, ModelOptions, tuple[str, ...]]:
+        """What is measured in this precision: its reference, its options, and the jobs that make it."""
+        if key.precision == OWN:
+            return model.reference, model.options, ()
+        if key.precision in model.artifacts:
+            place = model.artifacts[key.precision]
+            models.find(place)
+            return place, _with_tokenizer(place, model), ()
+        folder, job = self._build(key.precision, model, task, facts)
+        name = {"fp32": "optimized"}.get(key.precision, f"quantized-{key.precision}")
+        options = replace(
+            model.options, dtype="float32", allow_pickle=False, trust_remote_code=False, model_id=None, revision=None
+        )
+        return str(folder / name / "model.onnx"), options, (job,)
+
+    def _build(self, precision: str, model: ModelEntry, task: TaskEntry, facts: ModelFacts) -> tuple[Path, str]:
+        """The job that makes a precision: one export feeds all of a model, so that they share a folder."""
+        source = self._calibration(model, task)
+        head = abilities.head_for(tasks.find(task.task))
+        options = replace(model.options, output=None, batch_tokens=None, batch_size=None, threads=None)
+        content = [facts.fingerprint, head, asdict(options), source, code_version(_BUILDING)]
+        key = _digest(content)
+        folder = self.folders.build(key)
+        needs: tuple[str, ...] = ()
+        if precision != "fp32":
+            needs = (self._build("fp32", model, task, facts)[1],)
+        id = _digest(["build", key, precision])
+        spec = {
+            "kind": "build",
+            "name": f"{model.id}/{precision}",
+            "reference": model.reference,
+            "precision": precision,
+            "folder": str(folder),
+            "result": str(self.folders.built(key, precision)),
+            "model_options": asdict(options),
+            **source,
+        }
+        self._put(Job(id, "build", spec["name"], spec, needs, lock=key, priority=model.priority))
+        return folder, id
+
+    def _calibration(self, model: ModelEntry, task: TaskEntry) -> dict[str, Any]:
+        """The data that ranges are taken from: the model's own, else other rows of the first task with a table."""
+        head = abilities.head_for(tasks.find(task.task))
+        same = [t for t in self.registry.tasks if abilities.head_for(tasks.find(t.task)) == head]
+        tables = [t for t in same if tasks.find(t.task).data == "rows"]
+        chosen = (tables or same)[0]
+        corpus = None if tables or chosen.dataset is None else Path(chosen.dataset) / "corpus.jsonl"
+        return {
+            "task": chosen.task,
+            "dataset": chosen.dataset if tables else None,
+            "columns": dict(chosen.columns) if tables else {},
+            "data_options": asdict(chosen.data_options),
+            "calibration": model.calibration or (str(corpus) if corpus else None),
+        }
+
+    def _measure(
+        self,
+        key: CellKey,
+        task: TaskEntry,
+        rows: Dataset,
+        place: str,
+        options: ModelOptions,
+        needs: tuple[str, ...],
+        facts: ModelFacts,
+    ) -> Job:
+        question = {
+            "task": task.task,
+            "task_options": dict(task.task_options),
+            "dataset": task.dataset,
+            "columns": dict(task.columns),
+            "model_options": asdict(options),
+            "data_options": asdict(task.data_options),
+        }
+        made = needs or (place, _fingerprint(place, options))
+        id = _digest([question, made, rows.fingerprint, list(rows.ids), code_version()])
+        spec = {
+            "kind": "measure",
+            "name": str(key),
+            "reference": place,
+            **question,
+            "confidence": self.options.confidence,
+            "resamples": self.options.resamples,
+            "result": str(self.folders.result(id)),
+            "shards": str(self.folders.shards(id)),
+        }
+        gpus = int(options.device.startswith("cuda"))
+        job = Job(id, "measure", str(key), spec, needs, priority=facts.entry.priority, gpus=gpus)
+        return self._put(job)
+
+    def _timing(
+        self,
+        key: CellKey,
+        task: TaskEntry,
+        rows: Dataset,
+        place: str,
+        options: ModelOptions,
+        needs: tuple[str, ...],
+        facts: ModelFacts,
+    ) -> str:
+        found = tasks.find(task.task)
+        texts = _texts(rows, found.ability)
+        if found.ability == "retrieve" and facts.source is not None and facts.source.backend == "bm25":
+            return ""
+        head = abilities.head_for(found)
+        made = needs or (place, _fingerprint(place, options))
+        id = _digest(["time", made, asdict(options), head, code_version()])
+        spec = {
+            "kind": "time",
+            "name": f"{key.model}/{key.precision}",
+            "reference": place,
+            "ability": head,
+            "texts": texts,
+            "text_ids": {text: list(ids) for text, ids in found.text_ids(rows).items() if text in set(map(str, texts))},
+            "model_options": asdict(options),
+            "result": str(self.folders.timed(id)),
+        }
+        if id not in self._plan.jobs:
+            self._put(Job(id, "time", f"{key.model}/{key.precision}", spec, needs, priority="~"))
+        return id
+
+    def _put(self, job: Job) -> Job:
+        """The same work is one job, however many cells need it."""
+        spec = {**job.spec, "report": str(self.folders.report(job.id)), "threads": self.threads}
+        return self._plan.jobs.setdefault(job.id, replace(job, spec=spec))
+
+
+class ModelFacts:
+    """What is known of a model before it runs; `failure` where it is not there."""
+
+    def __init__(self, entry: ModelEntry) -> None:
+        self.entry = entry
+        self.failure: Failure | None = None
+        self.source: Source | None = None
+        try:
+            self.source = models.find(entry.reference)
+        except CalipersError as error:
+            self.failure = Failure("model-load", str(error), 3)
+
+    @cached_property
+    def able(self) -> frozenset[str]:
+        return abilities.abilities(self.source, self.entry.options) if self.source else abilities.ALL
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        return _fingerprint(self.entry.reference, self.entry.options)
+
+
+def _fingerprint(place: str, options: ModelOptions) -> str | None:
+    """Of the model's files; None where they are not on this machine, or not yet there."""
+    try:
+        return identity.fingerprint(models.find(place), options)
+    except (CalipersError, OSError):
+        return None
+
+
+def _with_tokenizer(place: str, model: ModelEntry) -> ModelOptions:
+    """The options for a given artifact: the tokenizer of the model where the artifact has none beside it."""
+    from calipers.models import onnx_files
+
+    source = models.find(place)
+    if source.backend != "onnx" or model.options.model_id:
+        return model.options
+    try:
+        onnx_files.settings_folder(onnx_files.graph_file(source, model.options), model.options)
+        return model.options
+    except CalipersError:
+        return replace(model.options, model_id=model.reference)
+
+
+def _texts(rows: Dataset, ability: str) -> list[Any]:
+    """Texts, or pairs for a scorer, to time a model on."""
+    if ability == "retrieve":
+        return list(rows.columns["query"][:_TEXTS])
+    plain = [values for values in rows.columns.values() if len(values) and isinstance(values[0], str)]
+    if ability != "score":
+        return list(plain[0][:_TEXTS])
+    if len(plain) >= 2:
+        return [list(pair) for pair in zip(plain[0][:_TEXTS], plain[1][:_TEXTS], strict=False)]
+    lists = [values for values in rows.columns.values() if len(values) and not isinstance(values[0], (str, int, float))]
+    return [[query, _first(lists, i)] for i, query in enumerate(plain[0][:_TEXTS])]
+
+
+def _first(lists: Sequence[Sequence[Any]], row: int) -> str:
+    documents = [document for values in lists for document in (values[row] or ())]
+    first = documents[0] if documents else ""
+    return first if isinstance(first, str) else str(getattr(first, "text", first))
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()[:20]
