@@ -3,7 +3,7 @@
 Every block of Python is parsed, and the arguments of each public function in it must fit the signature. A block of
 README or docs also runs, in a folder with the bundled sample data, where `STAND_INS` replaces models by small ones.
 Three kinds do not run here: those that import mteb, which needs the hub, those that export a graph (`build`,
-`attribute`), which takes long, and those of docs/evaluators.md, which have a test of their own. The blocks of
+`attribute`, `sweep`), which takes long, and those of docs/evaluators.md, which have a test of their own. The blocks of
 CONTRIBUTING.md are pieces of modules and do not run either.
 """
 
@@ -68,7 +68,7 @@ def python_blocks(pages: list[Path], without: tuple[str, ...] = ()) -> list[Any]
 
 # --- Python ------------------------------------------------------------------------------------------------------
 
-NOT_RUN = ("import mteb", "calipers.interop.mteb", "build(", "attribute(", "evaluator")
+NOT_RUN = ("import mteb", "calipers.interop.mteb", "build(", "attribute(", "sweep(", "evaluator")
 TEXTS = ["does aspirin prevent colds", "vitamin D and bone density"]
 
 
@@ -163,7 +163,7 @@ def test_the_calls_of_a_block_fit_the_signatures(text: str) -> None:
 
 def test_the_readme_shows_every_public_function() -> None:
     functions = {called for text in blocks(ROOT / "README.md", "python") for called, _ in calls(text)}
-    for name in ("evaluate", "compare", "build", "attribute", "diagnose", "trust", "report"):
+    for name in ("evaluate", "compare", "build", "attribute", "diagnose", "trust", "sweep", "report"):
         assert getattr(calipers, name) in functions, name
 
 

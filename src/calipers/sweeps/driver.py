@@ -130,7 +130,8 @@ class Driver:
                 self.watch(self.status())
                 time.sleep(_POLL)
         finally:
-            self.queue.release(executor.cancel())
+            executor.cancel()
+            self.queue.release()
             self.state.running.clear()
         return self.state
 
@@ -224,7 +225,7 @@ class Driver:
         if ended.lost:
             self._lost[job.id] = self._lost.get(job.id, 0) + 1
             if self._lost[job.id] < _LOSSES:
-                self.queue.release([job.id])
+                self.queue.release(job.id)
                 return
         report = self.folders.report(job.id)
         failure = classify(ended, report)

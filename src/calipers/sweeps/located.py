@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import RequestError
+from calipers.core.inputs import load_json, load_yaml, read_text
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,9 @@ def read_located(path: Path) -> Located:
     """The content of a YAML or JSON file. Nothing in it is run; a repeated key is an error."""
     import yaml
 
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise RequestError(f"the registry {path} cannot be read: {reason}") from error
+    # The checks of both are the same everywhere; what they return has no lines.
+    (load_json if path.suffix == ".json" else load_yaml)(path, RequestError)
+    text = read_text(path, RequestError).removeprefix("\ufeff")
     if path.suffix == ".json":
         text = text.replace("\t", " ")  # JSON allows tabs between its parts, YAML does not
     loader = yaml.SafeLoader(text)

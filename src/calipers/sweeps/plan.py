@@ -152,8 +152,8 @@ class _Planner:
         chosen = not model.tasks or any(fnmatchcase(task.id, pattern) for pattern in model.tasks)
         if not chosen:
             return
-        facts, found = self.facts(model), tasks.find(task.task)
-        if not model.tasks and not abilities.applies(found, facts.able):
+        facts, measured = self.facts(model), tasks.find(task.task)
+        if not model.tasks and not abilities.applies(measured, facts.able):
             able = ", ".join(sorted(facts.able))
             self._plan.skipped.append((f"{model.id}/{task.id}", f"{task.task} does not apply to a model for {able}"))
             return
@@ -307,11 +307,11 @@ class _Planner:
         needs: tuple[str, ...],
         facts: ModelFacts,
     ) -> str:
-        found = tasks.find(task.task)
-        texts = _texts(rows, found.ability)
-        if found.ability == "retrieve" and facts.source is not None and facts.source.backend == "bm25":
+        measured = tasks.find(task.task)
+        texts = _texts(rows, measured.ability)
+        if measured.ability == "retrieve" and facts.source is not None and facts.source.backend == "bm25":
             return ""
-        head = abilities.head_for(found)
+        head = abilities.head_for(measured)
         made = needs or (place, _fingerprint(place, options))
         id = _digest(["time", made, asdict(options), head, code_version()])
         spec = {
@@ -320,7 +320,7 @@ class _Planner:
             "reference": place,
             "ability": head,
             "texts": texts,
-            "text_ids": {text: list(ids) for text, ids in found.text_ids(rows).items() if text in set(map(str, texts))},
+            "text_ids": {text: list(ids) for text, ids in measured.text_ids(rows).items() if text in texts},
             "model_options": asdict(options),
             "result": str(self.folders.timed(id)),
         }

@@ -110,7 +110,7 @@ class Queue:
                 (finished, json.dumps(document, allow_nan=False), self.sweep_id),
             )
 
-    def last(self, *, finished: bool = True) -> dict[str, Any] | None:
+    def last(self) -> dict[str, Any] | None:
         """The document of the last sweep of this registry that finished."""
         with self.store.transaction() as database:
             row = database.execute(
@@ -120,17 +120,18 @@ class Queue:
         return json.loads(row[0]) if row and row[0] else None
 
     def rows(self, job_ids: Iterable[str] | None = None) -> dict[str, JobRow]:
-        """By id: these jobs, or all of this registry's sweeps."""
+        """By id: these jobs, or those of the registry's last sweep."""
         with self.store.transaction() as database:
             if job_ids is None:
-                found = database.execute(
-                    f"SELECT {_COLUMNS} FROM jobs WHERE sweep_id IN (SELECT sweep_id FROM sweeps WHERE name = ?)",
+                lines = database.execute(
+                    f"SELECT {_COLUMNS} FROM jobs WHERE sweep_id = "
+                    "(SELECT sweep_id FROM sweeps WHERE name = ? ORDER BY created DESC LIMIT 1)",
                     (self.name,),
                 ).fetchall()
             else:
                 wanted = set(job_ids)
-                found = [r for r in database.execute(f"SELECT {_COLUMNS} FROM jobs").fetchall() if r[0] in wanted]
-        return {row[0]: JobRow(*row) for row in found}
+                lines = [r for r in database.execute(f"SELECT {_COLUMNS} FROM jobs").fetchall() if r[0] in wanted]
+        return {row[0]: JobRow(*row) for row in lines}
 
     def add(self, jobs: Iterable[tuple[str, str, str]], retry: Iterable[str] = ()) -> None:
         """Jobs (id, name, kind) that are to be run. Those that failed before stay failed, unless they are in `retry`;
@@ -175,14 +176,14 @@ class Queue:
                 "UPDATE jobs SET lease = ? WHERE owner = ? AND state = 'running'", (time.time() + LEASE, self.owner)
             )
 
-    def release(self, job_ids: Iterable[str]) -> None:
-        """Put jobs back that were cancelled."""
+    def release(self, job_id: str | None = None) -> None:
+        """Put a job back that did not end; None: all that this driver has."""
         with self.store.transaction() as database:
-            for job_id in job_ids:
-                database.execute(
-                    "UPDATE jobs SET state = 'waiting', owner = NULL, lease = NULL WHERE job_id = ? AND owner = ?",
-                    (job_id, self.owner),
-                )
+            database.execute(
+                "UPDATE jobs SET state = 'waiting', owner = NULL, lease = NULL "
+                "WHERE owner = ? AND state = 'running' AND job_id = COALESCE(?, job_id)",
+                (self.owner, job_id),
+            )
 
     def end(
         self,
