@@ -19,7 +19,7 @@ from calipers.runs.api import run_key
 from calipers.runs.store import Store, read_run
 from calipers.sweeps.executors import Executor
 from calipers.sweeps.plan import Folders, Job, Plan
-from calipers.sweeps.processes import Ended, Launch, classify, tail
+from calipers.sweeps.processes import DISK_FULL, Ended, Launch, classify, tail
 from calipers.sweeps.queue import LEASE, Queue
 from calipers.sweeps.records import Failure, SweepOptions, SweepStatus
 
@@ -227,6 +227,8 @@ class Driver:
             if self._lost[job.id] < _LOSSES:
                 self.queue.release(job.id)
                 return
+        if ended.exit_code == DISK_FULL:
+            raise RequestError(f"the disk of {self.store.folder} is full: make room, and the same command goes on")
         report = self.folders.report(job.id)
         failure = classify(ended, report)
         log = str(self.folders.log(job.id))

@@ -16,6 +16,7 @@ from typing import Any
 
 from calipers.core import printable
 
+DISK_FULL = 74  # the exit code of a worker that could not write
 _TAIL = 12  # last lines of a log that a failure shows
 _POLL = 0.05
 

@@ -5,6 +5,7 @@ What it made is a folder that is whole or not there; why it failed is a file. It
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 from calipers.core import CalipersError, DataError, InferenceError, ModelError, Result
 from calipers.core.files import write_whole
 from calipers.runs.store import Store, write_run
+from calipers.sweeps.processes import DISK_FULL
 
 _TIMED_ROWS = 16
 _TIMED_ROUNDS = 3
@@ -31,8 +33,13 @@ class ResultFolder(Store):
     def check_writable(self) -> None:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
 
-    def find(self, key: str) -> None:
+    def find(self, key: str, damaged: list[str] | None = None) -> None:
         return None
+
+    def keep(self, result: Result, key: str | None = None) -> tuple[str, ...]:
+        """Here a result that cannot be written is a failure: the job is run again."""
+        self.save(result, key)
+        return ()
 
     def save(self, result: Result, key: str | None = None) -> None:
         write_run(self.folder, result, key)
@@ -60,12 +67,22 @@ def _end_with_driver() -> None:
 
 def _report(error: BaseException, spec: Mapping[str, Any]) -> int:
     traceback.print_exc()
+    if _is_full(error):
+        return DISK_FULL
     code = int(getattr(error, "exit_code", 4))
     message = str(error) if isinstance(error, CalipersError) else f"unexpected {type(error).__name__}: {error}"
     report = {"class": _class_of(error, spec), "message": message, "exit_code": code}
     report["invalid"] = type(error).__name__ == "InvalidOutput"
     write_whole(Path(spec["report"]), json.dumps(report))
     return code or 4
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether a full disk is the cause: no fault of the cell."""
+    if error is None:
+        return False
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or "No space left on device" in str(error) or _is_full(error.__cause__)
 
 
 def _class_of(error: BaseException, spec: Mapping[str, Any]) -> str:
