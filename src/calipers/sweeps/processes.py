@@ -111,7 +111,7 @@ def _resident(process: int) -> int:
 def _kernel_kills() -> int:
     """How many processes the kernel has killed for want of memory."""
     total = 0
-    for file, name in (("/proc/vmstat", "oom_kill"), ("/sys/fs/cgroup/memory.events", "oom_kill")):
+    for file, name in (("/proc/vmstat", "oom_kill"),):
         with contextlib.suppress(OSError, ValueError, IndexError):
             total += sum(
                 int(line.split()[1]) for line in Path(file).read_text().splitlines() if line.split()[0] == name

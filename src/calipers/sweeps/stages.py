@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calipers import tasks
-from calipers.artifacts.manifest import read_manifest
-from calipers.artifacts.records import Manifest, Stage
 from calipers.attribution import stages as attribution
 from calipers.attribution.records import StageFigure
 from calipers.comparison import api as comparison
 from calipers.comparison.records import Comparison
 from calipers.core import InferenceError, Progress, RequestError, Result
+from calipers.core.inputs import load_json
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.rendering import tables
@@ -26,6 +26,9 @@ from calipers.sweeps.records import SweepOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+BuiltStage = Mapping[str, Any]  # a stage as the build that made it wrote it down
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def stage_tables(registry: Path, options: SweepOptions, store: Store, progress: 
         build = driver.plan.jobs.get(job.needs[0]) if job and job.needs else None
         if job is None or build is None or build.id not in driver.state.done or cell.key.precision == "fp32":
             continue
-        made.append(_table(cell, job, read_manifest(Path(build.spec["result"])), options, store, progress))
+        manifest = load_json(Path(build.spec["result"]), RequestError)
+        made.append(_table(cell, job, manifest["stages"], options, store, progress))
     if not made:
         raise RequestError(f"no precision of {registry} was built yet: run the sweep first")
     return made
@@ -85,12 +89,12 @@ def show_stages(console: Console, made: list[StageTable]) -> None:
 
 
 def _table(
-    cell: Cell, job: Job, manifest: Manifest, options: SweepOptions, store: Store, progress: Progress
+    cell: Cell, job: Job, stages: Sequence[BuiltStage], options: SweepOptions, store: Store, progress: Progress
 ) -> StageTable:
     figures: list[StageFigure] = []
     results: list[Result | None] = []
-    for stage in manifest.stages:
-        progress.start(f"{cell.key}: {stage.name}", 0)
+    for stage in stages:
+        progress.start(f"{cell.key}: {stage['name']}", 0)
         result, reason = _measure(cell, job, stage, options, store, progress)
         figures.append(_figure(stage, result, reason, results, options))
         results.append(result)
@@ -105,13 +109,13 @@ def _table(
 
 
 def _measure(
-    cell: Cell, job: Job, stage: Stage, options: SweepOptions, store: Store, progress: Progress
+    cell: Cell, job: Job, stage: BuiltStage, options: SweepOptions, store: Store, progress: Progress
 ) -> tuple[Result | None, str | None]:
-    torch = stage.name == "torch"
+    torch = stage["name"] == "torch"
     model_options = cell.model.options if torch else ModelOptions(**job.spec["model_options"])
     try:
         return evaluate(
-            cell.model.reference if torch else stage.path,
+            cell.model.reference if torch else stage["path"],
             task=cell.task.task,
             task_options=cell.task.task_options,
             dataset=cell.task.dataset,
@@ -129,27 +133,27 @@ def _measure(
 
 
 def _figure(
-    stage: Stage, result: Result | None, reason: str | None, before: list[Result | None], options: SweepOptions
+    stage: BuiltStage, result: Result | None, reason: str | None, before: list[Result | None], options: SweepOptions
 ) -> StageFigure:
     verdict = _compare(before[0], result, options) if before else None
     label = None if not before else verdict.label if verdict else "INVALID"
-    difference = stage.difference
+    difference = stage["difference"]
     return StageFigure(
-        stage=stage.name,
-        path=stage.path,
+        stage=stage["name"],
+        path=stage["path"],
         metrics=dict(result.metrics) if result else {},
         value=next(iter(result.metrics.values())) if result else None,
         verdict=verdict,
         step=_compare(before[-1], result, options) if before else None,
         label=label,
-        size=stage.size,
-        p50=stage.latency.p50,
-        p95=stage.latency.p95,
-        difference=difference.largest if difference else None,
-        bound=difference.bound if difference else None,
+        size=stage["size"],
+        p50=stage["latency"]["p50"],
+        p95=stage["latency"]["p95"],
+        difference=difference["largest"] if difference else None,
+        bound=difference["bound"] if difference else None,
         run=result.run_id if result else None,
         reason=reason,
-        notes=stage.notes,
+        notes=tuple(stage["notes"]),
     )
 
 

@@ -141,8 +141,8 @@ def _build(spec: Mapping[str, Any]) -> None:
         plan = api.plan(spec["reference"], folder, recipe, chosen)
     except ModelError as error:
         raise _CannotLoad(str(error)) from error
-    built = stages.make(plan)
-    write_whole(Path(spec["result"]), manifest.to_json(replace(built, model=built.stages[-1].path)))
+    built = stages.make_stages(plan)
+    write_whole(Path(spec["result"]), manifest.to_json(built))
 
 
 def _time(spec: Mapping[str, Any]) -> None:
