@@ -58,7 +58,7 @@ def sweep(context: click.Context, /, words: tuple[str, ...], **flags: Any) -> No
     code 130) the same command goes on, and a second run takes everything from the store. `calipers sweep status
     REGISTRY` shows a running sweep from another terminal, `calipers sweep show REGISTRY` the last one that finished.
 
-    Exit codes: that of the worst cell, in the order 1, 4, 3, 2, 5, 0.
+    Exit codes: the worst cell's, in the order 1, 4, 3, 2, 5, 0.
 
     \b
     Examples:
