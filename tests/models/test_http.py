@@ -93,22 +93,53 @@ def test_a_wish_that_no_endpoint_can_be_told_is_refused(endpoint: Endpoint, wish
         load(f"{endpoint.url}/v1", **wish)
 
 
+def pad_together(texts: list[str], vectors: list[Any]) -> list[Any]:
+    """A server whose padding leaks: every vector moves with the longest text of the request."""
+    return [[value + 0.01 * max(map(len, texts)) for value in vector] for vector in vectors]
+
+
+class TestAnswersThatDependOnTheRequest:
+    def test_texts_are_sent_one_at_a_time_with_a_warning(self, endpoint: Endpoint) -> None:
+        endpoint.spoil = pad_together
+        encoder = load(f"{endpoint.url}/v1")
+        alone = [[value + 0.01 * len(text) for value in row] for text, row in zip(TEXTS, expected(TEXTS), strict=True)]
+        np.testing.assert_allclose(encoder.encode(TEXTS), np.array(alone), rtol=1e-5)
+        (note,) = encoder.info.notes
+        assert "the endpoint's answers depend on what else is in a request (outputs move by up to 2.3" in note
+        assert encoder.info.settings["batching"].startswith("1 texts a request (a batch moves the outputs")
+
+    def test_a_requested_size_is_kept_with_a_warning(self, endpoint: Endpoint) -> None:
+        endpoint.spoil = pad_together
+        encoder = load(f"{endpoint.url}/v1", batch_size=8)
+        assert "the requested 8 texts share a request" in encoder.info.notes[0]
+        assert encoder.info.settings["batch_dependence"].startswith("outputs move by up to")
+        endpoint.requests.clear()
+        encoder.encode(TEXTS)
+        assert len(endpoint.requests) == 1
+
+    def test_a_sound_server_keeps_its_requests(self, endpoint: Endpoint) -> None:
+        info = load(f"{endpoint.url}/v1").info
+        assert (info.notes, info.settings["batching"]) == ((), "32 texts a request")
+        assert len(endpoint.requests) == 5  # one for the address, three texts alone, and together
+
+
 # --- failures that pass, and failures that stay ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reply", [Reply(503), Reply(429), CUT], ids=["503", "429", "cut"])
 def test_a_passing_failure_is_tried_again(endpoint: Endpoint, reply: Reply) -> None:
     encoder = load(f"{endpoint.url}/v1")
+    endpoint.requests.clear()
     endpoint.replies = [reply, reply]
     np.testing.assert_array_equal(encoder.encode(TEXTS), expected(TEXTS))
-    assert len(endpoint.requests) == 1 + 3
+    assert len(endpoint.requests) == 3
 
 
 def test_retry_after_is_waited_for_up_to_the_longest_pause(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_LONGEST_PAUSE", 0.2)
     endpoint.replies = [Reply(429, headers={"Retry-After": "1"})]
     load(f"{endpoint.url}/v1")
-    first, second = endpoint.requests
+    first, second, *_ = endpoint.requests
     assert 0.2 <= second.when - first.when < 1.0
 
 
@@ -235,7 +266,7 @@ def test_a_missing_key_is_said_with_the_variable_to_set(calipers: Run, endpoint:
 def test_the_key_is_sent_as_bearer(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CALIPERS_API_KEY", value)
     load(f"{endpoint.url}/v1").encode(TEXTS)
-    assert [request.headers["Authorization"] for request in endpoint.requests] == ["Bearer sk-1"] * 2
+    assert {request.headers["Authorization"] for request in endpoint.requests} == {"Bearer sk-1"}
 
 
 def test_the_key_of_openai_is_not_sent_to_another_host(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

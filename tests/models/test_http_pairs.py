@@ -89,6 +89,17 @@ def test_each_protocol_is_asked_in_its_own_words(endpoint: Reranker) -> None:
     assert endpoint.requests[-1].body == {"model": "rerank-3", "query": "a", "documents": ["b", "c"], "top_n": 2}
 
 
+def test_scores_that_depend_on_the_request_are_fetched_one_by_one(endpoint: Reranker) -> None:
+    def rank(documents: list[str], rows: list[Any]) -> list[Any]:
+        return [{**row, "score": row["score"] + len(documents) - 1} for row in rows]
+
+    endpoint.spoil = rank
+    scorer = load(f"{endpoint.url}/rerank")
+    np.testing.assert_array_equal(scorer.score(PAIRS), expected(PAIRS))
+    assert "one of the documents is sent at a time" in scorer.info.notes[0]
+    assert "the requested 4 documents share a request" in load(f"{endpoint.url}/rerank", batch_size=4).info.notes[0]
+
+
 def test_pairs_go_by_query_at_most_so_many_at_once_and_repeats_once(endpoint: Reranker) -> None:
     pairs = [(f"query {i % 2}", f"document number {i % 90}") for i in range(200)]
     scorer = load(f"{endpoint.url}/rerank")

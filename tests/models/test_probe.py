@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 import transformers  # noqa: E402
 
-from tests.support.masked_models import FAMILIES, LEAKING, make_model  # noqa: E402
+from tests.support.masked_models import FAMILIES, LEAKING, SMALL, make_model, make_tokenizer  # noqa: E402
 
 TEXTS = [
     "cats",
@@ -172,6 +172,32 @@ class TestBigBird:
         assert "batch_dependence" not in model.info.settings
         (note,) = load(folder, batch_size=4).info.notes
         assert "changes its own modules" in note
+
+
+class TestLongRows:
+    """Rotations that change behind a length: a long row in the batch changes the short ones."""
+
+    @pytest.fixture
+    def longrope(self, tmp_path: Path) -> Path:
+        factors = {"short_factor": [1.0] * 4, "long_factor": [8.0, 4.0, 2.0, 1.5], "rope_theta": 10_000.0}
+        rope = {"rope_type": "longrope", "original_max_position_embeddings": 40, **factors}
+        config = transformers.LlamaConfig(
+            **{**SMALL, "max_position_embeddings": 256, "rope_parameters": rope, "num_key_value_heads": 4}
+        )
+        torch.manual_seed(0)
+        transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+        make_tokenizer(tmp_path)
+        return tmp_path
+
+    def test_vectors_equal_a_plain_loop(self, longrope: Path) -> None:
+        texts = [*TEXTS, f"{TEXTS[4]} {TEXTS[3]}"]
+        model = load(longrope)
+        assert ALONE in model.info.settings["batching"]
+        expected = [states.mean(0).numpy() for states in plain(longrope, "", texts)]
+        np.testing.assert_allclose(model.encode(texts), expected, atol=1e-5)
+        forced = load(longrope, batch_size=8)
+        assert np.abs(forced.encode(texts)[:5] - expected[:5]).max() > 1e-3
+        assert "the results depend on the batches that were requested" in forced.info.notes[0]
 
 
 class TestModules:

@@ -76,6 +76,29 @@ class TestPaddingThatLeaks:
         assert np.abs(model.encode(TEXTS)[0] - 2 * table_rows(BREAD).mean(0)).max() > 0.1
 
 
+class TestLongRows:
+    """What happens to long rows only is seen in rows as long as the model takes."""
+
+    @pytest.mark.parametrize("of", ["length", "batch"])
+    @pytest.mark.parametrize(("head", "ability"), [("tokens", "encode"), ("score", "score"), ("logits", "fill-mask")])
+    def test_a_leak_beyond_a_length(self, minilm: Path, tmp_path: Path, head: str, ability: str, of: str) -> None:
+        model = load(mixing(tmp_path, minilm, of=of, head=head, beyond=100), ability)
+        assert (EQUAL if of == "length" else ALONE) in model.info.settings["batching"]
+
+    def test_vectors_are_those_of_single_rows(self, minilm: Path, tmp_path: Path) -> None:
+        model = load(mixing(tmp_path, minilm, beyond=100))
+        texts = [*TEXTS, "bread " * 150, "snow and tulips " * 40]
+        alone = np.concatenate([model.encode([text]) for text in texts])
+        np.testing.assert_allclose(model.encode(texts), alone, atol=1e-5)
+        np.testing.assert_allclose(alone[0], table_rows(BREAD).mean(0), atol=1e-5)
+
+    def test_a_plain_architecture_is_not_tried(self, minilm: Path, tmp_path: Path) -> None:
+        """Its float graph cannot do that: the trial is saved."""
+        graph = mixing(tmp_path, minilm, beyond=100)
+        (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+        assert load(graph).info.settings["batching"] == "512 tokens a batch"
+
+
 class TestRowsThatMoveEachOther:
     def test_every_row_runs_alone(self, minilm: Path, tmp_path: Path) -> None:
         model = load(mixing(tmp_path, minilm, of="batch"))

@@ -87,16 +87,21 @@ def mixing(
     head: str = "tokens",
     shape: tuple[int | None, int | None] = (None, None),
     frozen: bool = False,
+    beyond: int = 0,
 ) -> Path:
     """A graph that is given a mask and does not use it: to each row of the table it adds the mean of all rows `of` the
-    length, padding included, or of the batch. The head gives tokens, one score or logits; `frozen` reshapes to the
-    shape, so that no other fits."""
+    length, padding included, or of the batch, where there are more tokens than `beyond`. The head gives tokens, one
+    score or logits; `frozen` reshapes to the shape, so that no other fits."""
     table = np.random.default_rng(0).normal(size=(30522, WIDTH)).astype(np.float32)
     dims = [rows or name for rows, name in zip(shape, "bs", strict=True)]
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
         helper.make_node("ReduceMean", ["rows", of], ["mean"], keepdims=1),
-        helper.make_node("Add", ["rows", "mean"], ["mixed"]),
+        helper.make_node("Shape", ["input_ids"], ["tokens_of"], start=1),
+        helper.make_node("Greater", ["tokens_of", "beyond"], ["is_long"]),
+        helper.make_node("Cast", ["is_long"], ["factor"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["mean", "factor"], ["added"]),
+        helper.make_node("Add", ["rows", "added"], ["mixed"]),
         helper.make_node("Reshape" if frozen else "Identity", ["mixed", *["shape"][: int(frozen)]], ["tokens"]),
         helper.make_node("Transpose", ["table"], ["across"], perm=[1, 0]),
     ]
@@ -109,7 +114,13 @@ def mixing(
         "logits": [helper.make_node("MatMul", ["tokens", "across"], ["logits"])],
     }
     widths = {"tokens": [*dims, WIDTH], "score": [dims[0], 1], "logits": [*dims, 30522]}
-    values = {"length": [1], "batch": [0, 1], "one": [1], "shape": [*(n or -1 for n in shape), WIDTH]}
+    values = {
+        "beyond": [beyond],
+        "length": [1],
+        "batch": [0, 1],
+        "one": [1],
+        "shape": [*(n or -1 for n in shape), WIDTH],
+    }
     graph = helper.make_graph(
         nodes + ends[head],
         "mixing",

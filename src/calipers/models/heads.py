@@ -22,7 +22,7 @@ from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.models.batching import Batch, BatchedModel
 from calipers.models.layout import EncoderSettings, Layout
-from calipers.models.probe import LEAST_LOGIT, BatchProbe, trial_lengths
+from calipers.models.probe import LEAST_LOGIT, BatchProbe, long_lengths, trial_lengths
 from calipers.models.tokenizer_files import Config, read_json
 
 Pair = tuple[str, str]
@@ -52,10 +52,11 @@ class PooledEncoder(BatchedModel, ABC):
         """How many tokens at the head of a text pooling leaves out, the special token before the prompt included."""
         return 0 if self.settings.include_prompt or not prompt else self.tokenizer.prompt_length(prompt)
 
-    def probe(self, dtype: Callable[[], str]) -> BatchProbe:
-        """Rows to try at load: do their vectors depend on the rows beside them?"""
+    def probe(self, dtype: Callable[[], str], long: int = 0) -> BatchProbe:
+        """Rows to try at load, some of up to `long` tokens: do their vectors depend on the rows beside them?"""
         rows = self.tokenizer.sample(trial_lengths(self.tokenizer.max_length))
-        return BatchProbe(rows, partial(self._vectors, skip=0), dtype)
+        long_rows = self.tokenizer.sample(long_lengths(long))
+        return BatchProbe(rows, partial(self._vectors, skip=0), dtype, long_rows=long_rows)
 
     def _vectors(self, batch: Batch, skip: int) -> Vectors:
         vectors = self.embed(batch)
@@ -127,10 +128,11 @@ class HeadScorer(BatchedModel, ABC):
     def logits(self, batch: Batch) -> Scores:
         """float32[b, labels]."""
 
-    def probe(self, dtype: Callable[[], str]) -> BatchProbe:
-        """Rows to try at load: do their logits depend on the rows beside them?"""
+    def probe(self, dtype: Callable[[], str], long: int = 0) -> BatchProbe:
+        """Rows to try at load, some of up to `long` tokens: do their logits depend on the rows beside them?"""
         rows = self.tokenizer.sample(trial_lengths(self.tokenizer.max_length), pairs=True)
-        return BatchProbe(rows, self.logits, dtype, LEAST_LOGIT)
+        long_rows = self.tokenizer.sample(long_lengths(long), pairs=True)
+        return BatchProbe(rows, self.logits, dtype, LEAST_LOGIT, long_rows=long_rows)
 
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
         """float32[n], or float32[n, labels]; no pairs give no rows."""

@@ -30,6 +30,7 @@ from calipers.models.batching import Answer, once_each
 from calipers.models.deadline import Deadline
 from calipers.models.heads import Pair, Scores
 from calipers.models.options import ModelOptions
+from calipers.models.probe import LEAST_LOGIT, TRIAL_TEXTS, compare_items
 from calipers.models.shortening import shorten
 from calipers.models.source import Source
 from calipers.models.tokenizer_files import first_line
@@ -42,6 +43,7 @@ _LONGEST_PAUSE = 30.0
 _LEAST_BUDGET = 8.0  # seconds for a request with its repetitions, where the timeout is shorter
 _LARGEST_ANSWER = 32 << 20
 _DIGITS = re.compile(r"[0-9]{1,9}")
+_TRIED = (*TRIAL_TEXTS[:2], TRIAL_TEXTS[-1])  # few, since requests cost money
 _VERSIONED = ("/v1/rerank", "/v2/rerank")
 
 Batch = TypeVar("Batch")
@@ -57,14 +59,15 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
     options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout", "truncate_dim")
     url = _find_endpoint(source.reference, ("/v1/embeddings", "/embed"), lambda place: embed(place, ["test"], options))
+    batches = _try_batches(lambda texts: embed(url, texts, options), "texts", options)
     settings = {
         "protocol": "tei" if _path(url).endswith("/embed") else "openai",
         "prompt": options.prompt or "",
         "normalize": options.normalize,
         **shorten(options).settings,
-        "batching": f"{options.batch_size or _ROWS} texts a request",
+        **batches.settings,
     }
-    return HttpEncoder(url, options, _info(url, options, settings))
+    return HttpEncoder(url, options, _info(url, options, settings, batches.notes), batches.rows)
 
 
 def load_scorer(source: Source, options: ModelOptions) -> HttpScorer:
@@ -73,15 +76,53 @@ def load_scorer(source: Source, options: ModelOptions) -> HttpScorer:
     paths = (*_VERSIONED, "/rerank")
     url = _find_endpoint(source.reference, paths, lambda place: rerank(place, "test", ["test"], options))
     tei = not _path(url).endswith(_VERSIONED)
+
+    def score(documents: list[str]) -> Vectors:
+        return np.array(rerank(url, "bread", documents, options), np.float32).reshape(-1, 1)
+
+    batches = _try_batches(score, "documents", options, LEAST_LOGIT)
     settings = {
         "through": "TEI's /rerank" if tei else "Cohere-style /rerank",
         "activation": "none: raw scores are asked for" if tei else "the endpoint's own",
         "labels": 1,
         "max_length": None,  # the endpoint's own, which it does not report
         "prompt": options.prompt or "",
-        "batching": f"{options.batch_size or _ROWS} documents a request",
+        **batches.settings,
     }
-    return HttpScorer(url, options, _info(url, options, settings))
+    return HttpScorer(url, options, _info(url, options, settings, batches.notes), batches.rows)
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """How many texts or documents a request has, and what is reported of it."""
+
+    rows: int
+    settings: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+
+
+def _try_batches(
+    send: Callable[[list[str]], Vectors], unit: str, options: ModelOptions, least: float = 0.0
+) -> _Batches:
+    """Three texts alone and in one request: a server may pad them together, or round them by what is beside them.
+
+    Servers compute in half precision: what that rounds is no difference."""
+    rows = options.batch_size or _ROWS
+
+    def compute(which: Sequence[int]) -> Vectors:
+        return send([_TRIED[i] for i in which])
+
+    choice = compare_items(compute, len(_TRIED), None, str, "float16", least) if rows > 1 else None
+    if choice is None or not choice.groups:
+        return _Batches(rows, {"batching": f"{rows} {unit} a request"})
+    rows = options.batch_size or 1
+    effect = f"outputs move by up to {choice.shared}"
+    how = (
+        f"the requested {rows} {unit} share a request" if options.batch_size else f"one of the {unit} is sent at a time"
+    )
+    notes = (f"the endpoint's answers depend on what else is in a request ({effect}): {how}",)
+    moves = {"batch_dependence": effect} if options.batch_size else {}
+    return _Batches(rows, {"batching": f"{rows} {unit} a request ({choice.why})", **moves}, notes)
 
 
 def _find_endpoint(url: str, usual: Sequence[str], attempt: Callable[[str], object]) -> str:
@@ -114,10 +155,10 @@ def _find_endpoint(url: str, usual: Sequence[str], attempt: Callable[[str], obje
     raise ModelError(f"the endpoint cannot be used: {'; '.join(map(str, failures))}") from failures[-1]
 
 
-def _info(url: str, options: ModelOptions, settings: Mapping[str, object]) -> ModelInfo:
+def _info(url: str, options: ModelOptions, settings: Mapping[str, object], notes: tuple[str, ...] = ()) -> ModelInfo:
     place = clean(url)
     fingerprint = f"url:{place}#{options.model_id or ''}"
-    return ModelInfo("http", options.model_id or place, place, "endpoint", fingerprint, settings)
+    return ModelInfo("http", options.model_id or place, place, "endpoint", fingerprint, settings, notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +166,7 @@ class _Endpoint:
     url: str = field(repr=False)  # it may hold a password
     options: ModelOptions
     info: ModelInfo
+    rows: int = _ROWS  # texts or documents a request
 
 
 class HttpEncoder(_Endpoint):
@@ -132,8 +174,7 @@ class HttpEncoder(_Endpoint):
         distinct, places = once_each(texts)
         prompt = (self.options.prompt or "") if prompt is None else prompt
         progress.start("Encoding", len(distinct))
-        rows = self.options.batch_size or _ROWS
-        batches = [distinct[i : i + rows] for i in range(0, len(distinct), rows)]
+        batches = [distinct[i : i + self.rows] for i in range(0, len(distinct), self.rows)]
         parts = []
         for part in _answers(lambda batch: embed(self.url, [prompt + text for text in batch], self.options), batches):
             parts.append(part)
@@ -148,7 +189,7 @@ class HttpEncoder(_Endpoint):
 class HttpScorer(_Endpoint):
     def score(self, pairs: Sequence[Pair], *, progress: Progress = SILENT) -> Scores:
         """float32[n]; no pairs give float32[0]."""
-        batches = group(pairs, self.options.batch_size or _ROWS)
+        batches = group(pairs, self.rows)
         by_pair: dict[Pair, float] = {}
         progress.start("Scoring", sum(len(documents) for _, documents in batches))
         prompt = self.options.prompt or ""

@@ -19,7 +19,7 @@ from calipers.metrics.arrays import Ints, Vectors
 from calipers.models.batching import Answer, Batch, Batching, Work, answers, pad
 from calipers.models.heads import log_softmax
 from calipers.models.layout import Layout
-from calipers.models.probe import LEAST_LOGIT, BatchProbe, trial_lengths
+from calipers.models.probe import LEAST_LOGIT, BatchProbe, long_lengths, trial_lengths
 from calipers.models.tokenizer import Tokens, named_token, pad_id, sample_rows, unknown_id
 from calipers.models.tokenizer_files import prepare
 
@@ -218,20 +218,24 @@ def bound_memory(batching: Batching, vocabulary: int, *, positions_kept: int) ->
     return replace(batching, most_rows=rows)
 
 
-def make_probe(model: MaskedModel, vocabulary: int, *, positions_kept: int, dtype: Callable[[], str]) -> BatchProbe:
-    """Random rows with one mask each, to compare their log-probabilities alone and in a batch."""
+def make_probe(
+    model: MaskedModel, vocabulary: int, *, positions_kept: int, dtype: Callable[[], str], long: int = 0
+) -> BatchProbe:
+    """Random rows with one mask each, some of up to `long` tokens, to compare their log-probabilities alone and in a
+    batch."""
     longest = min(model.max_length, model.work.batching.fixed_length or model.max_length)
     if positions_kept > 1:  # all logits of four rows are in hand at a time
         longest = min(longest, max(2, _CELLS // (4 * vocabulary)))
     rows = model.tokenizer.sample(trial_lengths(longest))
-    for row in rows:
+    long_rows = model.tokenizer.sample(long_lengths(min(long, longest)))
+    for row in (*rows, *long_rows):
         row.ids[len(rows[0].ids) // 2] = model.tokenizer.mask_id
 
     def read(batch: Batch) -> Vectors:
         positions = np.full(len(batch.ids), len(rows[0].ids) // 2)
         return log_softmax(model.forward(batch, positions)).astype(np.float32)
 
-    return BatchProbe(rows, read, dtype, LEAST_LOGIT)
+    return BatchProbe(rows, read, dtype, LEAST_LOGIT, long_rows=long_rows)
 
 
 def difference(one: Forward, other: Forward, tokenizer: MaskTokenizer, vocabulary: int, work: Work) -> float:

@@ -37,11 +37,11 @@ from calipers.models.layout import (
     vector_settings,
 )
 from calipers.models.masking import Logits, MaskedModel, MaskTokenizer
-from calipers.models.onnx_files import folder_name, graph_file, quantises_dynamically, settings_folder
+from calipers.models.onnx_files import folder_name, graph_file, quantises, quantises_dynamically, settings_folder
 from calipers.models.onnx_outputs import EMBEDDINGS, SCORES, EncoderOutput, choose_output, float_shapes, list_shapes
 from calipers.models.onnx_session import Arrays, Graph, choose_provider, open_graph
 from calipers.models.options import ModelOptions
-from calipers.models.probe import BatchProbe, Run
+from calipers.models.probe import BatchProbe, Run, long_trial
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer
 from calipers.models.tokenizer_files import Config, first_line
@@ -93,6 +93,10 @@ class OnnxModel:
     def probe(self, probe: BatchProbe, unpadded: Callable[[], Run]) -> BatchProbe:
         """A probe that knows of the graph's mask, and how a row runs without the padding of a fixed length."""
         return replace(probe, masked=self.graph.takes_mask, unpadded=unpadded)
+
+    def long_trial(self, longest: int) -> int:
+        """The tokens of the longest row to try; see `probe.long_trial`."""
+        return long_trial(self.layout.config, longest, quantised=quantises(self.file))
 
     def dtype(self) -> str:
         """The coarsest numbers that the graph computes with, its quantised integers left aside."""
@@ -182,7 +186,8 @@ def load(source: Source, options: ModelOptions) -> OnnxEncoder:
     def unpadded() -> Run:
         return replace(encoder, graph=model.free_graph()).probe(model.dtype).run
 
-    return model.probe(encoder.probe(model.dtype), unpadded).settle(encoder)
+    long = model.long_trial(tokenizer.max_length)
+    return model.probe(encoder.probe(model.dtype, long), unpadded).settle(encoder)
 
 
 def _refuse_head(model: OnnxModel, chosen: EncoderOutput, settings: EncoderSettings, options: ModelOptions) -> str:
@@ -274,7 +279,8 @@ def load_scorer(source: Source, options: ModelOptions) -> OnnxScorer:
     def unpadded() -> Run:
         return replace(scorer, graph=model.free_graph()).logits
 
-    return model.probe(scorer.probe(model.dtype), unpadded).settle(scorer)
+    long = model.long_trial(tokenizer.max_length)
+    return model.probe(scorer.probe(model.dtype, long), unpadded).settle(scorer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,6 +350,7 @@ def load_masked(source: Source, options: ModelOptions) -> MaskedModel:
     info = model.info(source, options, settings)
     masked = MaskedModel(short or partial(_full, model.graph, output), tokenizer, model.work, info)
     make = partial(masking.make_probe, vocabulary=vocabulary, positions_kept=kept, dtype=model.dtype)
+    make = partial(make, long=model.long_trial(tokenizer.max_length))
 
     def unpadded() -> Run:
         return make(replace(masked, forward=partial(_full, model.free_graph(), output))).run

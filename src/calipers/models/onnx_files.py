@@ -82,6 +82,12 @@ def quantises_dynamically(file: Path) -> bool:
         return content.find(b"DynamicQuantize") >= 0
 
 
+def quantises(file: Path) -> bool:
+    """Whether a graph computes with rounded integers."""
+    with _content(file) as content:
+        return any(content.find(name) >= 0 for name in (b"QuantizeLinear", b"MatMulInteger", b"QLinear", b"QGemm"))
+
+
 def weight_files(file: Path) -> list[Path]:
     """The graph and the files that hold its external weights: those it names, and those named after it."""
     files = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]

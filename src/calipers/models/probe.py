@@ -17,6 +17,7 @@ from calipers.core import InferenceError, ModelInfo
 from calipers.metrics.arrays import Array, Vectors
 from calipers.models.batching import Batch, Batching, Padding, Work, pad
 from calipers.models.tokenizer import Tokens
+from calipers.models.tokenizer_files import Config
 
 Run = Callable[[Batch], Vectors]  # what is compared: one row of numbers for each row of the batch
 
@@ -47,6 +48,10 @@ class Effect:
 NONE = Effect(0.0, 0.0)
 
 
+def _share(effect: Effect) -> float:
+    return effect.difference / effect.scale if effect.scale else effect.difference
+
+
 def compare(alone: Array, together: Array, least: float = 0.0) -> Effect:
     """The effect of sharing a batch. A value that is NaN in both is no difference; `least` is the smallest scale.
 
@@ -75,6 +80,67 @@ def trial_lengths(longest: int) -> list[int]:
     return [short, short, max(short, long // 3 | 1), long]
 
 
+# Values of model_type whose attention is a masked softmax at every length: what padding does, it does to short rows.
+_PLAIN = {
+    *("albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm"),
+    *(
+        "flaubert",
+        "layoutlm",
+        "lilt",
+        "luke",
+        "megatron-bert",
+        "mobilebert",
+        "modernbert",
+        "mpnet",
+        "mt5",
+        "nomic_bert",
+    ),
+    *("rembert", "roberta", "roberta-prelayernorm", "roc_bert", "splinter", "squeezebert", "t5", "umt5", "xlm"),
+    *("xlm-roberta", "xlm-roberta-xl"),
+}
+_LONG, _LONGER = 512, 4096  # tokens of the longest row of a long trial, usually and at most
+
+
+def long_trial(config: Config, longest: int, *, quantised: bool = False) -> int:
+    """How many tokens a row must have to show all that a model does with its length; 0 where short rows show it.
+
+    Attention in blocks or segments, rotations that change behind a length, and rounding that adds up over many tokens
+    are seen in long rows only.
+
+    >>> long_trial({"model_type": "bert"}, 512), long_trial({"model_type": "big_bird", "block_size": 64}, 4096)
+    (0, 1056)
+    """
+    kind = config.get("model_type")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    turns = isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) in ("dynamic", "longrope")
+    if kind in _PLAIN and not turns and not quantised:
+        return 0
+    first = _first_change(config, rope if turns else {})
+    return min(longest, _LONGER, max(_LONG, first + first // 2))
+
+
+def _first_change(config: Config, rope: Config) -> int:
+    """The length up to which a model may treat rows in another way than behind it, 0 where its config does not say."""
+    blocks = 5 + 2 * _whole(config.get("num_random_blocks"), 3)  # BigBird: full attention up to so many blocks
+    window = config.get("attention_window")  # Longformer
+    windows = window if isinstance(window, list) else [window]
+    turned = rope.get("original_max_position_embeddings", config.get("original_max_position_embeddings"))
+    return max(_whole(config.get("block_size")) * blocks, *(_whole(size) for size in windows), _whole(turned), 0)
+
+
+def _whole(value: object, default: int = 0) -> int:
+    return value if isinstance(value, int) and value > 0 else default
+
+
+def long_lengths(longest: int) -> list[int]:
+    """Token counts of a long trial: a short row and a long one, one that pads them, and one that is as long as that.
+
+    >>> long_lengths(512)
+    [11, 385, 512, 512]
+    """
+    return [11, longest * 3 // 4 | 1, longest, longest] if longest > _LONGEST else []
+
+
 class Batched(Protocol):
     """A model in batches, a dataclass: BatchedModel or MaskedModel."""
 
@@ -91,6 +157,13 @@ class Batched(Protocol):
 
 
 Probed = TypeVar("Probed", bound=Batched)
+
+
+# Short and long, some of equal length, for a trial of how a model takes padding where it is given texts.
+TRIAL_TEXTS = (
+    *("bread", "It rains.", "It falls.", "Rain is water.", "Snow is water."),
+    "The old bakery opens at seven and sells warm bread, 24 kinds of cake and tea. " * 3,
+)
 
 
 def compare_items(
@@ -152,6 +225,7 @@ class BatchProbe:
     alone: Callable[[], str] = str
     masked: bool = True
     unpadded: Callable[[], Run] | None = None
+    long_rows: Sequence[Tokens] = ()  # those of `long_lengths`, where short rows may not show all
 
     def settle(self, model: Probed) -> Probed:
         """The model with batches that do not change its outputs, or with a warning where they must."""
@@ -169,31 +243,41 @@ class BatchProbe:
         forced = self._padding_effect(work, padding) if work.batching.fixed_length else NONE
         if work.batching.size(1) == 1 or work.batching.fixed_rows == 1:
             return Choice("", NONE, forced)
-        alone = np.concatenate([self._together(work, padding, [row]) for row in self.rows])
-        padded = self._effect(work, padding, self.rows, alone)
+        padded, equal = self._try(work, padding, self.rows, self.rows[:2])
+        if self.long_rows and not work.batching.fixed_length:
+            longer, twins = self._try(work, padding, self.long_rows[:-1], self.long_rows[-2:])
+            padded, equal = max(padded, longer, key=_share), max(equal, twins, key=_share)
         if not self._counts(padded):
             why = self.alone()
             return Choice("alone" if why else "", NONE, forced, why)
-        equal = self._effect(work, padding, self.rows[:2], alone[:2])
         if why := self.alone():
             return Choice("alone", padded, forced, f"{why}, and padding moves its outputs by up to {padded}")
         if self._counts(equal) or work.batching.fixed_length:
             return Choice("alone", padded, forced, f"the rows of a batch move each other's outputs by up to {padded}")
         return Choice("equal", padded, forced, f"padding moves the outputs by up to {padded}")
 
+    def _try(
+        self, work: Work, padding: Padding, rows: Sequence[Tokens], twins: Sequence[Tokens]
+    ) -> tuple[Effect, Effect]:
+        """What padding does to the rows but the last, which pads them; if it does anything, what a batch does to the
+        first of two equally long ones."""
+        padded = self._effect(work, padding, rows)
+        return padded, self._effect(work, padding, twins) if self._counts(padded) else NONE
+
     def _counts(self, effect: Effect) -> bool:
         """Whether an effect is more than rounding."""
         return effect.beyond(TOLERANCES["float32"]) and effect.beyond(TOLERANCES[self.dtype()])
 
-    def _effect(self, work: Work, padding: Padding, rows: Sequence[Tokens], alone: Vectors) -> Effect:
+    def _effect(self, work: Work, padding: Padding, rows: Sequence[Tokens]) -> Effect:
         """What happens to all rows but the last, which is in every batch: the others are padded beside it."""
+        alone = np.concatenate([self._together(work, padding, [row]) for row in rows[:-1]])
         size = (work.batching.fixed_rows or len(rows)) - 1
         parts = [[*rows[i : min(i + size, len(rows) - 1)], rows[-1]] for i in range(0, len(rows) - 1, size)]
         try:
             together = [self._together(work, padding, part)[:-1] for part in parts]
         except InferenceError:
             return Effect(np.inf, 1.0)
-        return compare(alone[:-1], np.concatenate(together), self.least)
+        return compare(alone, np.concatenate(together), self.least)
 
     def _together(self, work: Work, padding: Padding, rows: Sequence[Tokens]) -> Vectors:
         batch = work.pad(rows, padding)

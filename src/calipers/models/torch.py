@@ -17,9 +17,10 @@ from calipers.models.batching import Batch, torch_threads
 from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
 from calipers.models.layout import prompt_settings, vector_settings
 from calipers.models.options import ModelOptions
-from calipers.models.probe import LEAST_LOGIT
+from calipers.models.probe import LEAST_LOGIT, TRIAL_TEXTS, long_trial
 from calipers.models.shortening import Shortening
 from calipers.models.source import Source
+from calipers.models.tokenizer import USUAL_LIMIT
 from calipers.models.tokenizer_files import Prepared, prepare
 from calipers.models.torch_modules import ModulesRunner
 from calipers.models.torch_network import Network
@@ -43,7 +44,8 @@ def load(source: Source, options: ModelOptions) -> TorchEncoder | ModulesEncoder
     info = _info(opened, "transformers", settings.pooling, str(plan.batching))
     info = replace(info, notes=(*info.notes, *heads.note_head(head)))
     encoder = TorchEncoder(opened.tokenizer(), plan, info, settings, network)
-    return replace(encoder.probe(lambda: options.dtype), alone=network.why_alone).settle(encoder)
+    long = long_trial(opened.layout.config, encoder.tokenizer.max_length)
+    return replace(encoder.probe(lambda: options.dtype, long), alone=network.why_alone).settle(encoder)
 
 
 def _trained_head(opened: TorchFolder) -> str:
@@ -111,16 +113,20 @@ def _with_modules(opened: TorchFolder) -> ModulesEncoder:
     model.truncate_dim = None  # vectors are cut here
     prompt = opened.settings.prompt
     runner = ModulesRunner[str](Network(model, options.device), "encode", modules.choose_batching(options))
-    choice, runner, notes = runner.settle(_TEXTS, prompt, options.dtype)
+    choice, runner, notes = runner.settle([*TRIAL_TEXTS, *_long_texts(opened)], prompt, options.dtype)
     info = _info(opened, "sentence-transformers", "+".join(further), "")
     info = choice.report(info, runner.batching, notes)
     return ModulesEncoder(runner, prompt, opened.settings.shortening, info, opened.layout.routes)
 
 
-# Short and long, some of equal length, for a trial of how a model takes padding.
-_LONG = "The old bakery opens at seven and sells warm bread, 24 kinds of cake and tea. " * 3
-_TEXTS = ["bread", "It rains.", "It falls.", "Rain is water.", "Snow is water.", _LONG]
-_PAIRS = [("bread", "bread"), ("It rains.", "It falls."), ("It falls.", "It rains."), (_LONG, "bread")]
+_PAIRS = [("bread", "bread"), ("It rains.", "It falls."), ("It falls.", "It rains."), (TRIAL_TEXTS[-1], "bread")]
+
+
+def _long_texts(opened: TorchFolder) -> list[str]:
+    """Two texts that are about as long as a model must read to show all that it does; none where short ones do."""
+    config = opened.layout.config
+    words = long_trial(config, opened.settings.max_length or USUAL_LIMIT) if config else 0
+    return ["bread " * (words * 3 // 4), "water " * words] if words else []
 
 
 def _info(opened: TorchFolder, through: str, pooling: str, batching: str) -> ModelInfo:
@@ -157,7 +163,8 @@ def load_scorer(source: Source, options: ModelOptions) -> TorchScorer | ModulesS
     info = _scorer_info(opened, head, "transformers", str(plan.batching))
     type_ids = "token_type_ids" in inspect.signature(model.forward).parameters
     scorer = TorchScorer(opened.tokenizer(pairs=True), plan, info, head, prompt, network, type_ids)
-    return replace(scorer.probe(lambda: options.dtype), alone=network.why_alone).settle(scorer)
+    long = long_trial(opened.layout.config, scorer.tokenizer.max_length)
+    return replace(scorer.probe(lambda: options.dtype, long), alone=network.why_alone).settle(scorer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +217,8 @@ def _scorer_with_modules(opened: TorchFolder, why: str) -> ModulesScorer:
         _refuse_random(model.model, opened.layout.transformer)
     head = heads.read_head(folder, opened.layout, labels=int(model.num_labels))
     runner = ModulesRunner[Pair](Network(model, options.device), "predict", modules.choose_batching(options))
-    choice, runner, notes = runner.settle(_PAIRS, settings.prompt, options.dtype, LEAST_LOGIT)
+    pairs = [*_PAIRS, *((text, "bread") for text in _long_texts(opened))]
+    choice, runner, notes = runner.settle(pairs, settings.prompt, options.dtype, LEAST_LOGIT)
     info = _scorer_info(opened, head, f"sentence-transformers ({why})", "")
     info = choice.report(info, runner.batching, notes)
     return ModulesScorer(runner, head, settings.prompt, options.workers, info)

@@ -23,6 +23,7 @@ from calipers.models.heads import log_softmax
 from calipers.models.layout import Layout, read_layout
 from calipers.models.masking import Forward, Logits, MaskedModel, MaskTokenizer
 from calipers.models.options import ModelOptions
+from calipers.models.probe import long_trial
 from calipers.models.source import Source
 from calipers.models.tokenizer import USUAL_LIMIT
 from calipers.models.tokenizer_files import prepare
@@ -89,7 +90,8 @@ def _masked_lm(model: PreTrainedModel, layout: Layout, options: ModelOptions, in
     plan = replace(plan, batching=masking.bound_memory(plan.batching, vocabulary, positions_kept=kept))
     settings = {"max_length": tokenizer.max_length, "short_cut": short_cut, "batching": str(plan.batching)}
     masked = TorchMaskedLM(short or network.full, tokenizer, plan, with_settings(info, settings), network)
-    probe = masking.make_probe(masked, vocabulary, positions_kept=kept, dtype=lambda: options.dtype)
+    long = long_trial(layout.config, tokenizer.max_length)
+    probe = masking.make_probe(masked, vocabulary, positions_kept=kept, dtype=lambda: options.dtype, long=long)
     return replace(probe, alone=network.network.why_alone).settle(masked)
 
 
