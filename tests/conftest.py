@@ -18,6 +18,10 @@ from tests.support.samples import PAIRS, Run, write_jsonl
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# A trial of each of the many small graphs in a process of its own would take longer than the tests themselves;
+# tests/models/test_sandbox.py and tests/hostile switch it on.
+os.environ["CALIPERS_SANDBOX"] = "never"
+
 # PyTorch's threads sleep while they wait for each other. By default they spin, which several workers on the same cores
 # turn into most of the work: on a busy machine, 20 passes through a tiny layer took 1.4 s of CPU; with this, 400 passes
 # took 0.1 s.

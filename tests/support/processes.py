@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -86,16 +87,27 @@ def serve_requests(shared: Sequence[str]) -> None:
         os.close(sink)
         with open(source, encoding="utf-8") as pipe:
             names = pipe.read().split("\n")
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        _, status, used = os.wait4(child, 0)
+        note_use(f"{json.loads(line)['err']}.used", used)
+        print(os.waitstatus_to_exitcode(status), flush=True)
         for name in names:
             if name and name not in sys.modules:
                 with contextlib.suppress(ImportError):
                     importlib.import_module(name)
 
 
+def note_use(path: str, used: Any) -> None:
+    """Memory of a command in KB, beyond what the helper has imported, and its seconds of processor time."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
+        file.write(f"{max(0, used.ru_maxrss - own)} {used.ru_utime + used.ru_stime}")
+
+
 def become(request: Request) -> int:
     """Run the command in this process. Its exit code."""
-    signal.alarm(TIMEOUT)
+    signal.alarm(int(request.environment.get("CALIPERS_TEST_SECONDS", TIMEOUT)))
+    if most := request.environment.get("CALIPERS_TEST_MEMORY"):  # bytes of address space
+        resource.setrlimit(resource.RLIMIT_AS, (int(most), int(most)))
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)

@@ -246,7 +246,7 @@ DIAGNOSIS_OWN = ("seed", "confidence", "resamples")  # options of layers that a 
 LAYER_FLAGS = _add(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
 TASK_FLAGS = _add(lambda: _flags_of_all(_task_records(), "Task"))
 
-_RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout")
+_RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout", "sandbox")
 MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)
 RUN_FLAGS = flags("models:ModelOptions", only=_RUNNING)
 

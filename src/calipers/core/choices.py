@@ -4,6 +4,7 @@ from __future__ import annotations
 
 POOLINGS = ("mean", "cls", "max", "last")
 DTYPES = ("float32", "float16", "bfloat16")
+SANDBOX = ("auto", "always", "never")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 PSEUDO_LIKELIHOODS = ("original", "word-l2r")
 COMPATIBLE = ("sentence-transformers",)

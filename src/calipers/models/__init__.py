@@ -8,7 +8,7 @@ from typing import cast
 from calipers.core import Model, ModelError, RequestError
 from calipers.core.errors import boundary
 from calipers.core.references import clean
-from calipers.models import hub, identity
+from calipers.models import hub, identity, sandbox
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, find
 
@@ -43,5 +43,8 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
         raise ModelError(f"{name} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
     module, function = able[source.backend].split(".")
     with boundary(ModelError, f"{name} cannot be loaded"):
+        if sandbox.is_needed(source, options):
+            files, size = identity.fingerprint(source, options), identity.size(source, options)
+            sandbox.try_out(source, options, ability, files, size)
         model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
         return cast(Model, identity.sign(model, source, options))

@@ -40,7 +40,9 @@ def identity(source: Source, options: ModelOptions, ability: str) -> Facts | Non
     if facts is None:
         return None
     # These change no answer; the content of folders and graphs is among the facts, whatever the requested revision.
-    left_out = {"threads", "model_id"} | ({"revision"} if source.backend in ("torch", "onnx", "static") else set())
+    left_out = {"threads", "model_id", "sandbox"} | (
+        {"revision"} if source.backend in ("torch", "onnx", "static") else set()
+    )
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return {"backend": source.backend, "ability": ability, **kept, **facts}
 
@@ -54,6 +56,13 @@ def fingerprint(source: Source, options: ModelOptions) -> str | None:
         files = read(source, options)
     total = hashlib.sha256("\0".join(f"{name} {digest}" for name, digest in files.items()).encode())
     return f"sha256:{total.hexdigest()}"
+
+
+def size(source: Source, options: ModelOptions) -> int:
+    """Bytes of the weights, 0 where they are not on this machine."""
+    place = _place(source, options)
+    files = onnx_files.weight_files(place) if source.backend == "onnx" else place.rglob("*.safetensors")
+    return sum(file.stat().st_size for file in files)
 
 
 def sign(model: Any, source: Source, options: ModelOptions) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from calipers.core import RequestError
-from calipers.core.choices import DTYPES, POOLINGS
+from calipers.core.choices import DTYPES, POOLINGS, SANDBOX
 from calipers.core.options import Options, option
 
 _loading, _running = partial(option, group="Model"), partial(option, group="Running")
@@ -64,8 +64,17 @@ class ModelOptions(Options):
     batch_tokens: int | None = _running(None, "Tokens in a batch. Default: what is fastest.", metavar="N", at_least=1)
     batch_size: int | None = _running(None, "Rows in a batch, instead of a token budget.", metavar="N", at_least=1)
     threads: int | None = _running(None, "Cores to use. Default: all.", metavar="N", at_least=1)
+    sandbox: str = _running(
+        "auto",
+        "First run one text in a process with limits on time and memory. auto: ONNX graphs that have not passed yet.",
+        choices=SANDBOX,
+    )
     timeout: float = _running(
-        60.0, "How long an endpoint may take for one request.", metavar="SECONDS", above=0, below=math.inf
+        60.0,
+        "How long an endpoint may take for one request with its repetitions.",
+        metavar="SECONDS",
+        above=0,
+        below=math.inf,
     )
 
     def __post_init__(self) -> None:
@@ -83,8 +92,8 @@ class ModelOptions(Options):
         return tuple(int(size) for size in str(self.truncate_dim).split(",") if size != "all") if several else ()
 
     def refuse_others(self, who: str, *used: str) -> None:
-        """The number of threads changes no result: everything honours it."""
-        super().refuse_others(who, "threads", *used)
+        """The number of threads and a trial before the run change no result: everything honours them."""
+        super().refuse_others(who, "threads", "sandbox", *used)
 
     @property
     def workers(self) -> int:

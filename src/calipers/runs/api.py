@@ -331,7 +331,7 @@ class _Settled:
 
     @property
     def _only_threads(self) -> ModelOptions:
-        return ModelOptions(threads=self.model_options.threads)
+        return ModelOptions(threads=self.model_options.threads, sandbox=self.model_options.sandbox)
 
 
 class _Clock:

@@ -301,8 +301,8 @@ def search(space: Space, info: ModelInfo, material: Material, options: SearchOpt
     progress.start("Searching", 0)
     stage: Any = _SpaceSearch(space, info)
     if options.rerank:
-        threads = options.model_options.threads
-        scorer: Any = models.load(models.find(options.rerank), ModelOptions(threads=threads), "score")
+        chosen_model = ModelOptions(threads=options.model_options.threads, sandbox=options.model_options.sandbox)
+        scorer: Any = models.load(models.find(options.rerank), chosen_model, "score")
         stage = retrieval.TwoStage(stage, scorer)
     chosen = retrieval.RetrievalOptions(
         top_k=options.depth, rerank_k=options.rerank_k, relevant_from=options.relevant_from

@@ -1,0 +1,73 @@
+"""One hostile input through the real command, and what must hold of the answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.hostile.places import Sound
+from tests.hostile.surfaces import Case
+from tests.support.processes import Request, Starter
+
+LONGEST = 400  # characters of a sentence
+SECONDS = 10.0  # of processor time; the clock is allowed three times that, since tests run beside each other
+MEMORY = 1_000_000  # KB beyond a process that has imported the backends
+_MOST_MEMORY = 6_000_000_000  # bytes of address space: the machine is not to be eaten while it is tested
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command did. `peak` is its largest memory in KB, `processor` its seconds with those of its children."""
+
+    words: list[str]
+    code: int
+    out: str
+    err: str
+    seconds: float
+    processor: float
+    peak: int
+
+
+def ask(case: Case, seed: int, sound: Sound, folder: Path, start: Starter, server: str) -> tuple[Answer, list[str]]:
+    """Run the case in `folder`, and say what is wrong with the answer: nothing, as a rule."""
+    place = folder / "files"
+    place.mkdir(parents=True)
+    words = [word.replace("SERVER", server) for word in case.make(sound, place, case.rng(seed))]
+    words = [word.replace("\x00", "\ufffd") for word in words]  # no shell can pass it
+    out, err, home = folder / "out", folder / "err", folder / "home"
+    home.mkdir()
+    environment = {**os.environ, "HOME": str(home), "CALIPERS_STORE": str(home / "runs"), "CALIPERS_SANDBOX": "auto"}
+    environment |= {"XDG_CACHE_HOME": str(home / "cache"), "NO_PROXY": "*"}
+    environment |= {"CALIPERS_TEST_MEMORY": str(_MOST_MEMORY), "CALIPERS_TEST_SECONDS": "45"}
+    begin = time.monotonic()
+    code = start(Request(words, str(home), environment, str(out), str(err)))
+    seconds = time.monotonic() - begin
+    peak, processor = (float(word) for word in Path(f"{err}.used").read_text().split())
+    texts = (path.read_bytes().decode("utf-8", "replace") for path in (out, err))
+    answer = Answer(words, code, *texts, seconds, processor, int(peak))
+    return answer, [fault for fault in _faults(answer, case, folder) if fault]
+
+
+def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
+    lines = [line for line in answer.err.splitlines() if line.startswith("calipers: ")]
+    rules: dict[str, Callable[[], bool]] = {
+        f"exit code {answer.code}": lambda: answer.code not in case.codes,
+        "a traceback": lambda: "Traceback" in answer.err,
+        "an unexpected error": lambda: "unexpected " in answer.err,
+        f"{len(lines)} sentences": lambda: answer.code in (2, 3, 4) and len(lines) != 1,
+        "more than its sentence": lambda: answer.code in (2, 3, 4) and len(answer.err.strip().splitlines()) != 1,
+        "a long sentence": lambda: any(len(line) > LONGEST + 10 for line in lines),
+        "control characters": lambda: bool(_CONTROL.search(answer.err + answer.out)),
+        "a secret": lambda: "S3CRET" in answer.err + answer.out,
+        f"{answer.processor:.1f} s of processor": lambda: answer.processor > SECONDS,
+        f"{answer.seconds:.1f} s": lambda: answer.seconds > 3 * SECONDS,
+        f"{answer.peak / 1000:,.0f} MB": lambda: answer.peak > MEMORY,
+        "code that ran": lambda: bool(list(folder.rglob("pwned"))),
+        "a lost canary": lambda: case.surface == "store" and not (folder / "files" / "x.parquet").exists(),
+    }
+    return [name for name, holds in rules.items() if holds()]

@@ -1,0 +1,95 @@
+"""A server that answers every request badly, in the way that the first part of the path names."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        kind = self.path.split("/")[1].split("?")[0]
+        try:
+            getattr(self, f"answer_{kind}", self.answer_text)()
+        except OSError:
+            self.close_connection = True
+
+    def _send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def answer_drip(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        for _ in range(600):
+            self.wfile.write(b" ")
+            time.sleep(0.1)
+
+    def answer_continue(self) -> None:
+        for _ in range(600):
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            time.sleep(0.1)
+
+    def answer_headers(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 5_000)
+
+    def answer_later(self) -> None:
+        self._send(429, b"busy", Retry_After="99999")
+
+    def answer_cut(self) -> None:
+        self._send(200, b"[[1", Content_Length="500")
+
+    def answer_html(self) -> None:
+        self._send(200, b"<html>\x1b[31m</html>")
+
+    def answer_deep(self) -> None:
+        self._send(200, b"[" * 200_000)
+
+    def answer_huge(self) -> None:
+        self._send(200, b"[[" + b"1" * 400 + b"]]")
+
+    def answer_nan(self) -> None:
+        self._send(200, b"[[NaN, 1e999, null]]")
+
+    def answer_echo(self) -> None:
+        said = {"path": self.path, "you": str(self.headers), "login": "user:S3CRET"}
+        self._send(400, json.dumps(said).encode())
+
+    def answer_redirect(self) -> None:
+        self._send(302, b"", Location="http://127.0.0.1:1/S3CRET")
+
+    def answer_short(self) -> None:
+        self._send(200, b"[[1.0]]")
+
+    def answer_nothing(self) -> None:
+        self.close_connection = True
+
+    def answer_gzip(self) -> None:
+        self._send(200, gzip.compress(b"[[1]]"), Content_Encoding="gzip")
+
+    def answer_text(self) -> None:
+        self._send(200, b'{"data": [{"index": "a", "embedding": "b"}]}')
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def hostile_server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
