@@ -141,7 +141,7 @@ def take_place(path: Path, rng: Random) -> None:
     """Something that is no regular file, in the place of a file."""
     path.unlink(missing_ok=True)
     kind = rng.choice(("pipe", "socket", "zero", "random", "proc", "folder", "loop", "nowhere", "terminal"))
-    targets = {"zero": "/dev/zero", "random": "/dev/urandom", "proc": "/proc/self/environ", "nowhere": "/no/where"}
+    targets = {"zero": "/dev/zero", "random": "/dev/urandom", "proc": "/proc/self/environ", "nowhere": "nowhere"}
     targets |= {"loop": str(path), "terminal": "/dev/tty"}
     if kind == "pipe":
         os.mkfifo(path)
@@ -149,7 +149,8 @@ def take_place(path: Path, rng: Random) -> None:
         place = os.getcwd()
         os.chdir(path.parent)
         try:
-            socket.socket(socket.AF_UNIX).bind(path.name)
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(path.name)
         finally:
             os.chdir(place)
     elif kind == "folder":

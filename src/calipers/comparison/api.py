@@ -12,6 +12,7 @@ from calipers import models, tasks
 from calipers.comparison import verdict
 from calipers.comparison.records import GateOptions, Question, Verdict, VerdictOptions
 from calipers.core import SILENT, InvalidOutput, Metric, Model, Progress, RequestError, Result, Task, Thresholds
+from calipers.core.errors import boundary
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.runs import api, catalogue
@@ -92,7 +93,8 @@ def compare(
         except InvalidOutput as error:
             return verdict.invalid(first, _name(side), error.reason, *terms)
         progress.start("Resampling", 0)
-        return verdict.compare(first, second, *terms)
+        with boundary(RequestError, "the outcomes cannot be compared"):
+            return verdict.compare(first, second, *terms)
 
     first = _alive(lambda: runs[id(baseline)] or work.of_baseline(baseline).evaluate(baseline, store, reuse=not fresh))
     terms = work.terms(first)

@@ -31,6 +31,7 @@ class Limits:
     file: int = 100_000 * _MB  # bytes of a file of data
     settings: int = 200 * _MB  # bytes of a file that is parsed as a whole: JSON, YAML, a tokenizer
     line: int = 16 * _MB  # characters of one line or row
+    blank: int = 1_000_000  # blank lines in a row
     columns: int = 10_000  # of a table
     nesting: int = 100  # levels of lists and objects
     nodes: int = 1_000_000  # values of a YAML file, aliases written out

@@ -105,7 +105,7 @@ class Options:
 
 
 def _check(name: str, value: Any, described: Option) -> None:
-    if described.choices and not {value} <= {*described.choices}:
+    if described.choices and value not in described.choices:
         raise RequestError(f"{name} must be one of {', '.join(described.choices)}, found {quote(value)}")
     if described.at_least is not None and not value >= described.at_least:
         raise RequestError(f"{name} must be at least {described.at_least:g}, found {quote(value)}")

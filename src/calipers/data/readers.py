@@ -21,6 +21,7 @@ from calipers.core.inputs import check_input, expect_object, limits, open_input,
 
 CHOOSE_SPLIT = " (choose one with `split`)"
 _MOST_LINES, _MOST_CELL = 100, 100_000  # lines of a quoted cell in a TSV, and its characters
+_BLANK, _FEW = ("\n", "\r\n", "\r"), 1_000
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -268,13 +269,16 @@ def _stem(path: Path) -> str:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a text file. Bytes that are not UTF-8 arrive as surrogates: the error names their line."""
-    most, number = limits().line, 0
+    most, number, blank = limits().line, 0, 0
     try:
         with io.TextIOWrapper(open_input(path), encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             while line := file.readline(most + 1):
                 number += 1
                 if len(line) > most:
                     refuse_above("line", len(line), f"{path.name}, line {number}: its length")
+                blank = blank + 1 if line in _BLANK else 0
+                if blank > _FEW:
+                    refuse_above("blank", blank, f"{path.name}, line {number}: the number of blank lines before it")
                 if not line.isascii() and (bad := _NOT_UTF8.search(line)):
                     byte = ord(bad[0]) - 0xDC00
                     raise DataError(
