@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers import data, models, tasks
-from calipers.artifacts import stages
+from calipers.artifacts import early, stages
 from calipers.artifacts.export import HEADS, ExportSource, head_of
 from calipers.artifacts.inputs import Rows
 from calipers.artifacts.recipe import Recipe
@@ -57,7 +57,11 @@ def plan(
     source, graph = (_from_torch if place.backend == "torch" else _from_graph)(place, options)
     if graph:
         options = replace(options, stages={"exported": graph, **options.stages})
+    early.refuse_quantised(options.stages)
+    if "quantized" not in options.stages:
+        early.refuse_unknown_nodes(recipe, options, output, source.fingerprint)
     calibrated = recipe.needs_ranges and "quantized" not in options.stages
+    calibrated = calibrated and (recipe.needs_texts or options.calibration is not None)
     if calibrated and options.calibration is None and source.ability != "encode":
         raise RequestError(
             f"{recipe.precision} needs real texts of the model's own kind to take ranges from: name a file, a folder "

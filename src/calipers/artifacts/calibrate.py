@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
-from calipers.artifacts.inputs import FixedShape, Rows, real_values, single
+from calipers.artifacts.inputs import FixedShape, Rows, real_values, short_path, single
 from calipers.artifacts.recipe import Range, Recipe
 from calipers.core import SILENT, DataError, ModelError, Progress
 from calipers.core.errors import explain
@@ -53,6 +53,34 @@ class Ranges:
 
     def save(self, path: Path) -> None:
         write_whole(path, json.dumps(asdict(self), allow_nan=False))
+
+
+def stored_ranges(recipe: Recipe) -> Ranges:
+    """The ranges that a recipe brings."""
+    source = recipe.calibrated
+    return Ranges(
+        method=recipe.calibration,
+        tensors=dict(recipe.ranges),
+        statistics={},
+        rows=tuple(map(str, source.get("rows", ()))),
+        dataset=str(source.get("dataset", "")),
+        fingerprint=str(source.get("fingerprint", "")),
+        settings=calibration_settings(recipe),
+    )
+
+
+def with_ranges(recipe: Recipe, ranges: Ranges | None, graph: str) -> Recipe:
+    """The recipe with all ranges and the names of their rows, so that it gives the same graph again without texts.
+    `graph` is the hash of the float graph."""
+    if ranges is None:
+        return recipe
+    source = {
+        "dataset": short_path(ranges.dataset),
+        "fingerprint": ranges.fingerprint,
+        "rows": list(ranges.rows),
+        "graph": graph,
+    }
+    return replace(recipe, ranges={**ranges.tensors, **recipe.ranges}, calibrated=source)
 
 
 def read_ranges(path: Path) -> Ranges:

@@ -124,26 +124,32 @@ def _is_unchanged(stage: Stage) -> bool:
         return False
 
 
-def make_room(folder: Path, precision: str, source: str, *, force: bool) -> None:
-    """Refuse to replace the graph of another request, or to mix models; with `force` these go."""
-    builds = read_builds(folder)
-    others = [name for name, built in builds.items() if built.settings.get("source") != source]
+def check_room(folder: Path, precision: str, source: str, *, force: bool) -> None:
+    """Refuse to replace the graph of another request, or to mix models, without `force`."""
+    if force:
+        return
+    others = {name: built for name, built in read_builds(folder).items() if built.settings.get("source") != source}
     place = folder / FILES[precision]
-    if others and not force:
+    if others:
+        files, owner = ", ".join(FILES[name] for name in others), next(iter(others.values())).model_id
         raise RequestError(
-            f"{folder} holds {', '.join(FILES[name] for name in others)} of another model, "
-            f"{builds[others[0]].model_id}: name another `output`, or set `force` to replace them"
+            f"{folder} holds {files} of another model, {owner}: name another `output`, or set `force` to replace them"
         )
-    if place.exists() and not force:
+    if place.exists():
         raise RequestError(
             f"{place} is there already, made with other settings, texts or versions: name another `output`, or set "
             "`force` to replace it"
         )
-    for name in {*others, precision} & builds.keys():
+
+
+def add_build(built: Manifest, folder: Path) -> None:
+    """Note what was built; graphs of another model in the folder go."""
+    builds = {**read_builds(folder), built.precision: built}
+    others = [name for name, other in builds.items() if other.settings.get("source") != built.settings["source"]]
+    for name in others:
         for file in (*_weights_of(folder / FILES[name]), folder / FILES[name]):
             file.unlink(missing_ok=True)
-        del builds[name]
-        write_builds(builds, folder)
+    write_builds({name: other for name, other in builds.items() if name not in others}, folder)
 
 
 def _weights_of(graph: Path) -> list[Path]:

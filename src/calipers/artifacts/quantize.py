@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Keywords = dict[str, Any]  # of a Call
 
 # Operators that a quantised graph has and its float graph lacks.
-_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits")
+QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MatMulNBits")
 _HUGE = 1e30  # no activation is as large; a mask of −3.4e38 is
 
 
@@ -55,13 +55,13 @@ def quantize(
         keywords["extra_options"]["UseQDQContribOps"] = True
     try:
         with quiet():
-            proto = _quantized(copy_proto(graph.proto), recipe.precision, keywords, ranges)
+            proto = _quantized(copy_proto(graph.proto), recipe, keywords, ranges)
     except Exception as error:  # the quantisers raise ValueError, RuntimeError, AssertionError, KeyError …
         raise ModelError(
             f"onnxruntime cannot quantise {graph.path} to {recipe.precision}: {first_line(error)}"
         ) from error
     kinds = [node.op_type for node in proto.graph.node]
-    operators = {name: kinds.count(name) for name in _QUANTISED if name in kinds}
+    operators = {name: kinds.count(name) for name in QUANTISED if name in kinds}
     if not operators and recipe.precision != "fp16":
         raise RequestError(
             f"nothing of {graph.path} was quantised to {recipe.precision}: "
@@ -82,7 +82,8 @@ def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
     return f"the tensors of {name_some(nodes)} have the range of a mask, ±1e30 and more: exclude these nodes"
 
 
-def _quantized(proto: ModelProto, precision: str, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
+def _quantized(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
+    precision = recipe.precision
     if precision == "fp16":
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -95,7 +96,9 @@ def _quantized(proto: ModelProto, precision: str, keywords: Keywords, ranges: Ra
         quantizer = MatMulNBitsQuantizer(proto, **keywords)
         quantizer.process()
     else:
-        quantizer = _dynamic(proto, keywords) if precision == "int8-dynamic" else _static(proto, keywords, ranges)
+        quantizer = (
+            _dynamic(proto, keywords) if precision == "int8-dynamic" else _static(proto, recipe, keywords, ranges)
+        )
         quantizer.quantize_model()
     quantized: ModelProto = quantizer.model.model
     return quantized
@@ -147,7 +150,7 @@ def _dynamic(proto: ModelProto, keywords: Keywords) -> Any:
     )
 
 
-def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Any:
+def _static(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ranges | None) -> Any:
     import numpy as np
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -155,8 +158,9 @@ def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Any
     assert ranges is not None
     tensors = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
-        for name, (low, high) in ranges.tensors.items()
+        for name, (low, high) in {**ranges.tensors, **recipe.ranges}.items()
     }
+    extra = {name: value for name, value in keywords["extra_options"].items() if name != "TensorQuantOverrides"}
     return QDQQuantizer(
         proto,
         keywords["per_channel"],
@@ -167,7 +171,7 @@ def _static(proto: ModelProto, keywords: Keywords, ranges: Ranges | None) -> Any
         [],
         keywords["nodes_to_exclude"],
         keywords["op_types_to_quantize"] or quantizable_types(),
-        keywords["extra_options"],
+        extra,
     )
 
 

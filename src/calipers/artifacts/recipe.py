@@ -25,7 +25,7 @@ _APPLY: Mapping[str, tuple[str, ...]] = {
     "fp16": ("exclude",),
     "int4": ("exclude", "block_size", "symmetric"),
     "int8-dynamic": _INTEGERS,
-    **dict.fromkeys(STATIC, (*_INTEGERS, "calibration", "percentile", "symmetric", "unsigned", "ranges")),
+    **dict.fromkeys(STATIC, (*_INTEGERS, "calibration", "percentile", "symmetric", "unsigned", "ranges", "calibrated")),
 }
 
 Range = tuple[float, float]
@@ -63,6 +63,8 @@ class Recipe(Options):
     )
     op_types: tuple[str, ...] = ()  # quantise these only; empty is all that onnxruntime can
     ranges: Mapping[str, Range] = field(default_factory=dict)  # tensor → its range, in the place of the calibrated one
+    # Where `ranges` are all that calibration took: dataset, fingerprint, rows (ids) and the SHA-256 of the float graph.
+    calibrated: Mapping[str, Any] = field(default_factory=dict)
     block_size: int = option(32, "int4: weights that share a scale. Default: 32.", group="Recipe", metavar="N")
 
     def __post_init__(self) -> None:
@@ -74,7 +76,8 @@ class Recipe(Options):
         if not 50 < self.percentile <= 100:
             raise RequestError(f"`percentile` must be above 50 and at most 100, found {self.percentile:g}")
         for name, (low, high) in self.ranges.items():
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            rising = low <= high if self.calibrated else low < high  # calibration may see a constant
+            if not (math.isfinite(low) and math.isfinite(high) and rising):
                 raise RequestError(f"the range of {name!r} must be two finite numbers that rise, found {low}, {high}")
         for entry in fields(self):
             applies = entry.name in ("precision", *_APPLY[self.precision])
@@ -84,6 +87,11 @@ class Recipe(Options):
     @property
     def needs_ranges(self) -> bool:
         return self.precision in STATIC
+
+    @property
+    def needs_texts(self) -> bool:
+        """Whether ranges must be taken from texts: the recipe does not bring them all."""
+        return self.needs_ranges and not self.calibrated
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values, defaults included."""
@@ -152,7 +160,7 @@ def _static_arguments(recipe: Recipe) -> dict[str, Any]:
     extra: dict[str, Any] = dict.fromkeys(("ActivationSymmetric", "CalibTensorRangeSymmetric"), recipe.symmetric)
     if recipe.calibration == "percentile":
         extra["CalibPercentile"] = recipe.percentile
-    if recipe.ranges:
+    if recipe.ranges and not recipe.calibrated:
         extra["TensorQuantOverrides"] = {
             name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in recipe.ranges.items()
         }
@@ -200,6 +208,9 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
         if isinstance(default, tuple):
             if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
                 return tuple(value)
+        elif name == "calibrated":
+            if isinstance(value, Mapping):
+                return {"rows": [], **{str(key): entry for key, entry in value.items()}} if value else {}
         elif isinstance(default, dict):
             return {str(tensor): (float(low), float(high)) for tensor, (low, high) in value.items()}
         elif isinstance(default, float) and type(value) in (int, float):
@@ -209,12 +220,16 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
     except (AttributeError, TypeError, ValueError, OverflowError):
         pass
     kinds: dict[type, str] = {tuple: "a list of names", dict: "tensor: [lowest, highest]"}
-    expected = kinds.get(type(default), type(default).__name__)
+    expected = (
+        "dataset, fingerprint, rows, graph"
+        if name == "calibrated"
+        else kinds.get(type(default), type(default).__name__)
+    )
     raise RequestError(f"{place}: {name} must be {expected}, found {quote(value)}")
 
 
 def _default(entry: Field[Any]) -> Any:
-    return {} if entry.name == "ranges" else entry.default
+    return {} if entry.name in ("ranges", "calibrated") else entry.default
 
 
 def _matches(pattern: str, name: str, kind: str) -> bool:

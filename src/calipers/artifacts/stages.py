@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,10 @@ class BuildPlan:
         return (rows, length) if rows or length else None
 
     def ranges(self, graph: FloatGraph, recipe: Recipe, progress: Progress) -> Ranges | None:
-        """Read where they were taken before, of the same graph, rows and method; else taken now. None: not needed."""
+        """Those that the recipe brings; else those taken before of the same graph, rows and method; else taken now.
+        None: not needed."""
+        if recipe.calibrated:
+            return calibrate.stored_ranges(recipe)
         rows = self.calibration
         if not recipe.needs_ranges or rows is None:
             return None
@@ -117,7 +120,7 @@ def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
             return earlier
         keep = plan.options.keep_stages or (plan.folder / "exported").exists()
         if not manifest.finished(plan.folder, precision, key, stages=False):
-            manifest.make_room(plan.folder, precision, plan.source.fingerprint, force=plan.options.force)
+            manifest.check_room(plan.folder, precision, plan.source.fingerprint, force=plan.options.force)
         export.copy_settings(plan.source.folder, plan.folder)
         place = plan.folder / FILES[precision]
         with nullcontext(plan.folder) if keep else manifest.scratch(plan.folder) as folder:
@@ -127,7 +130,7 @@ def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
         stages = [stage if keep or stage.name == "torch" else replace(stage, path="") for stage in stages]
         stages[-1] = replace(stages[-1], path=str(place), sha256=graphs.content_hash(place))
         built = _manifest(plan, work, stages, key)
-        manifest.write_builds({**manifest.read_builds(plan.folder), precision: built}, plan.folder)
+        manifest.add_build(built, plan.folder)
     return built
 
 
@@ -160,7 +163,7 @@ def _manifest(plan: BuildPlan, work: _Work, stages: Sequence[Stage], key: str) -
         precision=plan.recipe.precision,
         key=key,
         stages=tuple(stages),
-        recipe=plan.recipe.to_dict(),
+        recipe=work.recipe.to_dict(),
         settings=_settings(plan),
         calibration=work.calibrated_on,
         checked_on=_described(plan.rows),
@@ -186,6 +189,16 @@ def _described(rows: Rows) -> dict[str, Any]:
     return {"dataset": short_path(rows.path), "fingerprint": rows.fingerprint, "rows": len(rows), "ids": list(rows.ids)}
 
 
+def _other_graph(recipe: Recipe, before: Stage) -> str:
+    """A note where the ranges of a recipe are of another float graph: the result is not what it was made with."""
+    graph = recipe.calibrated.get("graph")
+    if not graph or graph == before.sha256:
+        return ""
+    return (
+        "the recipe was made with another float graph (other versions, options or weights): the result differs from it"
+    )
+
+
 def _large(name: str, size: int, before: Stage | None) -> list[str]:
     """A remark where a quantised graph is larger than half of the float one, which is what float16 has."""
     if name != "quantized" or before is None or size <= 0.55 * before.size:
@@ -202,6 +215,7 @@ class _Work:
         self.plan = plan
         self.progress = progress
         self.batches = check.cases(plan.rows, plan.shape)
+        self.recipe = plan.recipe  # with the ranges that were taken for it
         self.calibrated_on: dict[str, Any] | None = None
         self._outputs: dict[str, list[Vectors]] = {}
 
@@ -268,24 +282,35 @@ class _Work:
         recipe = self.plan.recipe
         if "quantized" in self.plan.stages:
             return self._given("quantized", before)
-        rows = self.plan.calibration if recipe.needs_ranges else None
-        if recipe.needs_ranges and rows is None:
+        rows = self.plan.calibration if recipe.needs_texts else None
+        if recipe.needs_texts and rows is None:
             raise RequestError(f"{recipe.precision} needs texts to calibrate on: name a dataset as `calibration`")
         data = {"rows": list(rows.ids), "fingerprint": rows.fingerprint, "tokens": rows.digest} if rows else None
         self.calibrated_on = {**_described(rows), "method": recipe.calibration} if rows else None
+        if recipe.calibrated:
+            source, ids = recipe.calibrated, recipe.calibrated.get("rows", [])
+            self.calibrated_on = {**source, "rows": len(ids), "ids": list(ids), "method": recipe.calibration}
+
+        @cache
+        def loaded() -> tuple[FloatGraph, Ranges | None]:
+            graph = graphs.load_graph(Path(before.path))
+            return graph, self.plan.ranges(graph, recipe, self.progress)
 
         def make(target: Path) -> list[str]:
-            graph = graphs.load_graph(Path(before.path))
-            ranges = self.plan.ranges(graph, recipe, self.progress)
+            graph, ranges = loaded()
             quantized = quantize.quantize(graph, target, recipe, ranges)
+            other = _other_graph(recipe, before)
             counts = ", ".join(f"{count} {name}" for name, count in quantized.operators.items())
             kept = f"{len(quantized.excluded)} nodes kept in float" if quantized.excluded else ""
             masks = quantize.drowned(graph, ranges, recipe) if ranges else ""
-            return [note for note in (counts, kept, masks, *self.plan.warnings) if note]
+            return [note for note in (counts, kept, masks, other, *self.plan.warnings) if note]
 
         packages = package_versions("onnxruntime", "onnx")
         settings = {"recipe": recipe.to_dict(), "calibration": data, "made_with": packages}
-        return self._stage("quantized", before, settings, [make], f"Quantising to {recipe.precision}")
+        stage = self._stage("quantized", before, settings, [make], f"Quantising to {recipe.precision}")
+        if recipe.needs_texts:
+            self.recipe = calibrate.with_ranges(recipe, loaded()[1], before.sha256)
+        return stage
 
     def _given(self, name: str, before: Stage | None) -> Stage:
         """A graph made elsewhere in the place of a stage, checked like one made here."""

@@ -17,6 +17,7 @@ from calipers.attribution import culprits, fix, stages
 from calipers.attribution.case import Case
 from calipers.attribution.divergence import compare_floats
 from calipers.attribution.graph_view import kind_of
+from calipers.attribution.held import HeldGraph, find_held, float_model
 from calipers.attribution.records import Attribution, AttributionOptions, Culprit, Divergence, Fix
 from calipers.comparison.api import Protocol
 from calipers.comparison.records import Label
@@ -42,24 +43,34 @@ def attribute(
 
     `recipe` says how the model is quantised, `protocol` what is measured, `build` how the stages are made. A stage
     that cannot be made or run ends the table there, with a note that says why and the exit code of that error. The
-    search and the fix use at most `options.budget` evaluations; those of the stages do not count.
+    search and the fix use at most `options.budget` evaluations; those of the stages do not count. Where the model's
+    folder or `options.built` holds a graph of this precision, that one is examined.
 
     >>> attribute("./model", recipe=Recipe("w8a8"), protocol=Protocol(dataset="pairs.csv"))  # doctest: +SKIP
     Attribution(model, w8a8: The loss comes from quantisation (−9.1 % ± 1.2 of map); export is clean (0.0 % ± 0.1).)
     """
     start = time.perf_counter()
     protocol, build, options = protocol or Protocol(), build or BuildOptions(), options or AttributionOptions()
+    held = find_held(model, recipe, build, options)
+    recipe, model = (held and held.recipe) or recipe, float_model(model, held)
     with tempfile.TemporaryDirectory(prefix="calipers-attribute-") as temporary:
         folder = options.work or (
             _work_folder(store, model, recipe, protocol, build) if store else Path(temporary) / "build"
         )
         plan = artifacts.plan(model, folder, recipe, build_options(recipe, protocol, build), progress=progress)
-        attribution = _attribute(model, Case(protocol, options, plan, store, progress))
+        attribution = _attribute(model, Case(protocol, options, plan, store, progress), held)
     return replace(attribution, seconds=round(time.perf_counter() - start, 2))
 
 
-def _attribute(model: str, case: Case) -> Attribution:
+def _attribute(model: str, case: Case, held: HeldGraph | None) -> Attribution:
+    if held and held.recipe is None:
+        case.plan = held.given(case.plan)
     manifest, code = stages.build(case)
+    if held and held.recipe and manifest and not held.is_made_again(manifest.stages[-1].sha256):
+        case.plan = held.given(case.plan)
+        manifest, code = stages.build(case)
+    if held:
+        case.notes.append(f"examined: {held.graph}, which was there")
     case.stages = stages.measure(model, manifest, case)
     case.lost = stages.lost_steps(case.stages)
     given = case.plan.stages.get("quantized")
@@ -131,7 +142,7 @@ def _attribution(
 ) -> Attribution:
     metric, baseline, ledger = case.metric, case.baseline, case.ledger
     return Attribution(
-        model_id=baseline.model.model_id,
+        model_id=case.plan.source.model_id,
         task=case.task.name,
         precision=case.plan.recipe.precision,
         metric=metric.name,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calipers.artifacts import stages
-from calipers.artifacts.graphs import content_size
+from calipers.artifacts.calibrate import with_ranges
+from calipers.artifacts.graphs import content_hash, content_size
 from calipers.artifacts.masks import mask_nodes
 from calipers.artifacts.recipe import Recipe, call_text, make_recipe, write_recipe
 from calipers.artifacts.records import STAGES
@@ -15,7 +16,7 @@ from calipers.attribution.culprits import CulpritSearch, make_sure
 from calipers.attribution.quantized import QuantizedGraph
 from calipers.attribution.records import BillLine, Fix
 from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget
-from calipers.core import InferenceError, RequestError
+from calipers.core import InferenceError
 
 _MOST_SETTINGS = 3  # to try
 
@@ -80,12 +81,18 @@ def other_settings(recipe: Recipe, graph: QuantizedGraph) -> list[Change]:
     kinds = [[r.name for r in graph.view.rounded if r.weight is kind] for kind in (True, False)]
     of_weights, of_activations = graph.damages(kinds)
     ranges = [
-        Change(f"ranges by {name}", replace(recipe, calibration=method, percentile=share))
+        Change(f"ranges by {name}", recalibrated(recipe, method, share))
         for name, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))
         if method != recipe.calibration
     ]
     both = [*channels, *ranges] if of_weights > of_activations else [*ranges, *channels]
     return both[:_MOST_SETTINGS]
+
+
+def recalibrated(recipe: Recipe, method: str, share: float) -> Recipe:
+    """The recipe with ranges that are to be taken anew; ranges that it sets itself stay."""
+    kept = {} if recipe.calibrated else recipe.ranges
+    return replace(recipe, calibration=method, percentile=share, ranges=kept, calibrated={})
 
 
 def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> Change | None:
@@ -118,17 +125,17 @@ def _build(case: Case, graph: QuantizedGraph, change: Change) -> Fix:
     target = case.plan.folder / "fixed" / "model.onnx"
     target.parent.mkdir(parents=True, exist_ok=True)
     nodes = _write(case, graph, change, target)
-    recipe = change.recipe.excluding(nodes) if change.recipe else replace(case.plan.recipe, exclude=nodes)
     count = len(graph.view.owners_of(rounded.name for rounded in graph.view.rounded))
     how = f"{change.how}: {len(nodes)} of {count}" if nodes else change.how
     fix = _bill(case, how, target, Path(case.before.path), nodes)
-    try:
-        call = call_text(recipe, graph.floats.kinds, mask_nodes(graph.floats))
-    except RequestError as error:  # a graph made elsewhere may have nodes that our stages do not have
-        case.notes.append(f"the nodes cannot be written as a recipe: {error}")
+    if change.recipe is None:
+        case.notes.append("the graph was made elsewhere: its repair has no recipe, the graph itself is the fix")
         return fix
+    requested = change.recipe.excluding(nodes)
+    recipe = with_ranges(requested, case.ranges(graph.floats, change.recipe), content_hash(graph.floats.path))
     file = case.options.recipe_out or target.with_name("recipe.yaml")
     write_recipe(recipe, file)
+    call = call_text(requested, graph.floats.kinds, mask_nodes(graph.floats))
     return replace(fix, recipe=recipe.to_dict(), recipe_file=str(file), arguments=call)
 
 

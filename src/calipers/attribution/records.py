@@ -28,6 +28,13 @@ class AttributionOptions(Options):
 
     fix: bool = option(False, "Find the smallest recipe that passes, build and measure it.", group="What")
     budget: int = option(24, "Evaluations that the search and the fix may take.", group="What", metavar="N", at_least=0)
+    built: Path | None = option(
+        None,
+        "A folder of `calipers build`: its graph of the precision is the one that is examined. Default: the model's "
+        "folder, where it holds one.",
+        group="Stages",
+        metavar="DIR",
+    )
     work: Path | None = option(
         None,
         "Where the stages go, to be reused by the next run. Default: beside the store.",
@@ -75,6 +82,7 @@ class StageFigure:
     run: str | None = None  # id of the stored run
     reason: str | None = None
     notes: tuple[str, ...] = ()
+    title: str = ""  # in tables: the precision of a quantised stage, or the name of the file that was given
 
     @property
     def invalid(self) -> bool:
@@ -88,6 +96,7 @@ class StageFigure:
     def to_dict(self) -> dict[str, Any]:
         return {
             "stage": self.stage,
+            "title": self.title or self.stage,
             "path": self.path,
             "run": self.run,
             "metrics": dict(self.metrics),
@@ -210,7 +219,7 @@ class Attribution:
         """The table of stages, as a person reads it."""
         return [
             {
-                "stage": stage.stage,
+                "stage": stage.title or stage.stage,
                 self.metric: numbers.number(stage.value, self.digits),
                 "against the first": _delta(stage.verdict, self.digits),
                 "relative": numbers.percent(stage.verdict.relative if stage.verdict else None),

@@ -77,7 +77,14 @@ def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[Sta
         run=result.run_id if result and case.store else None,
         reason=reason,
         notes=stage.notes if stage else (),
+        title=_title(name, stage, case),
     )
+
+
+def _title(name: str, stage: Stage | None, case: Case) -> str:
+    """A file that was given keeps its name; a quantised stage is called by its precision."""
+    given = case.plan.stages.get(name)
+    return given.name if given else stage.title if stage else name
 
 
 def loss_of(comparison: Comparison | None) -> float:

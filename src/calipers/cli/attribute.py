@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.build import make_build_options, make_recipe, samples_flag, stage_flag
+from calipers.cli.build import make_build_options, make_recipe, recipe_flags, samples_flag, stage_flag
 from calipers.cli.compare import THRESHOLD_FLAG, thresholds_of
 
 if TYPE_CHECKING:
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 @options.option("What", "--precision", choices="PRECISIONS", help="How the model is quantised.")
 @options.flags("attribution.records:AttributionOptions", only=("fix", "budget"))
 @stage_flag("Stages")
+@options.flags("attribution.records:AttributionOptions", only=("built",))
 @options.file_option(
-    "Stages", "--recipe", help="How to quantise, beyond the precision: the file that `calipers build --recipe` takes."
+    "Recipe", "--recipe", help="How to quantise, beyond the precision: the file that `calipers build --recipe` takes."
 )
+@options.flags("artifacts.recipe:Recipe")
 @options.flags(
     "artifacts.records:BuildOptions",
     only=("optimize", "opset", "static_shape", "calibration"),
@@ -50,24 +52,28 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
     With --fix other settings (a scale for each channel, other ranges) and the nodes of the culprits are tried, the
     smallest change that passes is built and measured, and its recipe is written for `calipers build --recipe`.
 
+    The graph that lost is handed over with --built DIR, a folder of `calipers build`, or --stage quantized=FILE; a
+    folder as MODEL that holds the precision (model_w8a8.onnx, onnx/model_quantized.onnx, …) hands over its own.
+
     Exit codes: those of `compare` for the last stage, or for the fix; 2, 3 or 4 where a stage could not be made.
 
     \b
     Examples:
       calipers attribute ./model --task sentence-similarity --precision w8a8 --dataset pairs.csv
       calipers attribute ./bert --task fill-mask --precision w8a8 --dataset texts.txt --samples 100 --fix
+      calipers attribute ./model --precision w8a8 --built ./built --dataset pairs.csv --fix
       calipers attribute ./model --precision w8a8 --stage quantized=theirs.onnx --dataset pairs.csv
     """
     from calipers.attribution.text import show_attribution
 
     options.check_outputs(flags, "output", "recipe_out")
-    attribution = _attribute(model, flags)
+    attribution = _attribute(model, flags, recipe_flags(context, flags))
     code = attribution.exit_code
     options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution), code=code)
     context.exit(code)
 
 
-def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
+def _attribute(model: str, flags: dict[str, Any], settings: dict[str, Any]) -> Attribution:
     from calipers.attribution import api
     from calipers.attribution.records import AttributionOptions
     from calipers.data import DataOptions
@@ -80,7 +86,7 @@ def _attribute(model: str, flags: dict[str, Any]) -> Attribution:
         data_options=DataOptions(samples=samples, seed=flags["seed"] + 1) if chosen else DataOptions(),
     )
     limits = thresholds_of(flags["limits"])
-    recipe = make_recipe(flags, {})
+    recipe = make_recipe(flags, settings)
     store = options.open_store(flags["store"], flags["no_store"])
     with options.progress_bar() as progress:
         return api.attribute(

@@ -82,7 +82,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
     from calipers.artifacts import api, manifest
     from calipers.artifacts.records import show_build
 
-    recipe = make_recipe(flags, _recipe_flags(context, flags))
+    recipe = make_recipe(flags, recipe_flags(context, flags))
     build_options = make_build_options(
         flags,
         columns=options.column_mapping(flags["columns"]),
@@ -97,7 +97,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
         show_build(options.consoles()[0], built)
 
 
-def _recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
+def recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe that the command line sets."""
     from calipers.artifacts.recipe import Recipe
     from calipers.core.options import flag_names

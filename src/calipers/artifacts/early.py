@@ -1,0 +1,88 @@
+"""What is wrong with a request, as far as it shows before a model is loaded and exported, which takes many seconds."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from calipers.artifacts.graphs import read_proto
+from calipers.artifacts.manifest import read_builds
+from calipers.artifacts.quantize import QUANTISED, quantizable_types
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import BuildOptions
+from calipers.core import RequestError
+
+# What names the nodes of a graph made here: torch's exporter, and onnxruntime's fusions, which begin with an operator.
+_OURS = ("node_",)
+_FUSED = re.compile(r"[A-Z][A-Za-z]*_|[A-Z]")
+
+
+def refuse_quantised(stages: Mapping[str, Path]) -> None:
+    """A graph in the place of a float stage that is quantised already cannot be quantised again."""
+    for name, path in stages.items():
+        if name == "quantized" or not path.is_file():
+            continue
+        kinds = [node.op_type for node in read_proto(path, weights=False).graph.node]
+        counts = [f"{kinds.count(kind)} {kind}" for kind in QUANTISED if kind in kinds]
+        if counts:
+            raise RequestError(
+                f"{path} is already quantised ({', '.join(counts)}): give the float graph or the PyTorch model that it "
+                f"was made of, and this file as `stages` quantized={path.name} where it is to be examined"
+            )
+
+
+def refuse_unknown_nodes(recipe: Recipe, options: BuildOptions, folder: Path, source: str) -> None:
+    """Entries of `exclude` that can match no node: operators that do not exist, and names that the float graph does not
+    have, where it is there, or that no graph made here has."""
+    graph = _float_graph(options, folder, source)
+    if graph is not None:
+        recipe.excluded([(node.name, node.op_type) for node in read_proto(graph, weights=False).graph.node])
+        return
+    for pattern in recipe.exclude:
+        if pattern.startswith("op:"):
+            _refuse_operator(pattern)
+        elif "exported" not in options.stages and "optimized" not in options.stages and not _may_be_ours(pattern):
+            raise RequestError(
+                f"`exclude` {pattern!r} matches no node: those of an exported graph are called node_MatMul_118, "
+                "node_softmax_2, SkipLayerNorm_0, …; `calipers attribute` names them, op:TYPE is all of a type"
+            )
+
+
+def _float_graph(options: BuildOptions, folder: Path, source: str) -> Path | None:
+    """The graph that would be quantised, where it is there before the build."""
+    name = "optimized" if options.optimize or "optimized" in options.stages else "exported"
+    if name in options.stages:
+        return options.stages[name] if options.stages[name].is_file() else None
+    kept = folder / name / "model.onnx"
+    shape = list(options.static_shape) if options.static_shape else None
+    expected = {"source": source, "opset": options.opset, "static_shape": shape, "pooled": options.pooled, "given": {}}
+    if options.stages or not kept.is_file():
+        return None
+    same = [b for b in read_builds(folder).values() if all(b.settings.get(key) == v for key, v in expected.items())]
+    return kept if same else None
+
+
+def _refuse_operator(pattern: str) -> None:
+    from onnx import defs
+
+    names = {schema.name for schema in defs.get_all_schemas()} | set(quantizable_types())
+    names |= {"SkipLayerNormalization", "BiasGelu", "FastGelu", "Attention", "EmbedLayerNormalization", "FusedMatMul"}
+    if not any(fnmatchcase(name, pattern[3:]) for name in names):
+        near = difflib.get_close_matches(pattern[3:], names, n=1, cutoff=0.5)
+        hint = f"; the nearest is op:{near[0]}" if near else ""
+        raise RequestError(f"`exclude` {pattern!r} names no operator of ONNX{hint}")
+
+
+def _may_be_ours(pattern: str) -> bool:
+    """
+    >>> [_may_be_ours(name) for name in ("node_MatMul_1", "no*", "SkipLayerNorm_*", "*", "/encoder/MatMul", "layer.0")]
+    [True, True, True, True, False, False]
+    """
+    start = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    whole = start == pattern
+    if _FUSED.match(start) and "/" not in start and "." not in start:
+        return True
+    return any(start.startswith(ours) or (not whole and ours.startswith(start)) for ours in _OURS)

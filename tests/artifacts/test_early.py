@@ -1,0 +1,88 @@
+"""Wrong requests that are refused before a model is exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calipers.artifacts import api, export
+from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.records import BuildOptions
+from calipers.cli import run as command
+from calipers.core import RequestError
+from calipers.models import ModelOptions
+from tests.support import build_models as small
+
+
+@pytest.fixture
+def no_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise AssertionError("the model was exported")
+
+    monkeypatch.setattr(export, "export", fail)
+
+
+@pytest.mark.usefixtures("no_export")
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("op:Sofmax", "names no operator of ONNX; the nearest is op:Softmax"),
+        ("/encoder/layer.0/MatMul", "matches no node: those of an exported graph are called node_MatMul_118"),
+        ("layer.0.*", "matches no node"),
+    ],
+)
+@pytest.mark.parametrize("line", [["build"], ["attribute", "--task", "fill-mask", "--no-store"]])
+def test_nodes_that_no_graph_has_are_refused_at_once(
+    line: list[str],
+    pattern: str,
+    expected: str,
+    tiny_bert: Path,
+    few_texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    where = ["-o", str(tmp_path / "out"), "--calibration"] if line == ["build"] else ["--dataset"]
+    words = [*line, str(tiny_bert), "--precision", "w8a8", "--exclude", pattern, *where, str(few_texts)]
+    assert command(words) == 2
+    assert expected in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("no_export")
+def test_a_name_is_looked_up_in_the_float_graph_where_that_is_there(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    options = BuildOptions(calibration=str(few_texts))
+    recipe = Recipe("w8a8", exclude=("node_MatMul_99999",))
+    with pytest.raises(RequestError, match="'node_MatMul_99999' matches no node of the graph: it has node_"):
+        api.plan(str(tiny_bert), built, recipe, options)  # its stages were kept
+    given = BuildOptions(calibration=str(few_texts), stages={"optimized": built / "optimized" / "model.onnx"})
+    with pytest.raises(RequestError, match="matches no node of the graph"):
+        api.plan(str(tiny_bert), tmp_path, recipe, given)
+
+
+@pytest.mark.usefixtures("no_export")
+@pytest.mark.parametrize("precision", ["w8a8", "int8-dynamic"])
+def test_an_input_that_is_quantised_already_is_reported(
+    precision: str, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RequestError, match=r"model_w8a8\.onnx is already quantised \(\d+ QuantizeLinear, "):
+        small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts)
+    stages = {"exported": built / "model_w8a8.onnx"}
+    with pytest.raises(RequestError, match="is already quantised"):
+        small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts, stages=stages)
+
+
+@pytest.mark.usefixtures("no_export")
+def test_a_model_that_is_no_encoder_needs_texts_of_its_own(tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"w8a8 needs real texts of the model's own kind .* as `calibration`"):
+        small.run(tiny_bert, tmp_path / "out", "w8a8", None)
+
+
+def test_an_encoder_is_calibrated_on_bundled_texts_with_a_warning(tiny_bert: Path) -> None:
+    options = BuildOptions(task="sentence-similarity", model_options=ModelOptions(pooling="mean"))
+    plan = api.plan(str(tiny_bert), Path("unused"), Recipe("w8a8"), options)
+    assert plan.calibration is not None
+    assert len(plan.calibration) == 128  # both sentences of 64 pairs
+    assert "bundled English sentences: other languages, subjects and lengths may exceed them" in plan.warnings[0]
+    assert api.plan(str(tiny_bert), Path("unused"), Recipe("int8-dynamic"), options).warnings == ()

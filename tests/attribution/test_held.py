@@ -1,0 +1,78 @@
+"""The graph that lost is the one that is examined, and the recipe of its fix gives the fix again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from calipers.artifacts import api as artifacts
+from calipers.artifacts.graphs import content_hash
+from calipers.artifacts.recipe import Recipe, read_recipe
+from calipers.artifacts.records import BuildOptions
+from calipers.attribution import api
+from calipers.attribution.records import Attribution, AttributionOptions
+from calipers.comparison.api import Protocol
+from calipers.core import RequestError, Thresholds
+from tests.support.faults import Sound
+
+STRICT = {"cosine_spearman": Thresholds(1e-9, 2e-9)}  # so that there is something to fix
+
+
+@pytest.fixture(scope="module")
+def folder(sound: Sound, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """w8a8 from other texts than `attribute` would take, and fp32 beside it."""
+    place = tmp_path_factory.mktemp("held")
+    (place / "texts.txt").write_text("the dog runs\na cat sleeps near the house\n")
+    for recipe in (Recipe("w8a8"), Recipe("fp32")):
+        options = BuildOptions(task=sound.task, calibration=str(place / "texts.txt"))
+        artifacts.build(str(sound.folder), place / "built", recipe=recipe, options=options)
+    return place / "built"
+
+
+def attribute(model: Path, sound: Sound, work: Path, *, fix: bool = False, **options: object) -> Attribution:
+    settings = AttributionOptions(fix=fix, budget=3, resamples=200, thresholds=STRICT, work=work, **options)  # type: ignore[arg-type]
+    protocol = Protocol(task=sound.task, dataset=str(sound.data))
+    return api.attribute(str(model), recipe=Recipe("w8a8"), protocol=protocol, options=settings)
+
+
+def test_the_graph_of_a_folder_is_examined_and_its_fix_reproduces(sound: Sound, folder: Path, tmp_path: Path) -> None:
+    result = attribute(sound.folder, sound, tmp_path / "work", fix=True, built=folder)
+    examined = tmp_path / "work" / "quantized-w8a8" / "model.onnx"
+    assert content_hash(examined) == content_hash(folder / "model_w8a8.onnx")
+    assert [stage.title for stage in result.stages] == ["torch", "exported", "optimized", "w8a8"]
+    assert any(note.startswith("examined: ") for note in result.notes)
+    assert result.fix is not None
+    assert result.fix.recipe_file is not None
+    recipe = read_recipe(Path(result.fix.recipe_file))
+    assert recipe.calibrated["graph"] == content_hash(tmp_path / "work" / "optimized" / "model.onnx")
+    options = BuildOptions(task=sound.task)  # without texts
+    again = artifacts.build(str(sound.folder), tmp_path / "again", recipe=recipe, options=options)
+    assert Path(again.model).read_bytes() == Path(result.fix.graph).read_bytes()
+
+
+def test_a_folder_of_graphs_brings_its_own_float_graph(sound: Sound, folder: Path, tmp_path: Path) -> None:
+    result = attribute(folder, sound, tmp_path / "work")
+    assert [stage.title for stage in result.stages] == ["model.onnx", "optimized", "w8a8"]
+    assert result.model_id == "built/model.onnx"
+    with pytest.raises(RequestError, match=r"`built` .* holds no model_w8a16\.onnx: its precisions are w8a8, fp32"):
+        api.attribute(
+            str(sound.folder),
+            recipe=Recipe("w8a16"),
+            protocol=Protocol(task=sound.task, dataset=str(sound.data)),
+            options=AttributionOptions(built=folder),
+        )
+
+
+def test_a_graph_without_a_manifest_is_taken_as_it_is(sound: Sound, folder: Path, tmp_path: Path) -> None:
+    """As repositories on the hub have them: weights, and graphs in a folder `onnx`."""
+    model = tmp_path / "model"
+    shutil.copytree(sound.folder, model)
+    (model / "onnx").mkdir()
+    shutil.copy(folder / "model_w8a8.onnx", model / "onnx")
+    result = attribute(model, sound, tmp_path / "work", fix=True)
+    assert result.stages[-1].title == "model_w8a8.onnx"
+    assert result.fix is not None
+    assert result.fix.recipe is None
+    assert any("its repair has no recipe" in note for note in result.notes)
