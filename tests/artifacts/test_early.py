@@ -28,7 +28,7 @@ def no_export(monkeypatch: pytest.MonkeyPatch) -> None:
     ("pattern", "expected"),
     [
         ("op:Sofmax", "names no operator of ONNX; the nearest is op:Softmax"),
-        ("/encoder/layer.0/MatMul", "matches no node: those of an exported graph are called node_MatMul_118"),
+        ("encoder/layer.0/MatMul", "matches no node: those of an exported graph are called node_MatMul_118"),
         ("layer.0.*", "matches no node"),
     ],
 )
