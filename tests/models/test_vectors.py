@@ -80,6 +80,16 @@ def test_parquet_measures_as_by_hand(tmp_path: Path, rows: Path, key: str, keys:
     assert_as_by_hand(evaluate(file, rows))
 
 
+@pytest.mark.parametrize(("content", "fault"), [("", "is empty"), ("one\n", "has 1 lines for 8 vectors")])
+def test_a_stray_file_of_texts_beside_ids_is_named(tmp_path: Path, rows: Path, content: str, fault: str) -> None:
+    file = save_npy(tmp_path, IDS, ".ids")
+    file.with_suffix(".txt").write_text(content)
+    with pytest.raises(ModelError, match=rf"model\.txt {fault} and stands beside model\.ids: remove it"):
+        load(file)
+    file.with_suffix(".txt").unlink()
+    assert_as_by_hand(evaluate(file, rows))
+
+
 def test_the_order_of_the_file_does_not_matter(tmp_path: Path, rows: Path) -> None:
     assert_as_by_hand(evaluate(save_npy(tmp_path, IDS[::-1], ".ids", TABLE[::-1]), rows))
 

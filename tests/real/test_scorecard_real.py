@@ -71,7 +71,7 @@ class Shelf:
     def layers(self, name: str, encoder: Any) -> dict[str, Result]:
         corpus, queries = DATA.tables["corpus"].columns["text"], DATA.columns["query"]
         space = space_of(DATA, encoder.encode(corpus), encoder.encode(queries))
-        space = adaptation.probe_space(space, self.path(name), encoder, (), self.path("base"), ModelOptions())
+        space = adaptation.probe_space(space, self.path(name), (), self.path("base"), ModelOptions())
         found = {layer: LAYERS[layer].run(encoder, space, options, SILENT) for layer, options in LAYER_OPTIONS.items()}
         return {layer: _result(name, layer, outcomes) for layer, outcomes in found.items()}
 

@@ -136,6 +136,20 @@ def test_a_baseline_and_a_second_run_share_vectors(tmp_path: Path, model: Any, d
         assert bool(encoder.encoded) == (not texts)
 
 
+@pytest.mark.parametrize("prefix", ["", "vectors:"])
+def test_vectors_that_are_given_are_not_kept_again(tmp_path: Path, prefix: str) -> None:
+    texts = ["one mug", "two mugs", "red bag"]
+    np.save(tmp_path / "v.npy", np.eye(3, 4, dtype=np.float32))
+    (tmp_path / "v.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n")
+    material = embedding.read(embedding.CorpusInputs(corpus=str(tmp_path / "corpus.txt")))
+    reference, kept = f"{prefix}{tmp_path / 'v.npy'}", tmp_path / "store"
+    encoder, _ = embedding.open_encoder(reference, embedding.text_ids(material), ModelOptions(), VectorCache(kept))
+    space = embedding.embed(encoder, material, embedding.SearchOptions(), SILENT)
+    assert space.corpus.vectors.shape == (3, 4)
+    assert not kept.exists()
+
+
 def test_noise_of_the_same_shape_is_not_taken_for_vectors(tmp_path: Path) -> None:
     first = CachedEncoder(Lengths(), "m", VectorCache(tmp_path))
     expected = np.array(first.encode(["a", "bb"]))

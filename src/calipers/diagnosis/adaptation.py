@@ -13,7 +13,7 @@ import numpy as np
 from calipers import models
 from calipers.comparison import verdict
 from calipers.comparison.records import Comparison, Verdict
-from calipers.core import SILENT, Dataset, DataSource, Encoder, Metric, Model, Progress, RequestError, Result, ShowsHalo
+from calipers.core import SILENT, Dataset, DataSource, Metric, Model, Progress, RequestError, Result, ShowsHalo
 from calipers.core.choices import ADAPTATIONS
 from calipers.core.datasets import fingerprint
 from calipers.core.figures import Figure, Named, figure_tables
@@ -22,7 +22,7 @@ from calipers.data import corpora
 from calipers.diagnosis import scorecard
 from calipers.diagnosis.layer import kinds_of
 from calipers.diagnosis.layers import Space
-from calipers.diagnosis.layers.words import Unsplittable, mine, plain_words
+from calipers.diagnosis.layers.words import Unsplittable, plain_words
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Scorecard
 from calipers.diagnosis.scorecard import Frequency
@@ -89,14 +89,12 @@ def _has_head(source: models.Source, options: ModelOptions) -> bool:
 def probe_space(
     space: Space,
     model: str | Model,
-    encoder: Encoder,
     entities: Sequence[str],
     mlm_head: str | None,
     options: ModelOptions,
 ) -> Space:
-    """The space with the entities of the knowledge probe, which are the same for both models, and with a head."""
-    entities = tuple(entities) or mine(space.corpus.texts, encoder)
-    return replace(space, entities=entities, head=find_head(model, mlm_head, options))
+    """The space with the given entities of the knowledge probe, and with a head."""
+    return replace(space, entities=tuple(entities), head=find_head(model, mlm_head, options))
 
 
 # --- the scorecard -----------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def diagnose(
             models.find(side)
     if store:
         store.check_writable()
-    products = any(layer.name == _ATTRIBUTES for layer in chosen)
+    products = any(layer.name in (_ATTRIBUTES, "knowledge") for layer in chosen)
     material = embedding.read(inputs, products=products) if chosen else embedding.nothing()
     k, documents = options.layer_options.get("k"), material.counts()["documents"]
     if chosen and k is not None and k > documents:  # figures at a depth that no list has
@@ -171,7 +171,6 @@ class _Examined:
     shown: NDArray[np.int64] | None = None
     timing: Mapping[str, float] = field(default_factory=dict)
     dead: InvalidOutput | None = None
-    entities: tuple[str, ...] = ()  # of the knowledge probe
     notes: tuple[str, ...] = ()
     similarity: str = "cosine"
 
@@ -181,7 +180,7 @@ class _Examined:
 
 
 def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, is_baseline: bool = False) -> _Examined:
-    """Every layer on one model; `first` is the baseline, whose results and entities a candidate is compared on."""
+    """Every layer on one model; `first` is the baseline, whose results a candidate is compared on."""
     material, options, progress = setting.material, setting.options, setting.progress
     start = time.perf_counter()
     progress.start("Loading the model", 0)
@@ -194,8 +193,8 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, 
         if first is not None and first.shown is not None:
             space = replace(space, reference=first.shown)
         if any(layer.name == "knowledge" for layer in setting.layers):
-            entities = first.entities if first else material.entities
-            space = adaptation.probe_space(space, model, encoder, entities, options.mlm_head, setting.model_options)
+            entities, head = material.entities, options.mlm_head
+            space = adaptation.probe_space(space, model, entities, head, setting.model_options)
         embedded = time.perf_counter()
         findings = [_run(layer, encoder, space, setting) for layer in setting.layers]
         if all(f.result is None for f in findings) and not options.mteb:
@@ -210,7 +209,6 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, 
         tuple(findings),
         retrieval.read(space, _layer_options(retrieval.LAYER, options)).shown if space.searched else None,
         {"vectors_seconds": seconds, "texts_encoded": encoder.encoded, "texts_reused": encoder.reused},
-        entities=tuple(space.entities),
         notes=(*encoder.damaged, *(_notes(space, encoder.info) if setting.layers else ())),
         similarity=space.similarity,
     )

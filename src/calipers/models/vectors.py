@@ -119,6 +119,16 @@ def _lines(file: Path) -> list[str]:
     return content.removesuffix("\n").split("\n") if content else []
 
 
+def _refuse_stray(texts: Path, ids: Path, rows: int) -> None:
+    """Of both files the texts count; a file of texts that does not fit was not meant."""
+    lines = len(_lines(texts))
+    if lines != rows:
+        has = f"has {lines:,} lines for {rows:,} vectors" if lines else "is empty"
+        raise ModelError(
+            f"{texts} {has} and stands beside {ids.name}: remove it to take the ids, or write one text per line into it"
+        )
+
+
 def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
     import pyarrow.parquet
 
@@ -156,9 +166,11 @@ def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
         raise ModelError(f"{file} cannot be read as an array: it is an .npz archive of several")
     if not np.issubdtype(table.dtype, np.floating):
         raise ModelError(f"{file} holds {table.dtype}, expected floating point vectors")
-    for by, suffix in _KEYS.items():
-        if (keys := file.with_suffix(suffix)).exists():
-            return _lines(keys), by, table
+    beside = {by: file.with_suffix(suffix) for by, suffix in _KEYS.items() if file.with_suffix(suffix).exists()}
+    if len(beside) > 1:
+        _refuse_stray(beside["text"], beside["id"], len(table))
+    for by, keys in beside.items():
+        return _lines(keys), by, table
     raise ModelError(
         f"{file} needs a file beside it with the texts or ids of the vectors: "
         f"{file.stem}.txt with one text per line, or {file.stem}.ids with one id per line"

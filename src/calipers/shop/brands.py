@@ -123,7 +123,7 @@ class Brands:
         return self._identify(value, self._ids)
 
     def _identify(self, value: str, ids: Mapping[str, str]) -> str | None:
-        parts = _parts(value)
+        parts = name_parts(value)
         for part in (value, *parts):
             if id := ids.get(squash(part)) or ids.get(self._without_company(part)):
                 return id
@@ -138,7 +138,7 @@ class Brands:
         """
         names, ids = dict(self._names), dict(self._ids)
         # Values with two spellings come first: they show which single spellings belong together.
-        several = sorted(dict.fromkeys(values), key=lambda value: -len(_parts(value)))
+        several = sorted(dict.fromkeys(values), key=lambda value: -len(name_parts(value)))
         ids |= self._joined_by_reading(several, ids)
         added: dict[str, str] = {}
         for value in several:
@@ -146,7 +146,7 @@ class Brands:
             column = _woken(self._in_columns[id]) if id and id in self._in_columns else {}
             for spelling, name in _entries(id or "", column):
                 names[spelling] = (*names.get(spelling, ()), name)
-            for part in _parts(value):  # a value without parts has no id
+            for part in name_parts(value):  # a value without parts has no id
                 key = squash(part)
                 if id is None or self._ids.get(key) or key in added or key in not_names or _is_too_short(key):
                     continue
@@ -159,7 +159,7 @@ class Brands:
             for part, id in self._latin_parts(several, ids)
             if squash(part) in added and squash(part) not in self._common_words and len(squash(part)) >= _READ
         }
-        kana = [spelling for value in several for spelling in _parts(value)]
+        kana = [spelling for value in several for spelling in name_parts(value)]
         return replace(
             self,
             _names=names,
@@ -172,17 +172,21 @@ class Brands:
 
     def _joined_by_reading(self, values: Iterable[str], ids: Mapping[str, str]) -> dict[str, str]:
         """Ids of the values in kana that are read like one Latin name, of the corpus or built in."""
-        single = [value for value in values if len(_parts(value)) == 1 and squash(value) not in ids]
-        paired = {squash(part) for value in values if len(_parts(value)) > 1 for part in _parts(value)}
+        single = [value for value in values if len(name_parts(value)) == 1 and squash(value) not in ids]
+        paired = {squash(part) for value in values if len(name_parts(value)) > 1 for part in name_parts(value)}
         kana = [value for value in single if is_kana(value) and squash(value) not in paired]
         latin = {**self._latin, **dict(self._latin_parts(values, ids))}
         return {squash(name): id for name, id in join_spellings(kana, latin).items()}
 
     def _latin_parts(self, values: Iterable[str], ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         for value in values:
-            for part in _parts(value):
+            for part in name_parts(value):
                 if is_latin(part) and (id := self._identify(value, ids)):
                     yield part, id
+
+    def is_company_form(self, name: str) -> bool:
+        """Whether a name is nothing but words such as Inc. and 株式会社."""
+        return all(word in self._company_words for word in fold(name).replace(".", " ").replace(",", " ").split())
 
     def _without_company(self, name: str) -> str:
         words = fold(name).replace(".", " ").replace(",", " ").split()
@@ -245,9 +249,10 @@ def _is_proper(line: Line, start: int) -> bool:
     return line.base[start].isupper() and before.isalpha() and before.islower()
 
 
-def _parts(value: str) -> list[str]:
-    """
-    >>> _parts("エーワン(A-one)")
+def name_parts(value: str) -> list[str]:
+    """The spellings of a name in a brand column.
+
+    >>> name_parts("エーワン(A-one)")
     ['エーワン', 'A-one']
     """
     return [part.strip() for part in _SEPARATORS.split(normal(value).base) if squash(part)]

@@ -67,6 +67,7 @@ class Extractor:
     _scope: Scope
     _columns: Mapping[str, str]  # folded column name → what it holds
     _column_units: Mapping[str, str]  # folded column name → the unit of its numbers
+    _compounds: Compounds
     _types: tuple[str, ...]  # folded names of columns that say what kind of thing a product is, the best first
 
     @classmethod
@@ -91,6 +92,7 @@ class Extractor:
             Scope.from_words(words),
             {**holds, **dict.fromkeys(units, "dimension")},
             units,
+            compounds,
             tuple(map(_name, columns.get("type", ()))),
         )
 
@@ -137,6 +139,10 @@ class Extractor:
         present = {name for name, value in values["type"] if str(value).strip()}
         best = next((name for name in self._types if name in present), None)
         return " > ".join(fold(str(value)) for name, value in values["type"] if name == best and str(value).strip())
+
+    def is_ordinary(self, word: str) -> bool:
+        """Whether a Japanese word falls into known words for things, colours and the like."""
+        return self._compounds.splits(fold(word))
 
     def sort(self, columns: Mapping[str, object]) -> dict[str, list[tuple[str, object]]]:
         """(name, value) of the recognised columns, nested or not, by what they hold (`_HOLDS`)."""

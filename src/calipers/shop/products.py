@@ -52,6 +52,7 @@ class Products:
     dictionary: str
     fingerprint: str
     types: Mapping[str, int] = field(default_factory=dict)
+    brands: Mapping[str, int] = field(default_factory=dict)  # values of the brand columns, and in how many products
 
     def read(self, ids: Collection[str], types: Collection[str] = (), share: float = 1.0) -> dict[str, Item]:
         """The products of these ids, and a share of those of these types, which their ids decide. One pass over the
@@ -110,6 +111,7 @@ class Noticing:
         self._extractor = Extractor.from_words(words)
         self._dictionary = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
         self._brands: dict[str, None] = {}
+        self._counts: Counter[str] = Counter()
         self._total = hashlib.sha256()
         self._expected = expected
         self._types: Counter[str] = Counter()
@@ -123,6 +125,7 @@ class Noticing:
         if self._missing:
             self._missing = {key: name for key, name in self._missing.items() if not has_column(row, name)}
         brands = [value for _, value in stated["brand"] if value.strip()]
+        self._counts.update(set(brands))
         self._brands.update(dict.fromkeys((*brands, *_two_spellings(brands, stated["title"]))))
         self._expected = self._expected or any(value.strip() for part in PARTS for _, value in stated[part])
         self._total.update(json.dumps([id, stated]).encode() + b"\n")
@@ -139,4 +142,5 @@ class Noticing:
             dictionary=f"sha256:{self._dictionary.hexdigest()[:16]}",
             fingerprint=f"sha256:{self._total.hexdigest()[:16]}",
             types=dict(self._types),
+            brands=dict(self._counts),
         )

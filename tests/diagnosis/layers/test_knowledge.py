@@ -16,7 +16,6 @@ from calipers.core import (
     SILENT,
     Figure,
     Halo,
-    InvalidOutput,
     ModelInfo,
     Outcomes,
     RequestError,
@@ -111,15 +110,19 @@ def test_the_background_is_that_of_random_sets(space: Space) -> None:
 def test_levels_are_read_against_the_corpus() -> None:
     random = knowledge.Background(np.linspace(0.1, 0.2, 100), np.linspace(0.5, 0.9, 100))
     probe = knowledge.Probe(
-        ("a", "b", "c", "d"),
-        np.zeros((4, 2), np.int64),
-        np.zeros((4, 2)),
-        np.array([0.15, 0.3, 0.8, np.nan]),
+        tuple("abcdefg"),
+        ("given",) * 7,
+        np.zeros((7, 2), np.int64),
+        np.zeros((7, 2)),
+        np.array([0.15, 0.15, 0.3, 0.8, 0.8, 0.8, np.nan]),
+        np.array([0.4, 1.0, 1.0, 0.5, 0.4, np.nan, np.nan]),  # of the first results, those that mention it
+        np.array([10, 10, 10, 10, 10, 0, 3]),
         random,
         None,
         None,
     )
-    assert probe.levels == ["hallucinating", "between", "grounded", ""]
+    # What all results mention does not hallucinate, and what few or no documents mention is not grounded.
+    assert probe.levels == ["hallucinating", "between", "between", "grounded", "between", "between", "unknown"]
 
 
 def test_a_shift_of_all_vectors_raises_the_plain_coherence_and_not_the_relative_one(space: Space) -> None:
@@ -227,14 +230,18 @@ def test_its_error_is_that_of_a_difference_of_means() -> None:
 class TestMining:
     TEXTS = ("Zalman cooler 12V", "Zalman fan", "Photographic paper", "photographic film", "the the", "the BX500-20")
 
-    def test_rare_words_half_of_them_split(self) -> None:
-        assert words.mine([*self.TEXTS, *["the"] * 40], Table(), most=4) == ("Photographic", "Zalman")
+    def test_rare_words_the_longest_first(self) -> None:
+        assert words.rare_words([*self.TEXTS, *["the"] * 40], most=4) == ("Photographic", "Zalman")
 
-    def test_without_a_tokenizer_the_longest(self) -> None:
-        assert words.mine([*self.TEXTS, *["the"] * 40], None, most=1) == ("Photographic",)
+    def test_as_many_as_requested(self, space: Space) -> None:
+        lines = [
+            f"the {name} of item {i}" for i in range(4) for name in ("Alphacom", "Betatron", "Gammafox") for _ in "ab"
+        ]
+        vectors = np.random.default_rng(0).standard_normal((len(lines), 16)).astype(np.float32)
+        bare = Space(Texts(tuple(map(str, range(len(lines)))), lines, vectors))
+        assert len(run(bare, KnowledgeOptions(mined=2)).ids) == 2
 
     def test_nothing_to_mine_is_said(self, space: Space) -> None:
-        assert words.mine(["a b", "c d"], Table()) == ()
         bare = Texts(("a", "b", "c"), ["x", "y", "z"], np.eye(3, 16, dtype=np.float32))
         with pytest.raises(RequestError, match="`entities`"):
             run(Space(bare))
@@ -245,15 +252,25 @@ class TestMining:
 
 
 class TestEdges:
-    def test_an_entity_without_a_vector_is_left_out_and_counted(self, space: Space) -> None:
+    def test_an_entity_without_a_vector_is_unknown_and_shown(self, space: Space) -> None:
         outcomes = run(replace(space, entities=("lens", "")))
         assert outcomes.counts["entities_without_vector"] == 1
         assert np.isnan(outcomes.columns["entity_coherence"][1])
-        assert {figure.name: figure.count for figure in read_figures(outcomes)}["entity_coherence"] == 1
+        figures = {figure.name: figure for figure in read_figures(outcomes)}
+        assert (figures["entity_coherence"].count, figures["unknown_entities"].value) == (1, 0.5)
+        assert figures["grounded_entities"].count == 2
+        assert figures["unknown_entities"].warning is not None
+        assert outcomes.details["entities"]["level"].tolist()[1] == "unknown"
+        first = read_named(outcomes)[0]
+        assert (first.figure, first.note.partition(";")[0]) == (
+            "unknown_entities",
+            "given: the model gives it no vector",
+        )
 
-    def test_only_dead_vectors_are_invalid(self, space: Space) -> None:
-        with pytest.raises(InvalidOutput, match="entities"):
-            run(replace(space, entities=("",)))
+    def test_no_vector_at_all_leaves_the_coherence_unknown(self, space: Space) -> None:
+        figures = {figure.name: figure for figure in read_figures(run(replace(space, entities=("",))))}
+        assert figures["unknown_entities"].value == 1
+        assert figures["entity_coherence"].reason == "the model gives no entity a vector"
 
     def test_one_neighbour_has_no_coherence(self, space: Space) -> None:
         with pytest.raises(RequestError, match="at least 2"):
@@ -294,4 +311,30 @@ def test_a_static_model_on_a_real_corpus(data: Callable[[str], Path], model: Cal
     drift = next(figure for figure in read_figures(outcomes) if figure.name == "lexical_drift")
     assert "PyTorch" in (drift.reason or "")
     assert "mlm_head" not in (drift.reason or "")  # it cannot be used with a static model
-    assert not any(character.isdigit() for entity in outcomes.texts["entity"] for character in entity)
+    kinds = outcomes.details["entities"]["kind"].tolist()
+    assert set(kinds) == {"brand", "name", "code"}
+    assert np.nanmin(outcomes.columns["entity_mentions"]) >= 0
+
+
+def test_mentions_are_of_as_many_results_as_there_are_documents_that_mention_it(space: Space) -> None:
+    """Three documents mention a: of the first three results the share that does, not of ten."""
+    texts = ["aa one", "aa two", "bb", "aa three", *(f"cc {i}" for i in range(20))]
+    turns = np.linspace(0.0, 1.5, len(texts))
+    corpus = Texts(tuple(map(str, range(len(texts)))), texts, np.stack([np.cos(turns), np.sin(turns)], axis=1))
+
+    class First(Table):
+        def encode(self, texts: Sequence[str], **_: object) -> NDArray[np.float32]:
+            return np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1))
+
+    outcomes = run(Space(corpus, entities=("aa", "CC", "zz", "a")), model=First())
+    np.testing.assert_allclose(outcomes.columns["entity_mentions"], [2 / 3, 6 / 10, np.nan, np.nan])
+    assert outcomes.details["entities"]["mentioning"].tolist() == [3, 10, 0, 0]
+
+
+def test_the_methods_levels_stand_beside_those_of_the_corpus(space: Space) -> None:
+    outcomes = run(space)
+    coherence = outcomes.columns["entity_coherence"]
+    figures = {figure.name: figure.value for figure in read_figures(outcomes)}
+    assert figures["entities_above_0.7"] == (coherence > 0.7).mean()
+    assert figures["entities_below_0.3"] == (coherence < 0.3).mean()
+    assert any("(above 0.7)" in named.note for named in read_named(outcomes))

@@ -5,6 +5,9 @@
   also read against the corpus: hallucinating is an entity that is no more coherent than 95 of 100 sets of ten documents
   drawn at random, grounded one that is at least as coherent as the neighbourhoods of a quarter of the documents.
   `entity_coherence_relative` is (I_q − b) / (1 − b), b the mean of random sets: 0 is chance, 1 is one point.
+- *Mentions*: of the first min(10, m) results, m being the documents that mention the entity, the share that does. An
+  entity is grounded only if at least half do, and hallucinating only if fewer do: ten documents that all mention
+  purple are no hallucination, however different they are. One that the model gives no vector is unknown.
 - *Semantic halo*: the first tokens when the states of the entity's tokens, pooled, go through the MLM head. An entity
   drifts lexically when more than half of the probability in its halo is on its own sub-words.
 - *Fragmentation's effect*: how much less coherent entities are that the tokenizer splits than those that it does not.
@@ -13,6 +16,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +26,8 @@ from calipers.core import Columns, Encoder, Halo, Outcomes, Progress, RequestErr
 from calipers.core.choices import WORDS
 from calipers.core.figures import Figure, Named, figure_tables
 from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, mean_figure, metric_of, setting
-from calipers.diagnosis.layers.words import ENTITIES, ShowsPieces, bare_piece, count_pieces, mine, piece_sets
+from calipers.diagnosis.layers.entities import MINED, Entity, count_mentions, mentions, mine
+from calipers.diagnosis.layers.words import ShowsPieces, bare_piece, count_pieces, piece_sets
 from calipers.metrics import bootstrap, geometry, search, trust
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors
 from calipers.metrics.means import mean_statistic
@@ -32,11 +37,13 @@ from calipers.tasks import outputs
 FIGURES = kinds_of("knowledge")
 GROUNDED, HALLUCINATING = 0.7, 0.3  # where nothing is known of the corpus
 _LIKE_RANDOM, _LIKE_DOCUMENTS = 0.95, 0.25  # shares of the two backgrounds
+_MENTIONED = 0.5  # share of the first results from which on they mention an entity
 _SETS, _DOCUMENTS = 1000, 500
 _AT_ONCE, _CELLS = 1024, 1 << 22  # entities whose neighbours' vectors are in hand, and numbers of these at most
 _DRAWN = 20  # documents of an entity in the graph, whose edges grow with the square
 _BEGINS = 60  # characters of a document in the graph
 _NAMED = 15
+_LEVELS = ("grounded", "hallucinating", "unknown")
 _HEADLESS = ("static", "onnx", "http", "bm25")  # backends without states that a masked language model's head could read
 
 
@@ -44,16 +51,17 @@ _HEADLESS = ("static", "onnx", "http", "bm25")  # backends without states that a
 class KnowledgeOptions(LayerOptions):
     k: int = setting(10, "How many neighbours an entity has.", metavar="K", at_least=2)
     halo: int = setting(10, "How many tokens a halo has.", metavar="N", at_least=1)
-    mined: int = setting(ENTITIES, "How many entities are mined, where none are given.", metavar="N", at_least=1)
+    mined: int = setting(MINED, "How many entities are mined, where none are given.", metavar="N", at_least=1)
     words: str = setting("auto", "What a word is: phrases for Japanese and Chinese, or by the text.", choices=WORDS)
 
 
 def run(model: Encoder | None, space: Space, options: KnowledgeOptions, progress: Progress) -> Outcomes:
     """Outcomes per entity: what it contributes to each figure. Details: `entities`, `halos`, `edges`."""
-    space = directed(space, least=LEAST).space
     if model is None or model.info.backend == "vectors":
         raise RequestError("the layer knowledge encodes entities, and vectors that are already computed hold none")
-    probed = probe(model, space, options, progress)
+    entities = _entities(space, options, progress)
+    space = directed(space, least=LEAST).space
+    probed = probe(model, space, entities, options, progress)
     columns, figures = _measure(probed, options)
     return Outcomes(
         ids=tuple(f"{i}:{entity}/entity" for i, entity in enumerate(probed.entities)),
@@ -62,6 +70,7 @@ def run(model: Encoder | None, space: Space, options: KnowledgeOptions, progress
         details={**figure_tables(figures, _named(probed, space)), **_tables(probed, space)},
         counts={
             "entities": len(probed.entities),
+            **{f"entities_{kind}": count for kind, count in sorted(Counter(probed.kinds).items())},
             "entities_without_vector": int(np.isnan(probed.coherence).sum()),
             "grounded_absolute": int((probed.coherence > GROUNDED).sum()),
             "hallucinating_absolute": int((probed.coherence < HALLUCINATING).sum()),
@@ -94,9 +103,12 @@ class Probe:
     `takes_head` says whether the head of another model could be named for it."""
 
     entities: tuple[str, ...]
+    kinds: tuple[str, ...]  # brand, name, code, word or given
     rows: Ints
     cosine: Floats
     coherence: Floats
+    mentions: Floats  # float64[n]; NaN where no document mentions it
+    mentioning: Ints  # documents that mention it, counted up to k
     background: Background
     sizes: list[tuple[int, int]] | None
     halos: list[Halo] | None
@@ -123,10 +135,12 @@ class Probe:
 
     @property
     def levels(self) -> list[str]:
-        """grounded, hallucinating or between, against the corpus; "" for an entity without a vector."""
-        random, like_documents = self.among_random <= _LIKE_RANDOM, self.among_documents >= _LIKE_DOCUMENTS
-        conditions = np.isnan(self.coherence), random, like_documents
-        levels: list[str] = np.select(conditions, ("", "hallucinating", "grounded"), "between").tolist()
+        """grounded, hallucinating or between, against the corpus; unknown for an entity without a vector."""
+        mentioned = np.nan_to_num(self.mentions) >= _MENTIONED
+        random = (self.among_random <= _LIKE_RANDOM) & ~mentioned
+        grounded = (self.among_random > _LIKE_RANDOM) & (self.among_documents >= _LIKE_DOCUMENTS) & mentioned
+        conditions = np.isnan(self.coherence), random, grounded
+        levels: list[str] = np.select(conditions, ("unknown", "hallucinating", "grounded"), "between").tolist()
         return levels
 
     @property
@@ -146,12 +160,20 @@ def echo_share(halo: Halo) -> float:
     return float(mass[list(halo.echoes)].sum() / mass.sum()) if len(mass) else float("nan")
 
 
-def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Progress) -> Probe:
+def _entities(space: Space, options: KnowledgeOptions, progress: Progress) -> tuple[Entity, ...]:
+    """The given ones, else those of the corpus: of all its texts, so that every model is probed with the same."""
     progress.start("Entities", 0)
-    entities = tuple(dict.fromkeys(space.entities))
-    entities = entities or mine(space.corpus.texts, model, most=options.mined, how=options.words)
+    entities = tuple(Entity(text, "given") for text in dict.fromkeys(space.entities))
+    entities = entities or mine(space.corpus.texts, space.products, most=options.mined, how=options.words)
     if not entities:
         raise RequestError("the corpus has no rare term to use as an entity: give `entities`")
+    return entities
+
+
+def probe(
+    model: Encoder, space: Space, chosen: Sequence[Entity], options: KnowledgeOptions, progress: Progress
+) -> Probe:
+    entities = tuple(entity.text for entity in chosen)
     prompt = space.queries.prompt if space.queries else None
     vectors = on_side(model, "query").encode(list(entities), prompt=prompt, progress=progress)
     k = min(options.k, len(space.corpus))
@@ -162,17 +184,31 @@ def probe(model: Encoder, space: Space, options: KnowledgeOptions, progress: Pro
         random=_coherence(corpus, random_sets(len(corpus), k, _SETS, seed=options.seed)),
         documents=_coherence(corpus, search.nearest_own(corpus, sample, min(k, len(corpus) - 1))[1]),
     )
+    mentioning = np.array(count_mentions(space.corpus.texts, entities, k), np.int64)
     progress.start("Halos", 0)
     return Probe(
         entities=entities,
+        kinds=tuple(entity.kind for entity in chosen),
         rows=rows,
         cosine=cosine,
         coherence=_coherence(corpus, rows),
+        mentions=_mention_shares(space, entities, rows, mentioning),
+        mentioning=mentioning,
         background=background,
         sizes=count_pieces(model, entities),
         halos=_halos(model, entities, space, options),
         takes_head=model.info.backend not in _HEADLESS,
     )
+
+
+def _mention_shares(space: Space, entities: Sequence[str], rows: Ints, mentioning: Ints) -> Floats:
+    """Of the first min(k, m) documents of each entity the share that mentions it, float64[n]; NaN where m is 0 or it
+    has no vector."""
+    shares = np.full(len(entities), np.nan)
+    for i, (entity, nearest, m) in enumerate(zip(entities, rows, mentioning.tolist(), strict=True)):
+        if m and nearest[0] >= 0:
+            shares[i] = np.mean([mentions(space.corpus.texts[int(row)], entity) for row in nearest[:m]])
+    return shares
 
 
 def _halos(model: Encoder, entities: Sequence[str], space: Space, options: KnowledgeOptions) -> list[Halo] | None:
@@ -191,10 +227,10 @@ def _neighbours(vectors: Vectors, entities: Sequence[str], space: Space, k: int)
     length = geometry.norms(vectors)
     alive = length > 0
     outputs.refuse_rows(~np.isfinite(length), entities, "NaN or infinite numbers", "entities")
-    outputs.refuse_rows(np.full(len(alive), not alive.any()), entities, "zero vectors", "entities")
     cosine, rows = np.full((len(entities), k), np.nan), np.full((len(entities), k), -1)
-    rows[alive] = search.nearest_rows(vectors[alive], space.corpus.vectors, k, similarity=space.similarity)
-    cosine[alive] = geometry.cosines_at(vectors[alive], space.corpus.vectors, rows[alive])
+    if alive.any():
+        rows[alive] = search.nearest_rows(vectors[alive], space.corpus.vectors, k, similarity=space.similarity)
+        cosine[alive] = geometry.cosines_at(vectors[alive], space.corpus.vectors, rows[alive])
     return cosine, rows
 
 
@@ -245,7 +281,7 @@ def _measure(probed: Probe, options: KnowledgeOptions) -> tuple[dict[str, Floats
             levels = zip(probed.entities, probed.levels, strict=True)
             lost = [entity for entity, level in levels if level == "hallucinating"]
             who = f"{len(lost)} of {len(probed.entities)} entities"
-            warning = f"{who} have neighbours no more alike than chance: {name_some(lost)}"
+            warning = f"{who} have neighbours no more alike than chance, few of which mention them: {name_some(lost)}"
         figures.append(mean_figure(kind, values, means[0], confidence=options.confidence, warning=warning))
     return columns, figures
 
@@ -256,10 +292,15 @@ def _contributions(probed: Probe) -> tuple[dict[str, Floats], dict[str, str]]:
     columns = {
         "entity_coherence": probed.coherence,
         "entity_coherence_relative": probed.relative,
-        "grounded_entities": np.where(alive, levels == "grounded", np.nan),
-        "hallucinating_entities": np.where(alive, levels == "hallucinating", np.nan),
+        "entity_mentions": probed.mentions,
+        "entities_above_0.7": np.where(alive, probed.coherence > GROUNDED, np.nan),
+        "entities_below_0.3": np.where(alive, probed.coherence < HALLUCINATING, np.nan),
+        **{f"{level}_entities": (levels == level).astype(np.float64) for level in _LEVELS},
     }
-    reasons = {"entity_coherence_relative": "all documents are one point"}
+    no_vector = "the model gives no entity a vector"
+    reasons = dict.fromkeys(columns, "no document mentions an entity" if alive.any() else no_vector)
+    if alive.any():
+        reasons["entity_coherence_relative"] = "all documents are one point"
     effect = fragmentation_effect(probed.relative, probed.sizes)
     if effect is not None:
         columns["fragmentation_effect"] = effect
@@ -302,9 +343,15 @@ def fragmentation_effect(relative: Floats, sizes: list[tuple[int, int]] | None) 
 
 
 def _named(probed: Probe, space: Space) -> list[Named]:
-    """The least coherent entities, those whose halo is most their own sub-words, and then the halos of all others."""
+    """Those without a vector, the least coherent ones, those whose halo is most their own sub-words, and then the halos
+    of all others."""
+    note = "the model gives it no vector; most likely it knows none of its pieces"
+    lost = np.flatnonzero(np.isnan(probed.coherence))
+    named = [
+        Named("unknown_entities", str(i), probed.entities[i], 0.0, f"{probed.kinds[i]}: {note}") for i in lost.tolist()
+    ]
     order = np.argsort(probed.coherence, kind="stable")[:_NAMED]
-    named = [_incoherent(probed, space, int(i)) for i in order if np.isfinite(probed.coherence[i])]
+    named += [_incoherent(probed, space, int(i)) for i in order if np.isfinite(probed.coherence[i])]
     echo = probed.echo
     if echo is None or probed.halos is None:
         return named
@@ -317,14 +364,15 @@ def _named(probed: Probe, space: Space) -> list[Named]:
 
 
 def _incoherent(probed: Probe, space: Space, i: int) -> Named:
-    rows = probed.rows[i]
-    folded = probed.entities[i].casefold()
-    mention = sum(folded in space.corpus.texts[int(row)].casefold() for row in rows)
-    note = f"{probed.levels[i]}, z {probed.z[i]:.1f} against random sets, "
-    note += f"above {probed.among_documents[i]:.0%} of documents; "
-    note += f"{mention} of {len(rows)} neighbours mention it; nearest {space.corpus.ids[int(rows[0])]}"
+    rows, coherence = probed.rows[i], float(probed.coherence[i])
+    shown = min(len(rows), int(probed.mentioning[i]))
+    mention = f"{round(probed.mentions[i] * shown)} of the first {shown} mention it" if shown else "none mentions it"
+    by_method = "above 0.7" if coherence > GROUNDED else "below 0.3" if coherence < HALLUCINATING else "0.3 to 0.7"
+    note = f"{probed.kinds[i]}, {probed.levels[i]}: I_q {coherence:.2f} ({by_method}), "
+    note += f"z {probed.z[i]:.1f} against random sets, above {probed.among_documents[i]:.0%} of documents; "
+    note += f"{mention}; nearest {space.corpus.ids[int(rows[0])]}"
     note += f"; halo: {describe_halo(probed.halos[i])}" if probed.halos else ""
-    return Named("entity_coherence", str(i), probed.entities[i], float(probed.coherence[i]), note)
+    return Named("entity_coherence", str(i), probed.entities[i], coherence, note)
 
 
 def describe_halo(halo: Halo, most: int = 5) -> str:
@@ -349,6 +397,9 @@ def _tables(probed: Probe, space: Space) -> dict[str, Columns]:
         "z": probed.z,
         "among_random": probed.among_random,
         "among_documents": probed.among_documents,
+        "mentions": probed.mentions,
+        "mentioning": probed.mentioning.astype(np.int32),
+        "kind": np.array(probed.kinds, dtype=np.str_),
         "level": np.array(probed.levels, dtype=np.str_),
         "pieces": np.array([n for _, n in probed.sizes] if probed.sizes else [-1] * size, np.int32),
         "echo": np.full(size, np.nan) if echo is None else echo,
@@ -375,7 +426,7 @@ def _edges(probed: Probe, space: Space) -> Columns:
     one, other = np.triu_indices(k, 1)
     alive = np.flatnonzero((probed.rows >= 0).all(axis=1))
     rows = probed.rows[alive, :k]
-    vectors = geometry.unit(space.corpus.vectors[rows.ravel()]).reshape(len(alive), k, -1)
+    vectors = geometry.unit(space.corpus.vectors[rows.ravel()]).reshape(len(alive), k, space.corpus.vectors.shape[1])
     between = np.einsum("nid,njd->nij", vectors, vectors, dtype=np.float64)[:, one, other]
     ids = np.array(space.corpus.ids, dtype=object)
     source = np.concatenate([np.full((len(alive), k), "", object), ids[rows[:, one]]], axis=1)

@@ -27,8 +27,7 @@ _MARKS = ("##", "▁", "Ġ")  # how vocabularies write that a piece goes on, or 
 _SPACES = re.compile(r"(\s+)")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]")
 _MOSTLY = 0.3  # share of characters that makes a text Japanese or Chinese: product names mix in much Latin
-ENTITIES = 50  # that are mined
-_TEXTS = 20_000  # that entities are mined from
+_TEXTS = 20_000  # whose words are counted
 _LETTERS, _CASELESS_LETTERS = 6, 2
 _COMMON = 0.05  # share of the texts: a word in more of them is not rare
 
@@ -226,25 +225,16 @@ def _words_or_none(text: str, how: str) -> list[str] | None:
 # --- rare words ------------------------------------------------------------------------------------------------------
 
 
-def mine(texts: Sequence[str], model: Encoder | None, *, most: int = ENTITIES, how: str = "auto") -> tuple[str, ...]:
-    """Rare words of the texts: half of them those that the tokenizer splits most, half the rarest that it does not.
+def rare_words(texts: Sequence[str], *, most: int, how: str = "auto") -> tuple[str, ...]:
+    """Rare words of the texts, the longest first.
 
-    A candidate is in at least two texts and at most 5 % of them, and has six letters or more (in scripts without case
-    two), no digit (what has digits is mostly a part number) and no slash, comma or plus (a list). Without a tokenizer
-    to look at, the longest are taken. Fewer than `most` where the texts have fewer; none where there is no candidate.
+    One is in at least two texts and at most 5 % of them, and has six letters or more (in scripts without case two), no
+    digit and no slash, comma or plus (a list). Fewer than `most` where the texts have fewer.
     """
     within = _texts_with(texts[:_TEXTS], how)
     bound = max(2.0, _COMMON * min(len(texts), _TEXTS))
     words = [word for word, count in within.items() if 2 <= count <= bound and _is_name(word)]
-    longest = sorted(words, key=lambda w: (-len(w), within[w], w))
-    if not isinstance(model, ShowsPieces):
-        return tuple(longest[:most])
-    size = {word: len(pieces) for word, pieces in zip(words, model.pieces(words), strict=True)}
-    split = sorted((w for w in words if size[w] > 1), key=lambda w: (-size[w], -within[w], w))
-    whole = sorted((w for w in words if size[w] == 1), key=lambda w: (within[w], -len(w), w))
-    half = max(most - len(whole), (most + 1) // 2)
-    chosen = split[:half]
-    return tuple(chosen + whole[: most - len(chosen)])
+    return tuple(sorted(words, key=lambda w: (-len(w), within[w], w))[:most])
 
 
 def count_pieces(model: Encoder | None, entities: Sequence[str]) -> list[tuple[int, int]] | None:
