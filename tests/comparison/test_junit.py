@@ -61,7 +61,7 @@ def check(text: str) -> xml.Element:
 
 def outcomes(verdict: Verdict, fail_on: str = "regression") -> dict[str, str]:
     """Test case → what became of it."""
-    root = check(to_junit([verdict], failing=GateOptions(fail_on).failing))
+    root = check(to_junit([verdict], gate=GateOptions(fail_on)))
     return {
         case.get("name", ""): next((child.tag for child in case if child.tag != "system-out"), "passed")
         for case in root.iter("testcase")

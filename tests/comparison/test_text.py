@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from calipers.comparison import settings, wording
 from calipers.comparison import text as verdict_text
-from calipers.comparison import wording
-from calipers.comparison.records import Label, Verdict
+from calipers.comparison.records import GateOptions, Verdict
+from calipers.core import DataSource, Result, Speed
 from tests.support import verdicts as made
 
 ALL = [
@@ -24,10 +25,23 @@ ALL = [
 ]
 
 
-def show(verdicts: list[Verdict], width: int = 120, *, terminal: bool = True) -> str:
+def show(verdicts: list[Verdict], width: int = 120, *, terminal: bool = True, every_metric: bool = False) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, record=True)
-    verdict_text.show_verdicts(console, verdicts)
+    verdict_text.show_verdicts(console, verdicts, every_metric=every_metric)
     return console.export_text()
+
+
+def timed(verdict: Verdict, size: int = 23_000_000) -> Verdict:
+    """With sizes and speeds of both models, as if they had taken turns."""
+
+    def costs(result: Result, size: int, p50: float) -> Result:
+        speed = Speed(p50, 6.0, 900.0, 64, 1.0)
+        return replace(result, model=replace(result.model, size=size), timing={**result.timing, **vars(speed)})
+
+    assert verdict.candidate
+    return replace(
+        verdict, baseline=costs(verdict.baseline, 90_900_000, 9.8), candidate=costs(verdict.candidate, size, 4.1)
+    )
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
@@ -38,58 +52,78 @@ def test_nothing_is_wider_than_the_terminal(verdicts: list[Verdict], width: int)
     assert max(cell_len(line) for line in show(verdicts, width).splitlines()) <= width
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 120, 200])
 def test_no_number_is_lost_to_the_width(width: int) -> None:
-    shown = show([made.passing()], width)
-    for part in ("82.05", "81.91", "-0.14", "-0.2%", "-0.35 to +0.07", "PASS", "99.9 / 0 / 0.1 %", "0.094", "1,379"):
-        assert part in shown, part
-    assert "…" not in shown.split("The 2 pairs")[0].replace("(sha256:01234567…)", "")
+    shown = (
+        " ".join(show([timed(made.passing())], width).split()) if width < 80 else show([timed(made.passing())], width)
+    )
+    table = shown.split("Metrics that do not decide")[0]
+    cells = ("82.05", "81.91", "-0.14", "-0.35 to +0.07", "PASS", "99.9/0/0.1", "23.0 MB", "4.1 ms", "6.0 ms", "900")
+    assert [part for part in cells if part not in table] == []
+    rest = shown.split("The 2 pairs")[0]
+    assert [part for part in ("0.094", "1,379") if part not in rest] == []
+    assert "…" not in rest
 
 
-def test_at_120_every_fact_has_a_column() -> None:
-    header = next(line for line in show([made.passing()]).splitlines() if "baseline" in line)
-    columns = ["metric", "baseline", "candidate", "delta", "relative", "95% interval", "label", "chances", "pairs"]
-    assert [c for c in columns if c not in header] == []
+def test_at_200_every_fact_has_a_column_and_every_model_a_line() -> None:
+    lines = show([timed(made.passing()), timed(made.regression())], 200).splitlines()
+    header = next(line for line in lines if line.startswith("model"))
+    assert " ".join(header.split()) == "model value change 95% interval chances, % label size p50 p95 texts/s"
+    row = next(line for line in lines if line.startswith("model_quint8"))
+    assert " ".join(row.split()) == (
+        "model_quint8 81.91 -0.14 -0.35 to +0.07 99.9/0/0.1 PASS 23.0 MB 4.1 ms 6.0 ms 900 smallest, best"
+    )
 
 
-def test_at_80_what_belongs_together_shares_a_cell() -> None:
-    lines = show([made.passing()], 80).splitlines()
-    place = next(i for i, line in enumerate(lines) if "cosine_spearman *" in line)
-    assert "-0.14  -0.35 to +0.07  PASS" in lines[place]
-    assert re.search(r"-0\.2%\s+p 0\.094\s+99\.9 / 0 / 0\.1 %", lines[place + 1])
+def test_the_verdict_is_the_first_line_and_the_rule_the_last() -> None:
+    for verdicts in ALL:
+        lines = show(verdicts, 400).strip().splitlines()
+        assert lines[0].startswith(wording.overall(verdicts))
+        assert lines[-1].startswith("Exit code ")
 
 
-@pytest.mark.parametrize("label", ["INCONCLUSIVE", "REGRESSION"])
-def test_long_labels_and_intervals_still_make_a_table_at_80(label: Label) -> None:
-    row = made.comparison(label=label, interval=(-13.56, -14.48), digits=2)
-    shown = show([made.passing(comparisons=(row, made.comparison()))], 80)
-    assert "goes from" not in shown.split("The 2 pairs")[0]
+def test_metrics_that_do_not_decide_stand_apart() -> None:
+    shown = show([made.passing()], 200)
+    main, rest = shown.split("Metrics that do not decide:")
+    assert "cosine_spearman decides: PASS below 2 points lost, REGRESSION from 4 points" in main
+    assert "cosine_pearson" in rest
+    assert "Metrics that do not decide" not in show([made.regression()])  # only one, and it decides
 
 
-def test_examples_that_differ_are_told_for_each_metric() -> None:
-    few = replace(made.comparison("dot_pearson"), examples=12)
-    verdict = replace(made.passing(), comparisons=(made.comparison(), few))
-    assert "12 pairs\n" in re.sub(r"[ ]+\n", "\n", re.sub(r" {3,}.*", "", show([verdict], 80)))
+def test_of_several_candidates_other_metrics_are_named_where_they_do_not_pass() -> None:
+    shown = show([made.passing(), made.passing("other")], 200)
+    assert "dot_spearman" in shown
+    assert "cosine_pearson" not in shown
+    full = show([made.passing(), made.passing("other")], 200, every_metric=True)
+    assert full.count("cosine_pearson") == 2
 
 
-def test_the_metrics_that_decide_are_marked() -> None:
-    shown = show([made.passing()])
-    assert "cosine_spearman *" in shown
-    assert "cosine_pearson *" not in shown
-    assert "* the verdict depends on it" in shown
-    assert "depends on it" not in show([made.regression()])  # only one, and it decides
+def test_a_sample_of_the_rows_is_called_one() -> None:
+    source = DataSource("data/stsb/test.jsonl", requested=300, rows_read=1379)
+    baseline = made.result(dataset=source)
+    shown = show([made.passing(baseline=baseline)], 200)
+    assert "stsb/test.jsonl, 1,379 pairs (a random sample of 1,379 rows, seed 42); cosine_spearman decides" in shown
+    first = made.result(dataset=replace(source, shuffle=False))
+    assert "(the first 300 rows)" in show([made.passing(baseline=first)], 200)
+    assert "sample" not in show([made.passing()], 200).split("Chances")[0]
 
 
-def test_a_log_has_one_line_a_metric_and_no_colour() -> None:
+def test_a_log_has_one_line_a_model_and_no_colour() -> None:
     console = Console(file=io.StringIO(), force_terminal=False, width=40, highlight=False)
-    verdict_text.show_verdicts(console, [made.passing()])
+    verdict_text.show_verdicts(console, [timed(made.passing())])
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "\x1b" not in shown
-    row = next(line for line in shown.splitlines() if line.startswith("dot_spearman"))
-    assert (
-        " ".join(row.split())
-        == "dot_spearman 82.05 81.91 -0.14 -0.2% -0.35 to +0.07 AT_RISK 99.9 / 0 / 0.1 % 0.094 1,379"
+    row = next(line for line in shown.splitlines() if line.startswith("model_quint8"))
+    assert " ".join(row.split()) == (
+        "model_quint8 81.91 -0.14 -0.35 to +0.07 99.9/0/0.1 PASS 23.0 MB 4.1 ms 6.0 ms 900"
     )
+
+
+def test_columns_bound_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    console = Console(file=io.StringIO(), force_terminal=False, highlight=False)
+    verdict_text.show_verdicts(console, [timed(made.passing())])
+    assert max(map(len, console.file.getvalue().splitlines())) <= 80  # type: ignore[attr-defined]
 
 
 def test_a_terminal_gets_colour_and_the_word() -> None:
@@ -99,10 +133,23 @@ def test_a_terminal_gets_colour_and_the_word() -> None:
     assert re.search(r"\x1b\[[0-9;]*31m.*REGRESSION", file.getvalue())
 
 
-def test_settings_that_differ_stand_in_the_heading() -> None:
-    assert ("  differs in", "dtype float32 → uint8, batching 2048 tokens → row by row") in verdict_text.heading(
-        [made.passing()]
+def test_settings_that_can_change_a_number_are_put_in_words() -> None:
+    differences = {"max_length": (256, 512), "batching": ("2048 tokens a batch", "one row at a time"), "device": (1, 2)}
+    shown = show([made.passing(differences={**differences, "shape": (None, "[any, any]")})], 200)
+    assert "Settings that differ: model_quint8: reads 512 tokens (the baseline 256)\n" in shown
+    prompt = {"prompt": ("", "query: "), "normalize": (True, False), "version of torch": ("2.1", "2.2")}
+    assert settings.in_words(prompt) == (
+        "prompt 'query: ' (the baseline none), its vectors are not normalised (those of the baseline are), "
+        "was measured with other versions of torch"
     )
+
+
+def test_what_is_assumed_of_a_model_is_a_warning_on_a_pass_too() -> None:
+    info = replace(made.result().model, settings={"pooling": "mean", "pooling_assumed": True, "normalize": False})
+    candidate = made.result(model=info)
+    words = "warning: the pooling (mean) and the normalisation (none) of model_quint8 are assumed: its files name none"
+    assert words in show([made.passing(candidate=candidate)], 200)
+    assert "assumed" not in show([made.passing()], 200)
 
 
 def test_control_characters_of_data_never_reach_the_terminal() -> None:
@@ -127,13 +174,43 @@ def test_worst_examples_have_their_values_and_texts() -> None:
     assert re.search(r"text_1  (犬が走る。)+.*…\n", shown)
 
 
-def test_one_candidate_has_no_tally_and_several_have_one() -> None:
-    assert "Of " not in show([made.passing()])
-    last = show(ALL[-1], 200).strip().splitlines()[-1]
-    assert last == (
-        "Of 4 candidates: 1 PASS (model_quint8); 1 INCONCLUSIVE (model_quint8); 1 REGRESSION (int4); "
-        "1 INVALID (broken)."
+def test_several_candidates_are_counted_and_the_rule_is_named() -> None:
+    first, *_, last = show(ALL[-1], 400).strip().splitlines()
+    assert first == (
+        "INVALID  1 of 4 candidates passes: 1 INCONCLUSIVE (model_quint8); 1 REGRESSION (int4); 1 INVALID (broken)."
     )
+    assert last == (
+        "Exit code 1: the worst of 4 candidates decides, broken (INVALID); --any requires only one that passes."
+    )
+    both = [timed(made.passing()), timed(made.passing("smaller"), size=11_000_000), timed(made.regression(), size=5)]
+    assert wording.headline(both, GateOptions(any=True)).endswith(" Smallest: smaller (11.0 MB, 2.4 × as fast).")
+    assert wording.rule(both, GateOptions(any=True), 0) == (
+        "Exit code 0: --any, and 2 of 3 candidates pass, the smallest is smaller."
+    )
+    assert wording.outcome(both, GateOptions(any=True)) == "PASS"
+    assert wording.outcome(both, GateOptions()) == "REGRESSION"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fail_on", "words"),
+    [
+        (made.inconclusive(), "inconclusive", "Exit code 1: INCONCLUSIVE fails, by --fail-on inconclusive."),
+        (made.perplexity(), "at-risk", "Exit code 1: AT_RISK fails, by --fail-on at-risk."),
+        (made.perplexity(), "regression", "Exit code 0: AT_RISK does not fail without --fail-on at-risk."),
+        (made.regression(), "regression", "Exit code 1: REGRESSION fails."),
+    ],
+)
+def test_the_last_line_explains_the_exit_code(verdict: Verdict, fail_on: str, words: str) -> None:
+    gate = GateOptions(fail_on)
+    assert wording.rule([verdict], gate, gate.exit_code([verdict.label])) == words
+
+
+def test_times_of_two_occasions_make_no_ratio() -> None:
+    verdict = timed(made.passing())
+    assert "2.4 × as fast" in show([verdict], 200)
+    later = replace(verdict, baseline=replace(verdict.baseline, timing={**verdict.baseline.timing, "timed_at": 2.0}))
+    assert "as fast" not in show([later], 200)
+    assert "Timed when each run was made, not by turns." in show([later], 200)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_html_is_escaped_and_names_every_metric() -> None:
 def test_to_dict_has_the_keys_of_the_contract() -> None:
     content = RESULT.to_dict()
     assert [*content] == [
-        *("schema", "run", "created", "model_id", "model_path", "task", "canonical_task", "device", "dataset"),
+        *("schema", "run", "name", "created", "model_id", "model_path", "task", "canonical_task", "device", "dataset"),
         *("scored", "options", "curve"),
         *("metrics", "intervals", "bootstrap", "model", "warnings", "timing", "environment", "request"),
     ]
@@ -57,7 +57,7 @@ def test_to_dict_has_the_keys_of_the_contract() -> None:
     ]
     assert content["schema"] == "calipers/eval/1"
     assert (content["dataset"]["samples"], content["dataset"]["requested"]) == (2, 2)
-    assert content["model"] == {"backend": "onnx", "fingerprint": "sha256:1", "pooling": "mean"}
+    assert content["model"] == {"backend": "onnx", "fingerprint": "sha256:1", "size": None, "pooling": "mean"}
     assert content["metrics"]["spearman"] == 81.25678
     assert RESULT.dataset.path == "pairs.csv"
 

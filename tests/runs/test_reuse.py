@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from calipers.runs import store
+from calipers.runs import migrations
 from calipers.runs.store import Store
 from tests.support.samples import PAIRS, write_jsonl
 from tests.support.stores import make, same, sql
@@ -53,7 +53,7 @@ def old_store(place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     (facts,) = sql(place, "SELECT facts FROM runs")
     (place.folder / "calipers.db").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(store, "MIGRATIONS", store.MIGRATIONS[:1])
+        patch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
         place.check_writable()
     old = json.loads(facts)
     del old["outcome_notes"]
@@ -68,7 +68,7 @@ def test_a_store_of_the_first_version_is_brought_up_and_keeps_its_runs(
     old_store(place, monkeypatch)
     assert sql(place, "PRAGMA user_version") == (1,)
     assert place.find("k") is None
-    assert sql(place, "PRAGMA user_version") == (len(store.MIGRATIONS),)
+    assert sql(place, "PRAGMA user_version") == (len(migrations.MIGRATIONS),)
     assert same(place.load("a"), make("a"))
     place.save(make("b"), "k")
     assert getattr(place.find("k"), "run_id", None) == "b"

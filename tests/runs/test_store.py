@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from calipers.core import DataSource, Outcomes, RequestError
-from calipers.runs import api, store
+from calipers.runs import api, migrations
 from calipers.runs.store import Store
 from tests.support.samples import Run
 from tests.support.stores import BASE, ODD, make, same, sql
@@ -172,7 +172,7 @@ def test_an_empty_database_is_brought_up_and_has_no_write_ahead_log(place: Store
     place.folder.mkdir()
     sql(place, "PRAGMA user_version = 0")
     place.save(make("a"))
-    assert sql(place, "PRAGMA user_version") == (len(store.MIGRATIONS),)
+    assert sql(place, "PRAGMA user_version") == (len(migrations.MIGRATIONS),)
     assert sql(place, "PRAGMA journal_mode") == ("delete",)
     assert same(place.load("a"), make("a"))
 
@@ -189,18 +189,18 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(place: Store) -> N
 def test_each_migration_runs_once_on_an_old_store(place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     place.save(make("a"))
     more = (lambda db: db.execute("CREATE TABLE notes (x)"), lambda db: db.execute("INSERT INTO notes VALUES (1)"))
-    monkeypatch.setattr(store, "MIGRATIONS", (*store.MIGRATIONS, *more))
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, *more))
     assert [line.run_id for line in place.list()] == ["a"]
     place.save(make("b"))
-    assert sql(place, "PRAGMA user_version") == (len(store.MIGRATIONS),)
+    assert sql(place, "PRAGMA user_version") == (len(migrations.MIGRATIONS),)
     assert sql(place, "SELECT count(*) FROM notes") == (1,)
 
 
 def test_a_migration_that_fails_changes_nothing(place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     place.save(make("a"))
-    old = store.MIGRATIONS
+    old = migrations.MIGRATIONS
     bad = (lambda db: db.execute("CREATE TABLE notes (x)"), lambda db: db.execute("CREATE TABLE runs (x)"))
-    monkeypatch.setattr(store, "MIGRATIONS", (*old, *bad))
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*old, *bad))
     with pytest.raises(RequestError, match="table runs already exists"):
         place.list()
     assert sql(place, "PRAGMA user_version") == (len(old),)

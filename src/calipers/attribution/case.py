@@ -98,6 +98,7 @@ class Case:
             confidence=self.options.confidence,
             store=store,
             reuse=store is not None,
+            timed=False,
             progress=self.progress,
         )
 

@@ -55,6 +55,14 @@ THRESHOLD_FLAG = options.option(
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
 @options.flags("comparison.records:VerdictOptions", only=("worst",))
+@options.option(
+    "Output",
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="What a side is called, and its run in the store: once for each, the baseline first. Default: its artefact.",
+)
 @options.file_option("Output", "--junit", help="Write JUnit XML.")
 @options.file_option(
     "Output", "--markdown", help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set."
@@ -65,7 +73,8 @@ THRESHOLD_FLAG = options.option(
 def compare(context: click.Context, /, **flags: Any) -> None:
     """Did a change break the model? Both on the same examples: delta, interval, label, exit code.
 
-    BASELINE and each CANDIDATE is a model, as in `calipers eval`, or a stored run: its id, or `latest`.
+    BASELINE and each CANDIDATE is a model, as in `calipers eval`, or a stored run: its id, name, or `latest`. Models
+    that run here are timed by turns on the same inputs.
 
     \b
     Labels, by two thresholds (cosine_spearman: 2 and 4 points; cosine_drift and kl
@@ -85,6 +94,7 @@ def compare(context: click.Context, /, **flags: Any) -> None:
       calipers compare ./bert ./bert-w8a8 --task fill-mask --samples 200 --threshold pseudo_perplexity=5%,10%
       calipers compare ./float32 ./quantised --unlabelled --dataset texts.txt
       calipers compare ./a ./b ./c --dataset pairs.csv --junit verdict.xml --fail-on at-risk
+      calipers compare ./float32 ./int8.onnx ./int4.onnx --dataset pairs.csv --any
     """
     from calipers.comparison.records import GateOptions
 
@@ -92,14 +102,15 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     options.check_outputs({**flags, "force": True}, "markdown")  # it is added to, not overwritten
     try:
         settings = _settings(context, flags)
-        gate = GateOptions(settings["fail_on"])
+        gate = GateOptions(settings["fail_on"], flags["any"])
         verdicts = _judge(flags, settings)
     except BaseException as error:
         _write_failure(flags, error, context)
         raise
     _note_other_tasks(verdicts[0], settings["shared"])
-    _show(verdicts, flags, gate)
-    context.exit(gate.exit_code([verdict.label for verdict in verdicts]))
+    code = gate.exit_code([verdict.label for verdict in verdicts])
+    _show(verdicts, flags, settings, gate, code)
+    context.exit(code)
 
 
 def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
@@ -111,6 +122,8 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
         chosen = context.get_parameter_source(flag) is ParameterSource.COMMANDLINE
         settings[name] = flags[flag] if chosen else config.get(name, flags[flag])
     for name, kind in (("confidence", float), ("worst", int), ("resamples", int)):
+        if name == "worst" and settings[name] is None:
+            continue
         if not isinstance(settings[name], (int, kind)) or isinstance(settings[name], bool):
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")
     names = settings["metrics"]
@@ -123,13 +136,18 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_failure(flags: Mapping[str, Any], error: BaseException, context: click.Context) -> None:
-    """A JUnit file that says that there is no verdict, in the place of an older one. It hides no error."""
+    """A JUnit file that says that there is no verdict, in the place of an older one, and a summary. They hide no
+    error."""
     from calipers.comparison.junit import to_failed_junit
+    from calipers.comparison.markdown import failure_markdown
+    from calipers.core import RequestError
 
+    message = options.name_flags(str(error) or type(error).__name__, context.command.params)
     if flags["junit"]:
-        message = options.name_flags(str(error) or type(error).__name__, context.command.params)
         with suppress(click.UsageError):
             options.write_output(flags["junit"], to_failed_junit(message, flags["candidates"], type(error).__name__))
+    with suppress(RequestError):
+        _summarise(failure_markdown(message, flags["baseline"], flags["candidates"]), flags["markdown"])
 
 
 def _note_other_tasks(verdict: Verdict, shared: Collection[str]) -> None:
@@ -153,6 +171,7 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
             flags["candidates"],
             protocol=protocol,
             **settings,
+            names=flags["names"],
             unlabelled=unlabelled,
             store=store,
             fresh=flags["fresh"],
@@ -160,28 +179,28 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
         )
 
 
-def _show(verdicts: Sequence[Verdict], flags: dict[str, Any], gate: GateOptions) -> None:
+def _show(
+    verdicts: Sequence[Verdict], flags: dict[str, Any], settings: Mapping[str, Any], gate: GateOptions, code: int
+) -> None:
     from calipers.comparison import json as verdict_json
     from calipers.comparison import text as verdict_text
     from calipers.comparison.junit import to_junit
+    from calipers.comparison.markdown import verdicts_markdown
 
     def write_junit() -> None:
         if flags["junit"]:
-            options.write_output(flags["junit"], to_junit(verdicts, failing=gate.failing))
+            options.write_output(flags["junit"], to_junit(verdicts, gate=gate))
 
-    document = verdict_json.document(verdicts)
-    show = partial(verdict_text.show_verdicts, verdicts=verdicts)
-    labels = [verdict.label for verdict in verdicts]
-    code, last = gate.exit_code(labels), gate.explain(labels)
-    options.emit(
-        document, flags, show, write_junit, lambda: _summarise(verdicts, flags["markdown"]), code=code, last=last
-    )
+    document = verdict_json.document(verdicts, gate)
+    every = "all" in settings["metrics"]
+    show = partial(verdict_text.show_verdicts, verdicts=verdicts, gate=gate, code=code, every_metric=every)
+    summary = verdicts_markdown(verdicts, gate)
+    options.emit(document, flags, show, write_junit, lambda: _summarise(summary, flags["markdown"]), code=code)
 
 
-def _summarise(verdicts: Sequence[Verdict], path: Path | None) -> None:
+def _summarise(summary: str, path: Path | None) -> None:
     """Append to the requested file, else to the summary of a CI job. The latter was not requested: if it cannot be
     written, that is a message and no failure."""
-    from calipers.comparison.markdown import verdicts_markdown
     from calipers.core import RequestError
     from calipers.rendering import markdown
 
@@ -189,7 +208,7 @@ def _summarise(verdicts: Sequence[Verdict], path: Path | None) -> None:
     if not (path or job):
         return
     try:
-        markdown.append(path or Path(str(job)), verdicts_markdown(verdicts))
+        markdown.append(path or Path(str(job)), summary)
     except RequestError as error:
         if path:
             raise

@@ -35,6 +35,8 @@ from calipers.cli import options
 @options.MODEL_FLAGS
 @options.RUN_FLAGS
 @options.flags("runs.record:Resampling", only=("confidence", "resamples"), group="Output")
+@options.option("Output", "--name", metavar="NAME", default="", help="What the run is called: RUN of other commands.")
+@options.option("Output", "--tag", "tags", multiple=True, metavar="TAG", help="A tag on the run; may be repeated.")
 @options.OUTPUT_FLAGS
 def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     """How good is a model? Metrics with confidence intervals, and what came out of each example.
@@ -57,7 +59,13 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     from calipers import tasks
     from calipers.rendering import text
     from calipers.runs import api
+    from calipers.runs.store import refuse_name
 
+    store, tags = options.open_store(flags["store"], flags["no_store"]), flags["tags"]
+    if store is None and (flags["name"] or tags):
+        raise click.UsageError("--name and --tag are for the store: they have no effect with --no-store")
+    for tag in tags:
+        refuse_name(tag, "tags")
     protocol = options.protocol(flags)
     with options.progress_bar() as progress:
         result = api.evaluate(
@@ -65,9 +73,12 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
             **vars(protocol),
             resamples=flags["resamples"],
             confidence=flags["confidence"],
-            store=options.open_store(flags["store"], flags["no_store"]),
+            store=store,
             progress=progress,
             rerank=flags["rerank"],
             run_out=flags["run_out"],
+            name=flags["name"],
         )
+    if store and tags:
+        store.tag(result.run_id, tags)
     options.emit(result.to_dict(), flags, lambda out: text.show_result(out, result, tasks.find(result.task)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,30 +15,86 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON and not
 
 @click.group()
 def runs() -> None:
-    """Look into the store: list, show, rm or import runs. RUN is an id, its beginning, or `latest`."""
+    """Look into the store: list, show, tag, rm, prune, import. RUN is an id, its beginning, a name, or `latest`."""
 
 
-@runs.command("list")
-@_STORE
-@_JSON
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most this many.")
-def list_(store: Path | None, as_json: bool, limit: int) -> None:
-    """The runs, newest first."""
+@runs.command("list", cls=options.GroupedCommand)
+@options.flags("runs.listing:RunFilter")
+@options.file_option("Output", "--store", metavar="DIR", help="Where runs are kept.")
+@options.option("Output", "--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@options.option("Output", "--csv", "as_csv", is_flag=True, help="Print a table of comma-separated values.")
+@options.option(
+    "Output", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most this many."
+)
+def list_(store: Path | None, as_json: bool, as_csv: bool, limit: int, **flags: Any) -> None:
+    """The runs, newest first: what was measured on what, names, tags, and the label of the newest verdict."""
     from calipers.rendering import document, text
+    from calipers.rendering.numbers import megabytes
+    from calipers.runs.listing import RunFilter, to_csv
     from calipers.runs.store import Store
 
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other: give one of them")
     out, err = options.consoles()
-    place = Store(store)
-    lines = place.list()
+    place, chosen = Store(store), options.make(RunFilter, flags)
+    everything = place.list()
+    lines = chosen.choose(everything)
     if as_json:
         options.echo_json(document.to_json([vars(line) for line in lines[:limit]]))
         return
-    if not lines:
+    if as_csv:
+        click.echo(to_csv(lines[:limit]), nl=False)
+        return
+    if not everything:
         err.print(f"no runs yet in {place.folder}: calipers eval makes one", markup=False)
         return
-    text.show_runs(out, lines[:limit])
-    if len(lines) > limit:
-        err.print(f"{len(lines) - limit} older runs not shown: --limit", markup=False)
+    if lines:
+        text.show_runs(out, lines[:limit])
+    shown = f"{len(lines)} of {len(everything)} runs" if len(lines) < len(everything) else f"{len(lines)} runs"
+    older = f", {len(lines) - limit} older runs not shown (--limit)" if len(lines) > limit else ""
+    err.print(f"{shown}{older}; the store in {place.folder} has {megabytes(place.size())}", markup=False)
+
+
+@runs.command()
+@click.argument("run")
+@click.argument("tags", nargs=-1, required=True, metavar="TAG…")
+@click.option("--remove", is_flag=True, help="Take the tags off.")
+@_STORE
+def tag(run: str, tags: tuple[str, ...], remove: bool, store: Path | None) -> None:
+    """Put tags on a run, by which `runs list --tag` finds it; `runs prune` keeps it."""
+    from calipers.runs.store import Store
+
+    place = Store(store)
+    run_id = place.tag(run, tags, remove=remove)
+    line = next(line for line in place.list() if line.run_id == run_id)
+    click.echo(f"{run_id}: {', '.join(line.tags) or 'no tags'}")
+
+
+@runs.command(cls=options.GroupedCommand)
+@options.flags("runs.listing:PruneOptions")
+@options.flags("runs.listing:RunFilter")
+@options.option("Output", "--dry-run", is_flag=True, help="Print what would go, and remove nothing.")
+@options.file_option("Output", "--store", metavar="DIR", help="Where runs are kept.")
+def prune(store: Path | None, dry_run: bool, **flags: Any) -> None:
+    """Remove runs by age, or all but the newest of their kind. `calipers doctor --repair` removes files of no run.
+
+    \b
+    Examples:
+      calipers runs prune --keep 3 --dry-run
+      calipers runs prune --older-than 90 --model MiniLM
+    """
+    from calipers.rendering.numbers import count, megabytes
+    from calipers.runs.listing import PruneOptions, RunFilter
+    from calipers.runs.store import Store
+
+    place = Store(store)
+    chosen = options.make(PruneOptions, flags).choose(options.make(RunFilter, flags).choose(place.list()))
+    verb = "would remove" if dry_run else "removed"
+    for line in chosen:
+        if not dry_run:
+            place.remove(line.run_id)
+        click.echo(f"{verb} {line.run_id}  {line.task}  {line.artifact}  {megabytes(line.bytes)}")
+    click.echo(f"{verb} {count('run', len(chosen))}, {megabytes(sum(line.bytes for line in chosen))}")
 
 
 @runs.command()

@@ -9,9 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from calipers import models, tasks
-from calipers.comparison import verdict
+from calipers.comparison import cutting, verdict
+from calipers.comparison.names import with_names
 from calipers.comparison.records import GateOptions, Question, Verdict, VerdictOptions
-from calipers.core import SILENT, InvalidOutput, Metric, Model, Progress, RequestError, Result, Task, Thresholds
+from calipers.core import (
+    SILENT,
+    DataSource,
+    InvalidOutput,
+    Metric,
+    Model,
+    Progress,
+    RequestError,
+    Result,
+    Task,
+    Thresholds,
+)
 from calipers.core.errors import boundary
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
@@ -19,9 +31,11 @@ from calipers.runs import api, catalogue
 from calipers.runs.record import CONFIDENCE, RESAMPLES
 from calipers.runs.store import Store
 from calipers.tasks import agreement
+from calipers.tasks.timing import fits_memory
 
 _RUN_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
+_WORST = 5  # examples that are named, where there is one candidate
 _CHOICE = ("name", "split", "revision", "seed", "shuffle", "streaming", "cluster")  # what a stored run says of its rows
 
 Side = str | Model | Result  # a reference to a model, a stored run's id, or either of them in memory
@@ -49,7 +63,8 @@ def compare(
     metrics: Sequence[str] = (),
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
-    worst: int = 10,
+    worst: int | None = None,
+    names: Sequence[str] = (),
     fail_on: str = "regression",
     unlabelled: bool = False,
     store: Store | None = None,
@@ -64,6 +79,10 @@ def compare(
     else whether it is a REGRESSION. A stored run of the same model on the same rows is used unless `fresh`. Metrics and
     thresholds whose names are in `shared` serve several tasks: those of another task are left out.
 
+    `names` are what the sides are called, the baseline first; by default each is called after its artefact. `worst` is
+    how many of the examples that lost most are named, by default 5 for one candidate and none for several. Models that
+    run here are timed by turns on the same inputs, unless all of them are known from the store.
+
     With `unlabelled`, no gold labels are needed: the agreement of each candidate with the baseline is measured, against
     perfect agreement. Both models are in memory at once; nothing is stored, since the outcomes are of two models.
 
@@ -72,33 +91,76 @@ def compare(
     """
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")
+    count = 1 + len(candidates)
+    if names and len(names) != count:
+        raise RequestError(f"`names` must name every side: expected {count}, the baseline first, found {len(names)}")
+    worst = (_WORST if len(candidates) == 1 else 0) if worst is None else worst
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
     work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared))
     if unlabelled and (fresh or store):
         raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
     if unlabelled:
-        return verdict.correct(_agree(baseline, candidates, work))
-    runs = {id(side): _stored(side, store) for side in (baseline, *candidates)}
-    if fresh and all(runs.values()):
+        return with_names(verdict.correct(_agree(baseline, candidates, work)), names)
+    sides = [
+        _Side(side, _stored(side, store), name)
+        for side, name in zip((baseline, *candidates), names or [""] * count, strict=True)
+    ]
+    if fresh and all(side.run for side in sides):
         raise RequestError("`fresh` runs models again, and all sides are stored runs")
-    settled = _settle(work.protocol, [run for run in runs.values() if run], all_stored=all(runs.values()))
-    work = replace(work, protocol=settled)
+    return with_names(verdict.correct(_judge(sides, work, store, fresh=fresh)), names)
 
-    def result(side: Side) -> Result:
-        return runs[id(side)] or work.evaluate(side, store, reuse=not fresh)
 
-    def judge(side: Side) -> Verdict:
+@dataclass(frozen=True)
+class _Side:
+    """A side as it was passed, the stored run that it means, and what it is called."""
+
+    given: Side
+    run: Result | None
+    name: str
+
+    @property
+    def reference(self) -> str | Model:
+        assert not isinstance(self.given, Result)
+        return self.given
+
+
+def _judge(sides: Sequence[_Side], work: _Work, store: Store | None, *, fresh: bool) -> list[Verdict]:
+    """A verdict on each side but the first."""
+    runs = [side.run for side in sides if side.run]
+    sample = work.protocol.data_options.samples if runs else None
+    work = replace(work, protocol=_settle(work.protocol, runs, all_stored=len(runs) == len(sides)))
+
+    def result(side: _Side, how: _Work) -> Result:
+        return side.run or how.evaluate(side.reference, store, reuse=not fresh, name=side.name)
+
+    first_work = work if sides[0].run else work.of_baseline(sides[0].given)
+    results: list[Result | InvalidOutput] = [_alive(lambda: result(sides[0], first_work))]
+    for side in sides[1:]:
         try:
-            second = result(side)
+            results.append(result(side, work))
         except InvalidOutput as error:
-            return verdict.invalid(first, _name(side), error.reason, *terms)
-        progress.start("Resampling", 0)
-        with boundary(RequestError, "the outcomes cannot be compared"):
-            return verdict.compare(first, second, *terms)
-
-    first = _alive(lambda: runs[id(baseline)] or work.of_baseline(baseline).evaluate(baseline, store, reuse=not fresh))
+            results.append(error)
+    if sample:
+        cut = iter(cutting.cut(_sound(results), replace(work.protocol.data_options, samples=sample)))
+        results = [next(cut) if isinstance(each, Result) else each for each in results]
+    results = work.time_in_turn(sides, results, store)
+    work.progress.start("Resampling", 0)
+    first = _sound(results)[0]
     terms = work.terms(first)
-    return verdict.correct([judge(side) for side in candidates])
+    verdicts = []
+    for side, second in zip(sides[1:], results[1:], strict=True):
+        if isinstance(second, Result):
+            with boundary(RequestError, "the outcomes cannot be compared"):
+                verdicts.append(verdict.compare(first, second, *terms))
+        else:
+            verdicts.append(verdict.invalid(first, side.name or _name(side.given), second.reason, *terms))
+    if store:
+        store.keep_labels({v.candidate.run_id: (first.run_id, v.label) for v in verdicts if v.candidate})
+    return verdicts
+
+
+def _sound(results: Sequence[Result | InvalidOutput]) -> list[Result]:
+    return [result for result in results if isinstance(result, Result)]
 
 
 @dataclass(frozen=True)
@@ -118,17 +180,41 @@ class _Work:
         options = models.identity.baseline_options(models.find(side), self.protocol.model_options)
         return replace(self, protocol=replace(self.protocol, model_options=options))
 
-    def evaluate(self, side: Side, store: Store | None, *, reuse: bool) -> Result:
-        assert not isinstance(side, Result)
+    def evaluate(self, side: str | Model, store: Store | None, *, reuse: bool, name: str = "") -> Result:
+        """It is timed later, with the others."""
         return api.evaluate(
             side,
-            **vars(replace(self.protocol, task=self.protocol.task or api.TASK)),
+            **vars(self._named()),
             resamples=self.options.resamples,
             confidence=self.options.confidence,
             store=store,
             reuse=reuse,
+            name=name,
+            timed=False,
             progress=self.progress,
         )
+
+    def time_in_turn(
+        self, sides: Sequence[_Side], results: Sequence[Result | InvalidOutput], store: Store | None
+    ) -> list[Result | InvalidOutput]:
+        """The results with the speeds of the models, by turns on the same inputs; one after the other where they do not
+        fit into memory together. Nothing is loaded where the store has the speeds of all."""
+        models = {i: each for i, each in enumerate(results) if sides[i].run is None and isinstance(each, Result)}
+        timed = list(results)
+        if all(result.speed and "reused_seconds" in result.timing for result in models.values()):
+            return timed
+        self.progress.start("Timing", 0)
+        together = fits_memory([result.model.size for result in models.values()])
+        for group in [list(models)] if together else [[i] for i in models]:
+            speeds = api.time_in_turn([sides[i].reference for i in group], **vars(self._named()))
+            for place, speed in zip(group, speeds, strict=True):
+                timed[place] = replace(models[place], timing={**models[place].timing, **(vars(speed) if speed else {})})
+        if store:
+            store.keep_timing(_sound(timed))
+        return timed
+
+    def _named(self) -> Protocol:
+        return replace(self.protocol, task=self.protocol.task or api.TASK)
 
     def terms(self, first: Result) -> tuple[list[Metric], verdict.Terms]:
         """The metrics of the baseline that are compared, and how they are judged."""
@@ -153,7 +239,7 @@ class _Work:
             resamples=self.options.resamples,
             seed=self.protocol.data_options.seed,
             threads=self.protocol.model_options.workers,
-            worst=self.options.worst,
+            worst=self.options.worst or 0,
             question=self.question,
         )
         return [m for m in compared if m.name in first.metrics], terms
@@ -194,6 +280,11 @@ def _agree(baseline: Side, candidates: Sequence[Side], work: _Work) -> list[Verd
         try:
             agreed = result(second)
             perfect = _perfect(agreed, first, task)
+            speeds = api.time_in_turn([first, second], **vars(work.protocol))
+            perfect, agreed = (
+                replace(each, timing={**each.timing, **vars(speed)}) if speed else each
+                for each, speed in zip((perfect, agreed), speeds, strict=True)
+            )
             verdicts.append(verdict.compare(perfect, agreed, *work.terms(perfect)))
         except InvalidOutput as error:
             perfect = _perfect(_alive(lambda: result(first)), first, task)
@@ -222,11 +313,16 @@ def _is_run(name: str) -> bool:
     return bool(_RUN_ID.fullmatch(name)) and not Path(name).exists()
 
 
+def _is_name(name: str, store: Store | None) -> bool:
+    """Whether a stored run has this name; a file or folder of that name comes first."""
+    return store is not None and "/" not in name and not Path(name).exists() and store.has_name(name)
+
+
 def _stored(side: Side, store: Store | None) -> Result | None:
     """The run that is meant, if a run is meant and not a model."""
     if isinstance(side, Result):
         return side
-    if not isinstance(side, str) or not _is_run(side):
+    if not isinstance(side, str) or not (_is_run(side) or _is_name(side, store)):
         return None
     if store is None:
         raise RequestError(f"{side!r} is a stored run, and there is no store to read it from")
@@ -234,13 +330,14 @@ def _stored(side: Side, store: Store | None) -> Result | None:
 
 
 def _refuse_settings(protocol: Protocol, task_options: Mapping[str, Any]) -> None:
-    """Nothing is measured where all sides are stored: only the seed of the resamples has an effect."""
+    """Nothing is measured where all sides are stored: only how many of their examples, and the seed, have an effect."""
     if protocol.dataset or protocol.columns or task_options:
         raise RequestError(
             "stored runs are compared as they are: `dataset`, `columns` and the task's options do not apply"
         )
     protocol.model_options.refuse_others("stored runs, which are compared as they are")
-    protocol.data_options.refuse_others("stored runs, which are compared as they are", "seed")
+    sample = ("samples", "shuffle") if protocol.data_options.samples else ()
+    protocol.data_options.refuse_others("stored runs, which are compared as they are", "seed", *sample)
 
 
 def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> Protocol:
@@ -266,7 +363,13 @@ def _settle(protocol: Protocol, runs: Sequence[Result], *, all_stored: bool) -> 
         task_options={**run.options, **task_options},
         dataset=source.path if same_data else protocol.dataset,
         columns=protocol.columns or (source.columns_mapping if same_data else {}),
-        data_options=DataOptions(samples=source.requested, **{name: getattr(source, name) for name in _CHOICE})
-        if same_data and options == DataOptions()
-        else options,
+        data_options=_as_in_run(options, source) if same_data else options,
     )
+
+
+def _as_in_run(options: DataOptions, source: DataSource) -> DataOptions:
+    """The rows of the run, where the options do not say otherwise. A sample is drawn from its rows, so that a run over
+    a sample stays whole here."""
+    names = [name for name in _CHOICE if name not in options.changed()]
+    samples = options.samples if source.requested is None else source.requested
+    return replace(options, samples=samples, **{name: getattr(source, name) for name in names})

@@ -5,6 +5,7 @@ The file is red exactly when the exit code of `calipers compare` is not 0:
 - REGRESSION and INVALID are failures; AT_RISK is one only if the caller says so (`failing`).
 - INCONCLUSIVE is an error, JUnit's word for a test that came to no result, or a failure if the caller says so.
 - A metric that does not decide cannot fail: with a bad label it is skipped, and the message says which label.
+- With `any`, a candidate that fails beside one that passes is skipped.
 - A comparison that ended without a verdict is an error (`to_failed_junit`), so that no older file stays green.
 """
 
@@ -16,8 +17,8 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree as xml
 
-from calipers.comparison import wording
-from calipers.comparison.records import Comparison, Verdict
+from calipers.comparison import settings, wording
+from calipers.comparison.records import Comparison, GateOptions, Verdict
 from calipers.core import printable
 from calipers.rendering import numbers
 
@@ -26,10 +27,14 @@ FAILING = ("REGRESSION", "INVALID")
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def to_junit(verdicts: Sequence[Verdict], *, failing: Collection[str] = FAILING) -> str:
-    """The XML document. `failing` are the labels that count as failures."""
-    names = _names(verdicts)
-    suites = [_suite(number, names[number], verdict, failing) for number, verdict in enumerate(verdicts)]
+def to_junit(verdicts: Sequence[Verdict], *, gate: GateOptions | None = None) -> str:
+    """The XML document. `gate` says which labels count as failures, and whether one candidate that passes is enough."""
+    gate = gate or GateOptions()
+    names, enough = _names(verdicts), gate.any and gate.exit_code([v.label for v in verdicts]) == 0
+    suites = []
+    for number, verdict in enumerate(verdicts):
+        counts = not enough or gate.exit_code([verdict.label]) == 0
+        suites.append(_suite(number, names[number], verdict, gate.failing, counts=counts))
     return _document(suites, sum(_seconds(verdict) for verdict in verdicts))
 
 
@@ -81,7 +86,8 @@ def _word(name: str) -> str:
     return re.sub(r"[^\w-]+", "_", name)
 
 
-def _suite(number: int, name: str, verdict: Verdict, failing: Collection[str]) -> xml.Element:
+def _suite(number: int, name: str, verdict: Verdict, failing: Collection[str], *, counts: bool) -> xml.Element:
+    """Where the candidate does not count, because another one passes and one is enough, its failures are skipped."""
     suite = xml.Element("testsuite", id=str(number), name=_legal(f"{verdict.baseline.task}: {name}"))
     suite.append(_properties(verdict))
     place = f"{verdict.baseline.task}.{_word(name)}"
@@ -89,12 +95,12 @@ def _suite(number: int, name: str, verdict: Verdict, failing: Collection[str]) -
         case = _add_case(suite, c.metric, place)
         note = wording.note(c, wording.unit(verdict))
         message = f"{c.label}: {wording.change(c)}" + (f"; {note}" if note else "")
-        _add_outcome(case, c.label, message, failing, decides=c.decides)
+        _add_outcome(case, c.label, message, failing, decides=c.decides and counts)
         xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, c))
     if not any(c.decides and c.label == verdict.label for c in verdict.comparisons):
         # The verdict must be seen even where no metric could be compared: a suite without cases would be green.
         case = _add_case(suite, "verdict", place)
-        _add_outcome(case, verdict.label, f"{verdict.label}: {wording.sentence(verdict)}", failing, decides=True)
+        _add_outcome(case, verdict.label, f"{verdict.label}: {wording.sentence(verdict)}", failing, decides=counts)
     _count(suite)
     suite.set("time", f"{_seconds(verdict):.3f}")
     suite.set("timestamp", _timestamp(verdict))
@@ -115,13 +121,23 @@ def _properties(verdict: Verdict) -> xml.Element:
         "candidate_run": verdict.candidate.run_id if verdict.candidate else "",
         "dataset": verdict.baseline.dataset.path,
         "fingerprint": verdict.baseline.fingerprint,
-        "differences": wording.settings(verdict.differences),
+        "differences": settings.in_words(verdict.differences),
         "label": verdict.label,
+        **_costs(verdict),
     }
     properties = xml.Element("properties")
     for name, value in facts.items():
         xml.SubElement(properties, "property", name=name, value=_legal(value))
     return properties
+
+
+def _costs(verdict: Verdict) -> dict[str, str]:
+    """Size and speed of the candidate, as far as they are known."""
+    if verdict.candidate is None:
+        return {}
+    size, speed = verdict.candidate.model.size, verdict.candidate.speed
+    facts = {"size": str(size)} if size else {}
+    return facts | ({name: f"{value:g}" for name, value in vars(speed).items()} if speed else {})
 
 
 def _add_case(suite: xml.Element, name: str, place: str) -> xml.Element:

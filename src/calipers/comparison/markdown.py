@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from calipers.comparison import wording
-from calipers.comparison.records import Example, Verdict
+from calipers.comparison import settings, wording
+from calipers.comparison.candidates import candidate_table
+from calipers.comparison.records import Example, GateOptions, Verdict
 from calipers.core import printable
 from calipers.rendering.markdown import code, escape, subtitle, table
 from calipers.rendering.numbers import shorten
+from calipers.rendering.text import chosen_rows
 
 _LONGEST = 400  # characters of an example's text
 
 
-def verdicts_markdown(verdicts: Sequence[Verdict]) -> str:
-    """A title with the label, a table per candidate, and its worst examples, folded away. At least one verdict."""
+def verdicts_markdown(verdicts: Sequence[Verdict], gate: GateOptions | None = None) -> str:
+    """A title with the label, a table of all candidates, then for each a table of its metrics and its worst examples,
+    folded away. At least one verdict."""
+    gate = gate or GateOptions()
     baseline = verdicts[0].baseline
     many = f"{len(verdicts)} candidates" if len(verdicts) > 1 else code(verdicts[0].candidate_name)
-    title = f"## {wording.overall(verdicts)}: {many} against {code(baseline.model.model_id)}"
+    name = code(verdicts[0].baseline_name or baseline.model.artifact)
+    title = f"## {wording.outcome(verdicts, gate)}: {many} against {name}"
+    rows = chosen_rows(baseline.dataset)
+    about = f"{subtitle(baseline)}{f' ({rows})' if rows else ''}"
+    costs = "\n".join(table(*candidate_table(verdicts, gate, code), right=range(1, 11)))
+    last = escape(wording.rule(verdicts, gate, gate.exit_code([v.label for v in verdicts])))
+    warnings = [f"> warning: {code(words)}" for words in settings.assumptions(verdicts)]
     blocks = (block for verdict in verdicts for block in _blocks(verdicts, verdict))
-    return "\n\n".join([title, subtitle(baseline), *blocks]) + "\n"
+    return "\n\n".join([title, about, costs, last, *warnings, *blocks]) + "\n"
+
+
+def failure_markdown(message: str, baseline: str, candidates: Sequence[str]) -> str:
+    """What a summary says of a comparison that came to no verdict."""
+    names = ", ".join(map(code, candidates))
+    return f"## No verdict: {names} against {code(baseline)}\n\n{code(message)}\n"
 
 
 def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
@@ -36,8 +52,8 @@ def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
         yield "\n".join(f"- {escape(words)}" for words in unread)
     if notes := wording.notes(verdict):
         yield "\n".join(f"- {code(c.metric)}: {code(words) if c.reason else escape(words)}" for c, words in notes)
-    if verdict.differences:
-        yield f"Settings that differ: {code(wording.settings(verdict.differences))}"
+    if words := settings.in_words(verdict.differences):
+        yield f"Settings that differ: {code(f'{verdict.candidate_name}: {words}')}"
     if verdict.worst:
         yield f"<details><summary>{wording.worst_title(verdict)}</summary>"
         yield f"In {code(wording.primary(verdict))}:"

@@ -61,7 +61,13 @@ class VerdictOptions(Options):
     resamples: int = option(
         10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100, at_most=MOST_RESAMPLES
     )
-    worst: int = option(10, "Name the examples that lost most.", group="Output", metavar="N", at_least=0)
+    worst: int | None = option(
+        None,
+        "Name the examples that lost most. Default: 5 with one candidate, 0 with several.",
+        group="Output",
+        metavar="N",
+        at_least=0,
+    )
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)  # by metric, instead of the metric's own
 
 
@@ -74,6 +80,9 @@ class GateOptions(Options):
         "at-risk: exit 1 is about AT_RISK or worse. inconclusive: INCONCLUSIVE is exit code 1, too. Default: neither.",
         group="Verdict",
         choices=FAIL_ON,
+    )
+    any: bool = option(
+        False, "Exit 0 if at least one candidate passes. Default: the worst candidate decides.", group="Verdict"
     )
 
     @property
@@ -92,8 +101,12 @@ class GateOptions(Options):
         (0, 1)
         >>> GateOptions().exit_code(["INCONCLUSIVE", "PASS"]), GateOptions().exit_code(["INCONCLUSIVE", "REGRESSION"])
         (5, 1)
+        >>> GateOptions(any=True).exit_code(["REGRESSION", "PASS"])
+        0
         """
-        return 1 if self.failing & set(labels) else 5 if "INCONCLUSIVE" in labels else 0
+        codes = {1 if label in self.failing else 5 if label == "INCONCLUSIVE" else 0 for label in labels}
+        order = (0, 5, 1) if self.any else (1, 5, 0)
+        return next(code for code in order if code in codes)
 
     def explain(self, labels: Collection[str]) -> str | None:
         """One sentence on an exit code that the labels alone do not explain.
@@ -254,6 +267,7 @@ class Verdict:
     reason: str | None = None
     bootstrap: Mapping[str, Any] = field(default_factory=dict)
     unread: Unread = Unread()  # what one model alone cannot read counts against it
+    baseline_name: str = ""
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{c.metric} {signed(c.delta, c.digits)}" for c in self.comparisons if c.decides)
@@ -265,7 +279,7 @@ class Verdict:
         return html_table(f"{self.label}: {self._title()}", header, rows, [self.reason] if self.reason else [])
 
     def _title(self) -> str:
-        return f"{self.candidate_name} against {self.baseline.model.model_id}"
+        return f"{self.candidate_name} against {self.baseline_name or self.baseline.model.artifact}"
 
     def to_dict(self) -> dict[str, Any]:
         """The facts of the candidate's run (null where its output was dead), the label, and what explains it."""
@@ -290,13 +304,16 @@ _RUN_FACTS = {
     "device": "model.device",
     "backend": "model.backend",
     "fingerprint": "model.fingerprint",
+    "size": "model.size",
     "settings": "model.settings",
 }
 
 
 def run_facts(result: Result | None) -> dict[str, Any]:
     """Which run this is; every value is None for a candidate whose output was dead, for it has none."""
-    return {name: plain(attrgetter(place)(result)) if result else None for name, place in _RUN_FACTS.items()}
+    facts = {name: plain(attrgetter(place)(result)) if result else None for name, place in _RUN_FACTS.items()}
+    speed = result.speed if result else None
+    return facts | {"speed": None if speed is None else dict(vars(speed))}
 
 
 def plain(value: Any) -> Any:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from calipers.comparison.records import SEVERITY, Comparison, Example, Label, Question, Verdict, worst_label
+from calipers.comparison.records import (
+    SEVERITY,
+    Comparison,
+    Example,
+    GateOptions,
+    Label,
+    Question,
+    Verdict,
+    worst_label,
+)
 from calipers.core import Thresholds, name_some, printable
 from calipers.core.rounding import percentage
 from calipers.rendering import numbers
@@ -19,6 +28,14 @@ _OPENINGS = {"PASS": "passes", "AT_RISK": "is at risk", "REGRESSION": "is a regr
 def overall(verdicts: Sequence[Verdict]) -> Label:
     """The worst label of all candidates."""
     return worst_label((verdict.label for verdict in verdicts), question(verdicts[0]))
+
+
+def outcome(verdicts: Sequence[Verdict], gate: GateOptions) -> Label:
+    """The label that the exit code is about: the worst, or with `any` that of the best candidate."""
+    if not gate.any:
+        return overall(verdicts)
+    order = {label: place for place, label in enumerate(SEVERITY)}
+    return min((v.label for v in verdicts), key=lambda label: (gate.exit_code([label]) == 1, order[label]))
 
 
 # --- the table of metrics -----------------------------------------------------------------------------------------
@@ -156,11 +173,90 @@ def limits(thresholds: Thresholds) -> tuple[str, str]:
     return f"{first:g} points", f"{second:g} points"
 
 
-def tally(verdicts: Sequence[Verdict]) -> str:
-    """How several candidates fared, in one sentence."""
-    names = {label: [printable(v.candidate_name) for v in verdicts if v.label == label] for label in SEVERITY}
-    parts = [f"{len(same)} {label} ({', '.join(same)})" for label, same in names.items() if same]
-    return f"Of {len(verdicts)} candidates: {'; '.join(parts)}."
+# --- several candidates -------------------------------------------------------------------------------------------
+
+
+def headline(verdicts: Sequence[Verdict], gate: GateOptions) -> str:
+    """The verdict in one sentence: of one candidate its own, of several how many pass and which is the smallest."""
+    if len(verdicts) == 1:
+        return f"{sentence(verdicts[0])}{_cost(verdicts[0], '')}"
+    passing = [v for v in verdicts if v.label == "PASS"]
+    others = [label for label in SEVERITY[1:] if any(v.label == label for v in verdicts)]
+    names = {label: [printable(v.candidate_name) for v in verdicts if v.label == label] for label in others}
+    rest = "; ".join(f"{len(same)} {label} ({', '.join(same)})" for label, same in names.items())
+    words = f"{len(passing)} of {len(verdicts)} candidates {'passes' if len(passing) == 1 else 'pass'}"
+    chosen = smallest(verdicts, gate)
+    return f"{words}{f': {rest}' if rest else ''}.{_cost(chosen, ' Smallest: ') if chosen else ''}"
+
+
+def accepted(verdicts: Sequence[Verdict], gate: GateOptions) -> list[Verdict]:
+    """The candidates that pass, or else those that are at risk, where that does not fail."""
+    sound = [v for v in verdicts if v.label == "PASS"]
+    return sound or [v for v in verdicts if gate.exit_code([v.label]) == 0]
+
+
+def smallest(verdicts: Sequence[Verdict], gate: GateOptions) -> Verdict | None:
+    """Of the candidates that pass, the one with the fewest bytes; None where no size is known."""
+    sized = [v for v in accepted(verdicts, gate) if v.candidate and v.candidate.model.size]
+    return min(sized, key=lambda v: (v.candidate and v.candidate.model.size) or 0, default=None)
+
+
+def best(verdicts: Sequence[Verdict], gate: GateOptions) -> Verdict | None:
+    """Of the candidates that pass, the one with the best value of the metric that decides."""
+    rows = [(v, c) for v in accepted(verdicts, gate) if (c := deciding(v)) and c.candidate is not None]
+    ranked = sorted(rows, key=lambda row: (-1 if row[1].higher_is_better else 1) * (row[1].candidate or 0))
+    return ranked[0][0] if ranked else None
+
+
+def _cost(verdict: Verdict, opening: str) -> str:
+    """Size and speed of a candidate beside the baseline's."""
+    result, baseline = verdict.candidate, verdict.baseline
+    if result is None or result.model.size is None:
+        return ""
+    size = numbers.megabytes(result.model.size)
+    if not opening and baseline.model.size:
+        size += f" instead of {numbers.megabytes(baseline.model.size)}"
+    words = [size, *filter(None, [faster(verdict)])]
+    return f"{opening}{printable(verdict.candidate_name)} ({', '.join(words)})." if opening else f" {', '.join(words)}."
+
+
+def faster(verdict: Verdict) -> str:
+    """How the median latencies compare, where the two models took turns; times of two occasions differ."""
+    speeds = [side.speed if side else None for side in (verdict.baseline, verdict.candidate)]
+    if not (speeds[0] and speeds[1]) or speeds[0].timed_at != speeds[1].timed_at:
+        return ""
+    ratio = speeds[0].p50_ms / speeds[1].p50_ms
+    return f"{ratio:.1f} × as fast" if ratio >= 0.95 else f"{1 / ratio:.1f} × as slow"
+
+
+def rule(verdicts: Sequence[Verdict], gate: GateOptions, code: int) -> str:
+    """Which rule made the exit code."""
+    labels = [verdict.label for verdict in verdicts]
+    if len(verdicts) == 1:
+        return f"Exit code {code}: {_rule_of(labels[0], gate)}."
+    if gate.any:
+        chosen = smallest(verdicts, gate)
+        name = f", the smallest is {printable(chosen.candidate_name)}" if chosen else ""
+        count = sum(gate.exit_code([label]) == 0 for label in labels)
+        words = f"{count} of {len(labels)} candidates {'passes' if count == 1 else 'pass'}"
+        return f"Exit code {code}: --any, and {words}{name}."
+    if all(label == "PASS" for label in labels):
+        return f"Exit code {code}: all {len(labels)} candidates pass (the worst one decides)."
+    decided = next(v for v in verdicts if v.label == overall(verdicts))
+    words = f"the worst of {len(labels)} candidates decides, {printable(decided.candidate_name)} ({decided.label})"
+    return f"Exit code {code}: {words}; --any requires only one that passes."
+
+
+def _rule_of(label: Label, gate: GateOptions) -> str:
+    if label == "INCONCLUSIVE":
+        return (
+            "INCONCLUSIVE fails, by --fail-on inconclusive"
+            if label in gate.failing
+            else "INCONCLUSIVE is neither a pass nor a failure; --fail-on inconclusive makes it exit code 1"
+        )
+    if label == "AT_RISK":
+        return f"AT_RISK {'fails, by' if label in gate.failing else 'does not fail without'} --fail-on at-risk"
+    return f"{label} fails" if label in gate.failing else "the candidate passes"
 
 
 # --- notes --------------------------------------------------------------------------------------------------------
@@ -202,23 +298,6 @@ def reason(verdict: Verdict) -> str:
     """Why a candidate is INVALID, without the label in front."""
     reasons = (verdict.reason, *(c.reason for c in verdict.comparisons if c.label == "INVALID"))
     return printable(next(filter(None, reasons), "its output could not be measured"))
-
-
-def settings(differences: Mapping[str, tuple[Any, Any]]) -> str:
-    """The settings in which the models differ: those that both state, then those that one backend alone has.
-
-    >>> settings({"dtype": ("float32", None), "pooling": ("cls", "mean"), "shape": (None, "[1, 512]")})
-    'pooling cls → mean; only in the baseline: dtype float32; only in the candidate: shape [1, 512]'
-    """
-
-    def show(value: Any) -> str:
-        return "none" if value == "" else shorten(str(value), 60)
-
-    both = [f"{n} {show(a)} → {show(b)}" for n, (a, b) in differences.items() if a is not None and b is not None]
-    first = [f"{name} {show(a)}" for name, (a, b) in differences.items() if b is None]
-    second = [f"{name} {show(b)}" for name, (a, b) in differences.items() if a is None]
-    parts = (("", both), ("only in the baseline: ", first), ("only in the candidate: ", second))
-    return "; ".join(f"{words}{', '.join(pairs)}" for words, pairs in parts if pairs)
 
 
 # --- the worst examples -------------------------------------------------------------------------------------------

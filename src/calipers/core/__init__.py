@@ -28,7 +28,9 @@ from calipers.core.models import (
     Progress,
     ShowsHalo,
     Silent,
+    Speed,
     TokenizedText,
+    artifact_name,
     on_side,
 )
 from calipers.core.outcomes import CLUSTER, WITHOUT_VECTOR, Columns, Counts, Floats, Outcomes
@@ -61,6 +63,6 @@ __all__ += [
     "PairScorer",
     "Progress",
 ]
-__all__ += ["ShowsHalo", "Silent", "TokenizedText", "on_side"]
+__all__ += ["ShowsHalo", "Silent", "Speed", "TokenizedText", "artifact_name", "on_side"]
 __all__ += ["CLUSTER", "WITHOUT_VECTOR", "Columns", "Counts", "Floats", "Outcomes"]
 __all__ += ["DefaultData", "Measurement", "Metric", "NoOptions", "Result", "RunLine", "Statistic", "Task", "Thresholds"]

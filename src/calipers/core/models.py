@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+_FILES = (".onnx", ".npy", ".parquet", ".trec", ".txt", ".run")  # that are models by themselves
 
 
 class Progress(Protocol):
@@ -40,6 +43,47 @@ class ModelInfo:
     fingerprint: str  # of the weights and the tokenizer; of the address for an endpoint
     settings: Mapping[str, Any] = field(default_factory=dict)  # pooling, normalisation, prompt, dtype, batching …
     notes: tuple[str, ...] = ()  # what a reader should be warned of
+    size: int | None = None  # bytes of its weights on disk; None where there are none, or elsewhere
+
+    @property
+    def artifact(self) -> str:
+        return artifact_name(self.model_id, self.path)
+
+
+def artifact_name(model_id: str, path: str | None, folders: int = 1) -> str:
+    """What was measured, by its place: a file with so many of the folders above it, or a folder with all but one of
+    them. The id where the model is on the hub, in memory or nowhere: an id may also be the one of the tokenizer.
+
+    >>> artifact_name("float32", "built/onnx/model_q4.onnx"), artifact_name("m", "/tmp/models/MiniLM", folders=2)
+    ('built/model_q4.onnx', 'models/MiniLM')
+    """
+    if path is None or "models--" in path:
+        return model_id
+    if "://" in path:
+        return path
+    place = Path(path).absolute()
+    parts = [part for part in place.parts if part != place.anchor]
+    if place.suffix.lower() not in _FILES:
+        return "/".join(parts[-folders:]) or model_id
+    above = parts[:-2] if folders == 1 and parts[-2:-1] == ["onnx"] else parts[:-1]
+    return "/".join([*above[-folders:], parts[-1]])
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a model answers: one input at a time on one core, and all of them at once on the cores it may use."""
+
+    p50_ms: float
+    p95_ms: float
+    inputs_per_second: float
+    timed_inputs: int  # texts, or pairs of texts for a cross-encoder
+    timed_at: float  # seconds since 1970; the same for models that took turns on the same inputs
+
+    @classmethod
+    def of(cls, timing: Mapping[str, float]) -> Speed | None:
+        """What the `timing` of a run says; None where it was not timed."""
+        names = [entry.name for entry in fields(cls)]
+        return cls(**{name: timing[name] for name in names}) if all(name in timing for name in names) else None  # type: ignore[arg-type]
 
 
 class Model(Protocol):

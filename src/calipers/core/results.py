@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calipers.core.curves import CurveRow, curve_rows
 from calipers.core.datasets import Column, Dataset, DataSource
 from calipers.core.errors import DataError, RequestError, printable, quote
-from calipers.core.models import ModelInfo, Progress
+from calipers.core.models import ModelInfo, Progress, Speed, artifact_name
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 from calipers.core.rounding import percentage
 
@@ -163,6 +163,7 @@ class Result:
     timing: Mapping[str, float]
     environment: Mapping[str, Any]
     outcomes: Outcomes
+    name: str = ""  # what its maker calls the run
 
     def __repr__(self) -> str:
         """One line: the first metric with its interval, and what it is about."""
@@ -187,6 +188,10 @@ class Result:
         """The metrics by the size of the vectors, where several sizes were measured."""
         return curve_rows(self.metrics, self.intervals, self.options.get("dimensions") or (), self.outcomes)
 
+    @property
+    def speed(self) -> Speed | None:
+        return Speed.of(self.timing)
+
     def to_dict(self) -> dict[str, Any]:
         """The document that `calipers eval --json` writes; its keys are a contract (see docs/design.md). Numbers are
         not rounded, and NaN stays NaN. What came out of each example is in `outcomes.to_arrow()`."""
@@ -195,6 +200,7 @@ class Result:
         return {
             "schema": SCHEMA,
             "run": self.run_id,
+            "name": self.name or None,
             "created": self.created,
             "model_id": self.model.model_id,
             "model_path": self.model.path,
@@ -208,7 +214,12 @@ class Result:
             "metrics": self.metrics,
             "intervals": self.intervals,
             "bootstrap": self.bootstrap,
-            "model": {"backend": self.model.backend, "fingerprint": self.model.fingerprint, **self.model.settings},
+            "model": {
+                "backend": self.model.backend,
+                "fingerprint": self.model.fingerprint,
+                "size": self.model.size,
+                **self.model.settings,
+            },
             "warnings": self.warnings,
             "timing": self.timing,
             "environment": self.environment,
@@ -228,6 +239,18 @@ class RunLine:
     examples: int
     metric: str
     value: float
+    name: str = ""
+    model_path: str | None = None
+    fingerprint: str = ""  # of the model
+    tags: tuple[str, ...] = ()
+    label: str = ""  # of the newest verdict on it
+    bytes: int = 0  # of its outcomes on disk
+
+    @property
+    def artifact(self) -> str:
+        """What was measured, with the folder above it."""
+        short = artifact_name(self.model_id, self.model_path)
+        return short if "/" in short else artifact_name(self.model_id, self.model_path, folders=2)
 
 
 def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = ()) -> str:

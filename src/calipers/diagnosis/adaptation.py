@@ -137,6 +137,7 @@ def score(
                 confidence=options.confidence,
                 store=store,
                 reuse=True,
+                timed=False,
                 progress=progress,
             )
     else:

@@ -28,6 +28,7 @@ Facts = dict[str, object]
 # Settings that say how a model is run, or where something comes from.
 _RUNNING = ("batching", "batch_dependence", "shape", "provider", "revision", "pooling_assumed", "through", "short_cut")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "config.json", "*.py")
+_SAFE, _PICKLED = ("*.safetensors",), ("*.bin", "*.pt", "*.pth")
 _TOKENIZER = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.codes", "*.tiktoken", "*.jinja", "chat_template*")
 _SETTINGS = ("modules.json", "*config*.json")
 
@@ -66,9 +67,27 @@ def size(source: Source, options: ModelOptions) -> int:
 
 
 def sign(model: Any, source: Source, options: ModelOptions) -> Any:
-    """The model with its fingerprint in `info`; an endpoint's is its address."""
+    """The model with its fingerprint and its size in `info`; an endpoint's fingerprint is its address."""
     digest = fingerprint(source, options)
-    return model if digest is None else replace(model, info=replace(model.info, fingerprint=digest))
+    if digest is None:
+        return model
+    return replace(model, info=replace(model.info, fingerprint=digest, size=_size(source, options)))
+
+
+def _size(source: Source, options: ModelOptions) -> int | None:
+    """Bytes of the weights on disk: of a graph with its external data, or of the files that a folder is loaded from."""
+    if source.backend == "bm25":
+        return None
+    place = _place(source, options)
+    if source.backend == "onnx":
+        files = onnx_files.weight_files(place)
+    elif place.is_file():
+        files = [place]
+    else:
+        folders = {place, *(place / module.path for module in read_modules(place))}
+        each = [[p for name in names for f in folders for p in f.glob(name)] for names in (_SAFE, _PICKLED)]
+        files = next(filter(None, each), [])
+    return sum(file.stat().st_size for file in dict.fromkeys(path.resolve() for path in files))
 
 
 def vector_settings(info: ModelInfo) -> Facts:

@@ -6,7 +6,7 @@ What comes from data stands in code spans, where Markdown, HTML, links and menti
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def subtitle(result: Result) -> str:
     return " · ".join([*parts, count(unit, len(result.outcomes)), *run])
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> list[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
     """The lines of a table. A pipe would end a cell, in a code span too, unless a backslash stands before it."""
     rule = ["---:" if place in right else "---" for place in range(len(header))]
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (header, rule, *rows)]

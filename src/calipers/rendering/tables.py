@@ -5,6 +5,7 @@ Everything goes through `safe`: what comes from data cannot command a terminal, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,11 @@ class Cell(NamedTuple):
 Row = Sequence[str | Cell]
 
 
+def is_bounded(console: Console) -> bool:
+    """Whether lines have to fit: on a terminal, or where COLUMNS states a width. A log has whole lines, for grep."""
+    return console.is_terminal or bool(os.environ.get("COLUMNS"))
+
+
 def say(console: Console, line: str, style: str = "", *, cut: bool = False) -> None:
     """A line: wrapped on a terminal, or cut to its width; one line in a log. Newlines at its ends make empty lines."""
     from rich.text import Text
@@ -37,10 +43,10 @@ def say(console: Console, line: str, style: str = "", *, cut: bool = False) -> N
     body = line.strip("\n")
     before, after = line[: len(line) - len(line.lstrip("\n"))], "\n" if body and line.endswith("\n") else ""
     shown = Text(f"{before}{safe(body)}{after}", style=style)
-    if cut and console.is_terminal:
+    if cut and is_bounded(console):
         console.print(shown, no_wrap=True, overflow="ellipsis")
     else:
-        console.print(shown, soft_wrap=not console.is_terminal)
+        console.print(shown, soft_wrap=not is_bounded(console))
 
 
 def warn(console: Console, message: str) -> None:
@@ -63,7 +69,7 @@ def show_facts(console: Console, title: str, facts: Iterable[tuple[str, str]]) -
     from rich.text import Text
 
     facts = [(name, printable(value)) for name, value in facts]
-    if not console.is_terminal:
+    if not is_bounded(console):
         width = max((len(name) for name, _ in facts), default=0)
         for line in (title, *(f"  {name:<{width}}  {value}" for name, value in facts)):
             say(console, line)
@@ -91,7 +97,7 @@ def show_table(
     their lines where the terminal is narrow, by default all but the first; the only one stands below the table if its
     lines would be too short to read. With `cut` none breaks, and wide cells end in "…". A `title` puts a panel around.
     """
-    if not console.is_terminal:
+    if not is_bounded(console):
         for line in ([f"\n{title}"] if title else []) + _plain_lines(header, rows, right):
             say(console, line)
         return
@@ -126,12 +132,13 @@ def make_table(
     right: Collection[int] = (),
     fold: Collection[int] = (),
     strong: Collection[int] = (),
+    dense: bool = False,
 ) -> Table:
-    """The table of a terminal; arguments as of `show_table`."""
+    """The table of a terminal; arguments as of `show_table`. A dense one has no lines and one space between columns."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=None if dense else box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for place, name in enumerate(header):
         table.add_column(
             _text(name),

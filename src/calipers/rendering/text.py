@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import SILENT, Measurement, Metric, Progress, Result, RunLine, Task
-from calipers.rendering.numbers import data_parts, interval, interval_name, number, plural
-from calipers.rendering.tables import show_facts, show_table, warn
+from calipers.core import SILENT, DataSource, Measurement, Metric, Progress, Result, RunLine, Task
+from calipers.rendering.numbers import data_parts, interval, interval_name, megabytes, number, plural
+from calipers.rendering.tables import Cell, fits, is_bounded, make_table, show_facts, show_table, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,11 @@ def show_result(console: Console, result: Result, task: Measurement[Any]) -> Non
             facts.append((name, str(value)))
     if options := [f"{name}={value}" for name, value in result.options.items() if value]:
         facts.append(("Options", ", ".join(options)))
+    if result.model.size:
+        facts.append(("Size", megabytes(result.model.size)))
+    if speed := result.speed:
+        rate = f"{speed.inputs_per_second:,.0f} a second at once"
+        facts.append(("Speed", f"p50 {speed.p50_ms:.1f} ms, p95 {speed.p95_ms:.1f} ms, one input at a time; {rate}"))
     facts.append(("Time", _times(result)))
     show_facts(console, f"{result.task}  ·  run {result.run_id}", facts)
     metrics = [metric for metric in task.measures(task.options(**result.options)) if metric.name in result.metrics]
@@ -106,13 +111,28 @@ def show_task(console: Console, task: Task[Any]) -> None:
     show_table(console, ("metric", "good is", "pass / at risk", "what it is"), metrics, fold=(3,), strong=(0,))
 
 
+_RUN_COLUMNS = ("run", "name", "when (UTC)", "task", "model", "files", "data", "n", "primary metric", "label", "tags")
+_RUN_FOLDED = ((0, 1), (4, 5), (6, 3), (7, 9), (8, 10))  # columns of a narrow terminal, one above the other
+
+
 def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
-    rows = []
-    for x in lines:
-        when, data = x.created[:16].replace("T", " "), x.dataset.rsplit("/", 1)[-1]
-        rows.append((x.run_id, when, x.task, x.model_id, data, str(x.examples), f"{x.metric} {x.value:.6g}"))
-    header = ("run", "when (UTC)", "task", "model", "data", "n", "primary metric")
-    show_table(console, header, rows, right=(5,), cut=True)
+    """A table; columns that are empty in all runs are left out. Where it is too wide, two lines a run."""
+    rows = [_run_cells(line) for line in lines]
+    used = [place for place in range(len(_RUN_COLUMNS)) if any(row[place] for row in rows)]
+    header, table = [_RUN_COLUMNS[i] for i in used], [[row[i] for i in used] for row in rows]
+    right = (used.index(7),)
+    if not is_bounded(console) or fits(console, make_table(header, table)):
+        show_table(console, header, table, right=right, cut=True)
+        return
+    folded = [[Cell(row[above], below=row[below]) for above, below in _RUN_FOLDED] for row in (_RUN_COLUMNS, *rows)]
+    show_table(console, folded[0], folded[1:], right=(3,), cut=True)
+
+
+def _run_cells(line: RunLine) -> tuple[str, ...]:
+    when, data = line.created[:16].replace("T", " "), "/".join(line.dataset.rstrip("/").split("/")[-2:])
+    digest, value = line.fingerprint.removeprefix("sha256:")[:8], f"{line.value:.6g} {line.metric}"
+    cells = (line.run_id, line.name, when, line.task, line.artifact, digest, data, str(line.examples), value)
+    return (*cells, line.label, ", ".join(line.tags))
 
 
 class ProgressBar:
@@ -178,6 +198,20 @@ _CUT = {
     "documents_truncated": "documents truncated",
     "reranked_pairs_truncated": "reranked pairs truncated",
 }
+
+
+def chosen_rows(source: DataSource) -> str:
+    """How a sample was taken; nothing where all rows are scored.
+
+    >>> chosen_rows(DataSource("pairs.csv", requested=300, rows_read=1379))
+    'a random sample of 1,379 rows, seed 42'
+    """
+    if not source.requested:
+        return ""
+    if not source.shuffle:
+        return f"the first {source.requested:,} rows"
+    whole = f" of {source.rows_read:,} rows" if source.rows_read > source.requested else ""
+    return f"a random sample{whole}, seed {source.seed}"
 
 
 def _counts(result: Result) -> str:

@@ -9,15 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from calipers import data, models, tasks
-from calipers.core import CLUSTER, SILENT, Dataset, Model, ModelInfo, Outcomes, Progress, RequestError, Result, Task
+from calipers.core import (
+    CLUSTER,
+    SILENT,
+    Dataset,
+    Model,
+    ModelInfo,
+    Outcomes,
+    Progress,
+    RequestError,
+    Result,
+    Speed,
+    Task,
+)
 from calipers.core.models import truncated_by
 from calipers.data import DataOptions, trec
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.record import CONFIDENCE, RESAMPLES, Resampling, make_result, measure
 from calipers.runs.shards import sharded
-from calipers.runs.store import Store
-from calipers.tasks import retrieval
+from calipers.runs.store import Store, refuse_name
+from calipers.tasks import retrieval, timing
 
 __all__ = ["CONFIDENCE", "RESAMPLES", "TASK", "evaluate"]
 
@@ -41,6 +53,8 @@ def evaluate(
     run_out: Path | None = None,
     reuse: bool = False,
     shards: Path | None = None,
+    timed: bool = True,
+    name: str = "",
 ) -> Result:
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
@@ -50,7 +64,8 @@ def evaluate(
 
     With `reuse`, a stored run that answered the same question (`calipers.runs.key`) is taken and no model is loaded:
     `timing` has `reused_seconds`, and the stored times of loading and inference. If only words differ (another path to
-    the same files, other resamples), the stored outcomes make a new run.
+    the same files, other resamples), the stored outcomes make a new run. With `timed`, a model that runs here is also
+    timed on up to 64 of its inputs (`Result.speed`). `name` is what the run is called in the store.
 
     `shards` is a folder that keeps the model's answers shard by shard: a run that was stopped goes on from there, and
     gives the same bits.
@@ -62,6 +77,7 @@ def evaluate(
     clock = _Clock()
     request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
     settled = replace(_settle(request, rerank, run_out), shards=shards)
+    refuse_name(name)
     chosen_rows, threads = settled.data_options, request.model_options.workers
     resampling = Resampling(confidence, resamples, chosen_rows.seed, threads, chosen_rows.cluster)
     if store:
@@ -74,21 +90,50 @@ def evaluate(
     key = settled.key(rows) if store else None
     damaged: list[str] = []
     stored = store.find(key, damaged) if store and key and reuse else None
-    info, outcomes = settled.answer(rows, stored, progress, clock)
+    info, outcomes = settled.answer(rows, stored, progress, clock, timed=timed)
     outcomes = _with_clusters(outcomes, rows)
     chosen = request.record(info)
     facts = [chosen, resampling.record(settled.task.unit, outcomes)]
-    if stored and not run_out and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts):
+    if (
+        stored
+        and not run_out
+        and name in ("", stored.name)
+        and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts)
+    ):
         return replace(stored, timing={**stored.timing, **clock.laps})
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
-    if stored:
-        result = replace(result, timing={**stored.timing, **result.timing})
+    result = replace(result, name=name, timing={**(stored.timing if stored else {}), **result.timing})
     result = replace(result, warnings=(*result.warnings, *damaged))
     if store:
         result = replace(result, warnings=(*result.warnings, *store.keep(result, key)))
     if run_out:  # after the run is kept: a full disk must not cost it
         trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id)
     return result
+
+
+def time_in_turn(
+    references: Sequence[str | Model],
+    *,
+    task: str = TASK,
+    task_options: Mapping[str, Any] | None = None,
+    dataset: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    model_options: ModelOptions | None = None,
+    data_options: DataOptions | None = None,
+) -> list[Speed | None]:
+    """How fast each model answers inputs of the data, by turns, so that other work on the machine slows them all
+    alike. None for what does not run here. All models are in memory at once."""
+    shared = (task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
+    settled = [_settle(_Request(reference, *shared), None, None) for reference in references]
+    places = [i for i, side in enumerate(settled) if side.is_timed]
+    speeds: list[Speed | None] = [None] * len(settled)
+    if places:
+        rows = settled[0].read_rows()
+        loaded = [settled[i].load({}) for i in places]
+        timed = timing.measure(loaded, settled[0].task, timing.inputs(settled[0].task, rows))
+        for place, speed in zip(places, timed, strict=True):
+            speeds[place] = speed
+    return speeds
 
 
 # --- settle: what is measured, before anything is read ---------------------------------------------------------------
@@ -250,7 +295,7 @@ class _Settled:
         return rows
 
     def answer(
-        self, rows: Dataset, stored: Result | None, progress: Progress, clock: _Clock
+        self, rows: Dataset, stored: Result | None, progress: Progress, clock: _Clock, *, timed: bool
     ) -> tuple[ModelInfo, Outcomes]:
         """Those of the stored run that answered the same, else what the model gives now."""
         if stored:
@@ -259,16 +304,20 @@ class _Settled:
             clock.lap("reused_seconds")
             return info, stored.outcomes
         progress.start("Loading the model", 0)
-        model = self._load(self.task.text_ids(rows))
+        model = self.load(self.task.text_ids(rows))
         clock.lap("load_seconds")
         before = truncated_by(model)
         outcomes = self.task.run(model, rows, self.options, progress)
         clock.lap("inference_seconds")
         if (cut := truncated_by(model) - before) and "truncated" not in outcomes.counts:
             outcomes = replace(outcomes, counts={**outcomes.counts, "truncated": cut})
+        if timed and self.shards is None:
+            (speed,) = timing.measure([model], self.task, timing.inputs(self.task, rows))
+            clock.lap("timing_seconds")
+            clock.laps |= vars(speed) if speed else {}
         return model.info, outcomes
 
-    def _load(self, text_ids: Mapping[str, Sequence[str]]) -> Any:
+    def load(self, text_ids: Mapping[str, Sequence[str]]) -> Any:
         model: Any = models.load(self.source, self._first_options, self.task.ability) if self.source else self.loaded
         if hasattr(model, "bind"):
             model = model.bind(text_ids)
@@ -278,6 +327,11 @@ class _Settled:
             return model
         second = sharded(models.load(self.reranker, self._reranker_options, "score"), "score", self.shards)
         return retrieval.TwoStage(model, second)
+
+    @property
+    def is_timed(self) -> bool:
+        backend = self.source.backend if self.source else self.loaded.info.backend if self.loaded else ""
+        return backend in timing.TIMED
 
     def key(self, rows: Dataset) -> str | None:
         """The key of the question in the store; None where a model is not known well enough to be recognised."""

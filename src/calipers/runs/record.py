@@ -80,6 +80,7 @@ def make_result(
     warnings: Sequence[str] = (),
     timing: Mapping[str, float] | None = None,
     environment: Mapping[str, Any] | None = None,
+    name: str = "",
 ) -> Result:
     """A run that ends now, under a new id. `warnings` stand before those of its metrics."""
     return Result(
@@ -98,6 +99,7 @@ def make_result(
         timing=timing or {},
         environment=describe_environment() if environment is None else environment,
         outcomes=outcomes,
+        name=name,
     )
 
 

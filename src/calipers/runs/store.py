@@ -14,9 +14,10 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, astuple, fields, replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,31 @@ from calipers.core.errors import boundary, quote
 from calipers.core.files import check_place, sync_folder, whole_file, write_whole
 from calipers.core.inputs import below
 from calipers.rendering.document import to_json
+from calipers.runs.migrations import migrate
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # nothing that a path or a pattern would read otherwise
 _WAIT = 30.0  # seconds to wait for another process that writes
 _LEAST_FREE = 1_000_000  # bytes on the disk, below which a run is not begun
 _DIGESTS = "outcome_digests"  # among the facts: SHA-256 of each file of outcomes
-_LINE = ", ".join(field.name for field in fields(RunLine))  # columns of the table
+_LINE = "run_id, created, task, model_id, dataset, examples, metric, value"  # columns of the table, fields of RunLine
+_REST = (
+    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.name') END, "
+    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.model.path') END, "
+    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.model.fingerprint') END, "
+    "(SELECT group_concat(tag, ' ') FROM tags WHERE tags.run_id = runs.run_id), "
+    "(SELECT label FROM labels WHERE labels.run_id = runs.run_id ORDER BY made DESC LIMIT 1)"
+)
+_TAG, _UNTAG = "INSERT OR IGNORE INTO tags VALUES (?, ?)", "DELETE FROM tags WHERE run_id = ? AND tag = ?"
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+_RESERVED = re.compile(r"latest|\d{8}-\d{6}.*|bm25")
+
+
+def refuse_name(name: str, what: str = "name") -> None:
+    """A name or tag is one word, and cannot be taken for something else on the command line."""
+    if name and (not _NAME.fullmatch(name) or _RESERVED.fullmatch(name)):
+        raise RequestError(
+            f"`{what}` must be a word of letters, digits, `.`, `_`, `+` and `-` that is no run id, found {name!r}"
+        )
 
 
 def default_folder() -> Path:
@@ -82,7 +102,11 @@ class Store:
             with database:
                 database.execute(
                     f"INSERT INTO runs ({_LINE}, facts, cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*map(_storable, astuple(line)), json.dumps(facts, allow_nan=False), key),
+                    (
+                        *(_storable(getattr(line, name)) for name in _LINE.split(", ")),
+                        json.dumps(facts, allow_nan=False),
+                        key,
+                    ),
                 )
                 moves.close()
 
@@ -126,15 +150,64 @@ class Store:
     def list(self) -> list[RunLine]:
         """The last written first. A row that no version of ours can have written is left out: `calipers doctor`
         names it."""
-        return [RunLine(*row) for row in self.rows() if why_damaged(row) is None]
+        sizes, width = self._sizes(), len(_LINE.split(", "))
+        rows = self._select(f"{_LINE}, {_REST}")
+        return [_stored_line(row, sizes.get(row[0], 0)) for row in rows if why_damaged(row[:width]) is None]
 
     def rows(self) -> Sequence[tuple[Any, ...]]:
-        """What the database holds of each run, whatever it is: the fields of `RunLine`."""
+        """What the database holds of each run, whatever it is: the fields of `RunLine` that are columns."""
+        return self._select(_LINE)
+
+    def _select(self, columns: str) -> Sequence[tuple[Any, ...]]:
         if not self._database.exists():
             return []
         with self._open() as database:
             database.text_factory = lambda content: content.decode("utf-8", "replace")
-            return database.execute(f"SELECT {_LINE} FROM runs ORDER BY rowid DESC").fetchall()
+            return database.execute(f"SELECT {columns} FROM runs ORDER BY rowid DESC").fetchall()
+
+    def tag(self, run: str, tags: Sequence[str], *, remove: bool = False) -> str:
+        """Put tags on a run, or take them off; the run's id."""
+        for tag in tags:
+            refuse_name(tag, "tag")
+        run_id = self.resolve(run)
+        change = (
+            "DELETE FROM tags WHERE run_id = ? AND tag = ?" if remove else "INSERT OR IGNORE INTO tags VALUES (?, ?)"
+        )
+        with self._open() as database, database:
+            database.executemany(change, [(run_id, tag) for tag in tags])
+        return run_id
+
+    def keep_labels(self, labels: Mapping[str, tuple[str, str]]) -> None:
+        """Run id → the baseline's run id and the label of the newest verdict on it. A run holds no verdict, since
+        thresholds may change; this is for finding it again. Runs that are not in the store are left out."""
+        if not self._database.exists():
+            return
+        made = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with self._open() as database, suppress(sqlite3.OperationalError), database:
+            database.executemany(
+                "INSERT OR REPLACE INTO labels SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = ?)",
+                [(run_id, baseline, label, made, run_id) for run_id, (baseline, label) in labels.items()],
+            )
+
+    def keep_timing(self, results: Sequence[Result]) -> None:
+        """The times of runs that were measured after they were stored; nothing else of a run changes."""
+        if not self._database.exists():
+            return
+        rows = [(json.dumps(dict(result.timing)), result.run_id) for result in results]
+        with self._open() as database, suppress(sqlite3.OperationalError), database:
+            database.executemany("UPDATE runs SET facts = json_set(facts, '$.timing', json(?)) WHERE run_id = ?", rows)
+
+    def size(self) -> int:
+        """Bytes of all that is kept: runs, outcomes and vectors."""
+        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+
+    def _sizes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        with suppress(OSError), os.scandir(self.folder / "outcomes") as files:
+            for file in files:
+                run_id = file.name.partition(".")[0]
+                sizes[run_id] = sizes.get(run_id, 0) + file.stat().st_size
+        return sizes
 
     def load(self, name: str) -> Result:
         run_id = self.resolve(name)
@@ -154,7 +227,8 @@ class Store:
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)
         with self._open() as database, database:
-            database.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+            for table in ("runs", "tags", "labels"):
+                database.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
         for file in self.files_of(run_id):
             file.unlink(missing_ok=True)
         return run_id
@@ -164,10 +238,13 @@ class Store:
         return tuple(self._outcomes_file(run_id).parent.glob(f"{run_id}.*"))
 
     def resolve(self, name: str) -> str:
-        """A run by its id, by the beginning of it, or "latest"."""
-        run_ids = [line.run_id for line in self.list()]
+        """A run by its id, by the beginning of it, by its name (the newest of that name), or "latest"."""
+        lines = self.list()
+        run_ids = [line.run_id for line in lines]
         if name == "latest" and run_ids:
             return run_ids[0]
+        if named := [line.run_id for line in lines if name and line.name == name]:
+            return named[0]
         matches = [r for r in run_ids if r == name] or [r for r in run_ids if name and r.startswith(name)]
         if len(matches) == 1:
             return matches[0]
@@ -187,6 +264,9 @@ class Store:
                 database.rollback()
                 raise
             database.commit()
+
+    def has_name(self, name: str) -> bool:
+        return any(line.name == name for line in self.list())
 
     @property
     def _database(self) -> Path:
@@ -208,7 +288,7 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             raise RequestError(f"the store in {self.folder} cannot be opened: {error}") from error
         try:
-            _migrate(database, self._database)
+            migrate(database, self._database)
             yield database
         except sqlite3.Error as error:
             raise RequestError(f"{self._database} cannot be used as a store: {error}") from error
@@ -249,51 +329,6 @@ def _with_outcomes(facts: dict[str, Any], outcomes: Outcomes) -> Result:
     return _result(facts, replace(outcomes, counts=counts, notes=notes))
 
 
-def _create_runs(database: sqlite3.Connection) -> None:
-    database.execute(
-        "CREATE TABLE runs (run_id TEXT PRIMARY KEY, created TEXT NOT NULL, task TEXT NOT NULL, "
-        "model_id TEXT NOT NULL, dataset TEXT NOT NULL, examples INTEGER NOT NULL, metric TEXT NOT NULL, "
-        "value REAL NOT NULL, facts TEXT NOT NULL)"
-    )
-
-
-def _add_cache_key(database: sqlite3.Connection) -> None:
-    """Older runs have no key and are never found by one."""
-    database.execute("ALTER TABLE runs ADD COLUMN cache_key TEXT")
-    database.execute("CREATE INDEX runs_by_cache_key ON runs (cache_key)")
-
-
-def _create_jobs(database: sqlite3.Connection) -> None:
-    """The queue of sweeps, and what each sweep came to."""
-    database.execute(
-        "CREATE TABLE sweeps (sweep_id TEXT PRIMARY KEY, name TEXT NOT NULL, created TEXT NOT NULL, finished TEXT, "
-        "document TEXT)"
-    )
-    database.execute(
-        "CREATE TABLE jobs (job_id TEXT PRIMARY KEY, sweep_id TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, "
-        "state TEXT NOT NULL, owner TEXT, lease REAL, attempts INTEGER NOT NULL DEFAULT 0, exit_code INTEGER, "
-        "failure TEXT, message TEXT, log TEXT, run TEXT, seconds REAL, detail TEXT)"
-    )
-
-
-# Never edited, only added to: a store of any age is brought up by running those it has not seen.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_runs, _add_cache_key, _create_jobs)
-
-
-def _migrate(database: sqlite3.Connection, path: Path) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise RequestError(f"{path} was written by a newer Calipers (schema {version}): update Calipers to read it")
-    if version == len(MIGRATIONS):
-        return
-    database.execute("BEGIN IMMEDIATE")
-    (version,) = database.execute("PRAGMA user_version").fetchone()  # another process may have been faster
-    for number in range(version, len(MIGRATIONS)):
-        MIGRATIONS[number](database)
-        database.execute(f"PRAGMA user_version = {number + 1}")
-    database.commit()
-
-
 def why_damaged(row: Sequence[Any]) -> str | None:
     """Why a row of the database is none that `save` writes; None where it may be."""
     kinds = (str, str, str, str, str, int, str, float)
@@ -310,6 +345,14 @@ def why_damaged(row: Sequence[Any]) -> str | None:
 def _storable(value: Any) -> Any:
     """A value as SQLite takes it: names of files that are not UTF-8 hold surrogates."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _stored_line(row: Sequence[Any], size: int) -> RunLine:
+    """Facts beyond the columns may be missing, or anything where the database was changed by others."""
+    *facts, name, path, fingerprint, tags, label = row
+    name, path, fingerprint, tags, label = (str(value or "") for value in (name, path, fingerprint, tags, label))
+    rest: list[Any] = [name, path or None, fingerprint, tuple(sorted(tags.split())), label, size]
+    return RunLine(*facts, *rest)
 
 
 def _run_line(result: Result) -> RunLine:

@@ -67,6 +67,7 @@ class TwoStage:
             fingerprint=f"sha256:{both}",
             settings={**first.settings, "rerank": {**reranker, **second.settings}},
             notes=(*first.notes, *(f"the reranker: {note}" for note in second.notes)),
+            size=None if first.size is None or second.size is None else first.size + second.size,
         )
 
 
