@@ -359,11 +359,12 @@ def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
 
 
 def _judged_kinds(judged: Judged) -> tuple[tuple[str, Bools, Floats, str], ...]:
-    """Figure, which pairs, their order, and what they are called."""
+    """Figure, which pairs, their order, and what they are called. The best grades show best what a model understands."""
+    best = judged.grade + judged.cosine / 4
     return (
         ("lexical_correlation", ~judged.relevant & ~judged.alone & judged.near, judged.overlap, "letters, not meaning"),
         ("hallucination_excess", ~judged.relevant & judged.alone & judged.near, judged.cosine, "close without reason"),
-        ("meaning_correlation", judged.relevant & judged.alone & judged.near, judged.cosine, "meaning, not letters"),
+        ("meaning_correlation", judged.relevant & judged.alone & judged.near, best, "meaning, not letters"),
     )
 
 
