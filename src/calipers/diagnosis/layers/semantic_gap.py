@@ -359,7 +359,7 @@ def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
 
 
 def _judged_kinds(judged: Judged) -> tuple[tuple[str, Bools, Floats, str], ...]:
-    """Figure, which pairs, their order, and what they are called. The best grades show best what a model understands."""
+    """Figure, which pairs, their order, and what they are called; what a model understands, best grades first."""
     best = judged.grade + judged.cosine / 4
     return (
         ("lexical_correlation", ~judged.relevant & ~judged.alone & judged.near, judged.overlap, "letters, not meaning"),
