@@ -70,7 +70,8 @@ def headlines(diagnosis: Diagnosis) -> list[Headline]:
     sentence a cause; then what else a reader wants to know."""
     lines = [*_facts(diagnosis, "first"), *_verdicts(diagnosis), *_facts(diagnosis, "baseline"), *_warnings(diagnosis)]
     if not any(line.tone in ("bad", "warning") for line in lines):
-        layers = " and ".join(f.layer for f in diagnosis.findings if f.result and not _is_own_score(f))
+        *names, last = [f.layer for f in diagnosis.findings if f.result and not _is_own_score(f)] or ["any layer"]
+        layers = f"{', '.join(names)} and {last}" if names else last
         lines.append(Headline("good", f"No figure of {layers} is past its warning level.", ""))
     return [*lines, *_facts(diagnosis, "others")]
 
