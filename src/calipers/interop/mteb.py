@@ -26,6 +26,7 @@ from calipers.core.models import SILENT, Encoder, Model, ModelInfo, PairScorer, 
 from calipers.core.results import Result
 from calipers.interop.mteb_results import Drop, MtebScores, TaskScore, drops, import_results, read_scores, to_result
 from calipers.metrics.arrays import Vectors
+from calipers.metrics.magnitudes import single
 from calipers.models import ModelOptions
 from calipers.models.tokenizer_files import first_line, read_json
 from calipers.rendering.mteb_json import model_name
@@ -169,7 +170,7 @@ class MtebEncoder:
         prompt = choose_prompt(self.prompts, str(task_metadata.name), str(task_metadata.type), side)
         chosen = {} if prompt is None else {"prompt": prompt}
         model = on_side(self.model, side) if side else self.model
-        vectors = np.asarray(model.encode(texts, progress=self._progress, **chosen), np.float32)
+        vectors = single(np.asarray(model.encode(texts, progress=self._progress, **chosen)))
         where = f"{task_metadata.name}/{hf_split}/{hf_subset}"
         _refuse_dead(vectors, texts, where)
         if zero := int(outputs.is_zero(vectors).sum()):

@@ -197,11 +197,15 @@ def windows(vectors: Array, rows: int = _WINDOW) -> Iterator[Vectors]:
 
 
 def norms(vectors: Array) -> Floats:
-    """The length of each row, float64[n]: 0 or non-finite for one that has no direction."""
+    """The length of each row, float64[n]: 0 or non-finite for one that has no direction. One that no float holds is the
+    largest float."""
     lengths = np.empty(len(vectors))
     for window in slices(len(vectors), _WINDOW):
         part = _measure(vectors[window], np.float32, _by_norm)
-        lengths[window] = np.ldexp(part.lengths.astype(np.float64), part.exponents)
+        scaled = part.lengths.astype(np.float64)
+        with np.errstate(over="ignore"):
+            whole = np.ldexp(scaled, part.exponents)
+        lengths[window] = np.where(np.isfinite(scaled) & np.isinf(whole), np.finfo(np.float64).max, whole)
     return lengths
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit
+from calipers.metrics.magnitudes import common_power, single
 from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, rounding
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
@@ -250,9 +251,10 @@ def nearest_rows(queries: Array, vectors: Array, k: int, *, similarity: str, exc
     """
     if similarity == "cosine":
         return nearest(queries, vectors, k, exclude=exclude)[1]
-    windows = (np.asarray(vectors[part], np.float32) for part in slices(len(vectors), WINDOW))
+    power = common_power(vectors) or common_power(queries)
+    windows = (single(vectors[part], power) for part in slices(len(vectors), WINDOW))
     wide = k + (exclude is not None)
-    hits = exact_search(np.asarray(queries, np.float32), windows, wide, measure=MEASURES[similarity])
+    hits = exact_search(single(queries, power), windows, wide, measure=MEASURES[similarity])
     if exclude is not None:
         hits = hits.take(hits.documents != exclude[hits.queries])
     rows = np.full((len(queries), k), -1, np.int64)

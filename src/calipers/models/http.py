@@ -26,6 +26,7 @@ from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progres
 from calipers.core.references import clean, secrets_of
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
+from calipers.metrics.magnitudes import single
 from calipers.models.batching import Answer, once_each
 from calipers.models.deadline import Deadline
 from calipers.models.heads import Pair, Scores
@@ -233,7 +234,7 @@ def embed(url: str, texts: list[str], options: ModelOptions) -> Vectors:
     try:
         if len({len(row) for row in rows}) > 1:
             raise _fault(url, "answered with vectors of different lengths")
-        vectors = np.array([[np.nan if x is None else x for x in row] for row in rows], dtype=np.float32)
+        vectors = single(np.array([[np.nan if x is None else x for x in row] for row in rows], dtype=np.float64))
     except (TypeError, ValueError, OverflowError) as error:
         raise _fault(url, "answered with something else than vectors") from error
     if vectors.ndim != 2 or len(vectors) != len(texts):

@@ -19,6 +19,7 @@ from calipers.core.errors import boundary
 from calipers.core.inputs import refuse_irregular
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
+from calipers.metrics.magnitudes import common_power, single
 from calipers.models import hub
 from calipers.models.batching import CountsTruncated
 from calipers.models.layout import prompt_settings, read_layout, read_modules, settle, vector_settings
@@ -151,7 +152,7 @@ def _token_vectors(file: Path) -> Vectors:
     if vectors is None or vectors.ndim != 2:
         raise ModelError(f"{file} holds no table of embeddings: it has {', '.join(sorted(tensors)) or 'nothing'}")
     with boundary(ModelError, f"the tensors in {file} do not fit each other"):
-        vectors = vectors.astype(np.float32)
+        vectors = single(vectors, common_power(vectors))
         if "mapping" in tensors:
             vectors = vectors[_indexes(tensors["mapping"], len(vectors), file)]
         if "weights" in tensors:

@@ -22,6 +22,7 @@ from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progres
 from calipers.core.errors import explain, quote
 from calipers.core.inputs import check_input
 from calipers.metrics.arrays import Vectors
+from calipers.metrics.magnitudes import common_power, single
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import Shortening, shorten
 from calipers.models.source import Source
@@ -43,7 +44,8 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
     shortening = shorten(options)
     settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1]), **shortening.settings}
     info = ModelInfo("vectors", options.model_id or file.stem, str(file), "none", "", settings)
-    return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, shortening, info)
+    power = common_power(table)
+    return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, shortening, info, power=power)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,7 @@ class VectorsEncoder:
     info: ModelInfo
     ids: Mapping[str, Sequence[str]] | None = None  # of each text
     shared: frozenset[str] = frozenset()  # plain ids that several texts have, such as a document and a query
+    power: int = 0  # of two, that all vectors are divided by to fit into float32
 
     def bind(self, ids: Mapping[str, Sequence[str]]) -> VectorsEncoder:
         """The same vectors, with the ids of each text."""
@@ -83,7 +86,7 @@ class VectorsEncoder:
                 f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self.by}s: "
                 f"{name_some(missing, 3)}{hint}"
             )
-        return self.shortening.apply(np.asarray(self.table[[self.rows[key] for key in keys]], dtype=np.float32))
+        return self.shortening.apply(single(self.table[[self.rows[key] for key in keys]], self.power))
 
     def _key(self, text: str) -> str:
         if self.by == "text" or self.ids is None:
@@ -150,7 +153,8 @@ def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
             raise ModelError(f"{file} holds {vectors.dtype} in column {value!r}, expected floating point vectors")
         if vectors.dtype.kind == "U":
             raise TypeError("texts")
-        vectors = vectors.astype(np.float32)
+        vectors = vectors.astype(np.float64)
+        vectors = single(vectors, common_power(vectors))
     except (ValueError, TypeError) as error:
         raise ModelError(f"{file}: the vectors in column {value!r} are not lists of numbers of one length") from error
     return [str(k) for k in table[key].to_pylist()], key, vectors

@@ -19,6 +19,7 @@ from calipers.data import corpora
 from calipers.data.texts import title_length
 from calipers.metrics import geometry
 from calipers.metrics.arrays import slices
+from calipers.metrics.magnitudes import common_power, single
 from calipers.metrics.measures import MEASURES
 from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, spread_hits
 from calipers.models import ModelOptions
@@ -285,10 +286,11 @@ class _SpaceSearch:
         alive = directed(self.space)
         assert alive.space.queries is not None
         pairs, similarity = wanted.among(alive.queries, alive.documents), alive.space.similarity
-        prepare = geometry.unit if similarity == "cosine" else partial(np.asarray, dtype=np.float32)
-        vectors = alive.space.corpus.vectors
+        vectors, queries_here = alive.space.corpus.vectors, alive.space.queries.vectors
+        power = common_power(vectors) or common_power(queries_here)
+        prepare = geometry.unit if similarity == "cosine" else partial(single, power=power)
         windows = (prepare(vectors[part]) for part in slices(len(vectors), WINDOW))
-        hits = exact_search(prepare(alive.space.queries.vectors), windows, k, pairs, MEASURES[similarity])
+        hits = exact_search(prepare(queries_here), windows, k, pairs, MEASURES[similarity])
         return spread_hits(hits, alive.queries, alive.documents, queries=len(queries))
 
 

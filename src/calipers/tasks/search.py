@@ -20,6 +20,7 @@ from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side, 
 from calipers.core.options import option
 from calipers.metrics.arrays import Bools, Ints, Vectors, slices
 from calipers.metrics.geometry import unit_like
+from calipers.metrics.magnitudes import common_power
 from calipers.metrics.measures import MEASURES
 from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits, spread_hits
 from calipers.tasks import outputs
@@ -185,6 +186,11 @@ def _nearest(
         cut, part = truncated_by(side) - before, (unit, ids[0])
         unread.truncated[part] = max(cut, unread.truncated.get(part, 0))  # documents may be read twice
         zero = outputs.unread(vectors, ids, texts, unit)
+        if similarity != "cosine" and common_power(vectors):
+            raise RequestError(
+                f"{model.info.model_id} gives numbers beyond the range of float32, and {similarity} depends on them: "
+                "set `similarity` to cosine, or scale the vectors"
+            )
         return unit_like(vectors) if similarity == "cosine" else vectors, zero
 
     def windows(*, only_read: bool) -> Iterator[Vectors]:

@@ -15,6 +15,7 @@ from calipers.metrics.arrays import Bools, Floats, Vectors, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
 from calipers.metrics.exchange import ranks, standard_scores
 from calipers.metrics.geometry import unit_like
+from calipers.metrics.magnitudes import common_power
 from calipers.tasks import columns, outputs
 from calipers.tasks.sizes import SizeOptions, at_sizes, first_numbers
 
@@ -36,6 +37,8 @@ def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progre
     text has no vector."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
     vectors = model.encode([*first, *second], progress=progress)
+    if power := common_power(vectors):  # of a model in memory: float64 products of such numbers overflow
+        vectors = np.ldexp(vectors, -power)
     a, b = vectors[: len(first)], vectors[len(first) :]
     outputs.refuse_rows(outputs.not_finite(a) | outputs.not_finite(b), dataset.ids, "NaN or infinite numbers", "pairs")
     unread = outputs.is_zero(a) | outputs.is_zero(b)
