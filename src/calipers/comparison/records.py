@@ -95,18 +95,18 @@ class GateOptions(Options):
         return {"REGRESSION", "INVALID"} | more.get(self.fail_on, set())
 
     def exit_code(self, labels: Collection[str]) -> int:
-        """1 if a label fails, else 5 if one is INCONCLUSIVE, else 0.
+        """1 if a label fails, else 5 if one is INCONCLUSIVE, else 0, as where there is no label.
 
         >>> GateOptions().exit_code(["PASS", "AT_RISK"]), GateOptions("at-risk").exit_code(["AT_RISK"])
         (0, 1)
         >>> GateOptions().exit_code(["INCONCLUSIVE", "PASS"]), GateOptions().exit_code(["INCONCLUSIVE", "REGRESSION"])
         (5, 1)
-        >>> GateOptions(any=True).exit_code(["REGRESSION", "PASS"])
-        0
+        >>> GateOptions(any=True).exit_code(["REGRESSION", "PASS"]), GateOptions().exit_code([])
+        (0, 0)
         """
         codes = {1 if label in self.failing else 5 if label == "INCONCLUSIVE" else 0 for label in labels}
         order = (0, 5, 1) if self.any else (1, 5, 0)
-        return next(code for code in order if code in codes)
+        return next((code for code in order if code in codes), 0)
 
     def explain(self, labels: Collection[str]) -> str | None:
         """One sentence on an exit code that the labels alone do not explain.
