@@ -9,7 +9,7 @@ SEED  ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**31))')
 ORDER  = -p randomly -p no:cacheprovider --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-alone lint format bench docs constraints clean
+.PHONY: help demo test test-slow fuzz packages test-alone lint format bench docs constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,14 @@ test: $(VENV)/.dev lint  ## set up, then everything a change must pass: ruff, my
 test-slow: $(VENV)/.dev  ## the tests that take minutes, and all properties with many random examples
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'slow or hypothesis' --hypothesis-profile slow \
 		--hypothesis-seed $(SEED) $(ORDER)
+
+fuzz: $(VENV)/.dev  ## the parsers under a fuzzer, ten minutes in all (installs atheris)
+	@$(PIP) atheris==3.0.0
+	@for parser in $$($(BIN)/python -m tests.hostile.fuzz); do echo "== $$parser"; \
+		$(BIN)/python -m tests.hostile.fuzz $$parser 45 || exit 1; done
+
+packages: $(VENV)/.dev  ## wheel, sdist, each extra alone and the lowest versions, in fresh environments (half an hour)
+	@$(BIN)/python -m tests.packaging.environments
 
 test-alone: $(VENV)/.dev  ## every test file in a process of its own
 	@failed=0; for file in $$(find tests -name "test_*.py" | sort); do \

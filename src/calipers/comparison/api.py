@@ -25,6 +25,7 @@ from calipers.core import (
     Thresholds,
 )
 from calipers.core.errors import boundary
+from calipers.core.references import clean
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.runs import api, catalogue
@@ -247,7 +248,7 @@ class _Work:
 
 def _name(side: Side) -> str:
     if isinstance(side, str):
-        return side
+        return clean(side)
     return side.model.model_id if isinstance(side, Result) else side.info.model_id
 
 

@@ -16,6 +16,7 @@ from calipers.comparison import verdict as verdicts
 from calipers.comparison.records import Verdict
 from calipers.core import SILENT, Encoder, InvalidOutput, Metric, Model, ModelInfo, Outcomes, Progress, RequestError
 from calipers.core.figures import read_figures
+from calipers.core.references import clean
 from calipers.core.results import Result
 from calipers.diagnosis import adaptation, layers
 from calipers.diagnosis.layers import Layer, Space, retrieval
@@ -297,6 +298,7 @@ def _to_result(
 
 def _request(info: ModelInfo, options: DiagnosisOptions) -> dict[str, Any]:
     values = {name: getattr(options, name) for name in ("rerank", "query_prompt", "passage_prompt", "similarity")}
+    values["rerank"] = clean(options.rerank) if options.rerank else None
     values = {name: value for name, value in {**options.layer_options, **values}.items() if value is not None}
     return {"given": {"model": info.model_id, **values}, "defaulted": {"rerank_k": options.rerank_k}}
 
