@@ -116,6 +116,18 @@ def test_without_a_column_judged_products_stand_for_the_type(tmp_path: Path) -> 
     assert found["colour_failure_random"].value == pytest.approx(6 / 8)
 
 
+def test_a_type_with_no_more_products_than_results_leaves_no_choice_and_no_warning(tmp_path: Path) -> None:
+    """The ESCI sample judges one product a query: "nearer to random (0.22) than to the best possible (0.22)"."""
+    inputs = write(tmp_path, without(SHOP, "category"), RED)
+    found = figures(judge(tmp_path, inputs, 6, {"p0": 1, "p1": 0}), SHOP)
+    rate = found["colour_explicit_failure_rate"]
+    assert (found["colour_failure_floor"].value, found["colour_failure_random"].value) == (0.5, 0.5)
+    assert rate.value is not None
+    assert rate.value > 0.5
+    assert rate.warning is None
+    assert rate.level == "never: no more products of the type than results, and 50% of them must fail"
+
+
 def test_judgements_of_right_products_alone_give_no_floor_and_the_report_says_so(tmp_path: Path) -> None:
     inputs = judge(tmp_path, write(tmp_path, without(SHOP, "category"), RED), 6, {"p0": 1, "p4": 1})
     found = figures(inputs, SHOP)

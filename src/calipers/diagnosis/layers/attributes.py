@@ -44,6 +44,7 @@ Product = str | Mapping[str, Any]
 _NAMED = 30  # offending pairs that are named per part
 _LOOKED_AT = 300  # queries that decide whether a corpus without columns is worth it
 _ENOUGH = 0.1  # share of them that state something
+_NO_CHOICE = 1e-9  # between floor and random: every ranking has the same products
 _LEAST = 5  # queries that state a part: a rate of fewer is no ground for a warning
 
 FIGURES = kinds_of("attributes")
@@ -321,18 +322,23 @@ def _with_level(values: Mapping[str, float], kind: FigureKind, *, no_floor: str)
     floor, random = (values.get(f"{prefix}{name}", np.nan) for name in ("failure_floor", "failure_random"))
     if not np.isfinite(floor):
         return replace(kind, level=f"never, for there is no floor: {no_floor}" if no_floor else "never")
+    if random - floor < _NO_CHOICE:
+        return replace(
+            kind, level=f"never: no more products of the type than results, and {floor:.0%} of them must fail"
+        )
     possible = f"nearer to random ({random:.2f}) than to the best possible ({floor:.2f})"
     return replace(kind, level=possible if kind.advice else f"never; {possible}", above=(floor + random) / 2)
 
 
 def _is_near_random(columns: Columns, prefix: str, *, confidence: float, seed: int) -> bool:
     """Whether a rate is nearer to random results than to its floor, surely: by the interval of the difference between
-    it and the middle, over the queries whose type is known."""
+    it and the middle, over the queries whose type is known and has more products than are shown: among fewer every
+    ranking is the best possible and a random one at once."""
     floor, random = columns.get(f"{prefix}floor"), columns.get(f"{prefix}random")
     if floor is None or random is None:
         return False
     beyond = columns[f"{prefix}failures"] - columns["results"] * (floor + random) / 2
-    whole = columns["results"] * columns[f"{prefix}stated"] * np.isfinite(beyond)
+    whole = columns["results"] * columns[f"{prefix}stated"] * (np.isfinite(beyond) & (random - floor >= _NO_CHOICE))
     statistic = ratio_statistic(np.nan_to_num(beyond) * (whole > 0), whole)
     if (whole > 0).sum() < _LEAST:
         return False
