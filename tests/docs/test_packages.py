@@ -27,7 +27,7 @@ def test_design_names_every_package_and_no_other() -> None:
 
 def test_messages_install_what_an_extra_needs() -> None:
     extras = PROJECT["optional-dependencies"]
-    for extra in ("torch", "hub", "mteb"):
+    for extra in ("torch", "hub", "mteb", "ray", "slurm"):
         wanted = names(extras[extra]) - {"calipers"}
         wanted |= names(extras["hub"]) if "calipers[hub]" in extras[extra] else set()
         assert set(install(extra).split()[2:]) == wanted

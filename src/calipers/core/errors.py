@@ -157,6 +157,8 @@ _EXTRAS = {
     "torch": ("torch", "transformers", "sentence-transformers", "onnx", "onnxscript"),
     "hub": ("datasets",),
     "mteb": ("mteb", "datasets"),
+    "ray": ("ray",),
+    "slurm": ("submitit",),
 }
 
 

@@ -106,7 +106,7 @@ def sweep(
     if watch:
         driver.watch = watch
     if not all(driver.state.ended(job) for job in plan.jobs):
-        executor = make_executor(options.on, options.jobs)
+        executor = make_executor(options.on, options.jobs, driver.folders.root / "cluster")
         driver.run(executor, _retried(driver, retry_failed))
     cells = judge.judge(plan, driver.state, options, before)
     made = Sweep(
@@ -178,7 +178,8 @@ def last_sweep(registry: str | Path, store: Store) -> Sweep:
 def prepare(registry: str | Path | Registry, options: SweepOptions, store: Store) -> Driver:
     """The driver of a registry with its plan, before anything runs."""
     entries = registry if isinstance(registry, Registry) else read_registry(Path(registry).expanduser())
-    threads = max(1, available_cores() // (options.jobs or available_cores()))
+    local = options.on.partition(":")[0] == "local"
+    threads = max(1, available_cores() // (options.jobs or available_cores())) if local else 1
     plan = make_plan(entries, store, options, threads)
     if not plan.cells:
         reasons = "; ".join(f"{cell}: {why}" for cell, why in plan.skipped[:3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from calipers.core import RequestError
@@ -11,7 +12,10 @@ from calipers.sweeps.processes import Ended, Launch, Process
 
 
 class Executor(Protocol):
-    slots: int  # jobs at a time
+    @property
+    def slots(self) -> int:
+        """Jobs at a time."""
+        ...
 
     def submit(self, launch: Launch) -> None: ...
 
@@ -46,15 +50,17 @@ class Local:
         return ids
 
 
-def run_watched(launch: Launch) -> Ended:
-    """A job on the machine where this is called: what executors of a cluster send there."""
-    return Process(launch).wait()
+def make_executor(name: str, slots: int | None, folder: Path) -> Executor:
+    """An executor by the name that the command line has for it: local, ray, ray:ADDRESS, slurm or slurm:local.
+    `folder` is for its own files."""
+    from calipers.sweeps import clusters
 
-
-def make_executor(name: str, slots: int | None) -> Executor:
-    """An executor by the name that the command line has for it: local, ray, ray:ADDRESS or slurm."""
-    kind = name.partition(":")[0]
-    makers: dict[str, Callable[[], Executor]] = {"local": lambda: Local(slots)}
+    kind, _, address = name.partition(":")
+    makers: dict[str, Callable[[], Executor]] = {
+        "local": lambda: Local(slots),
+        "ray": lambda: clusters.Ray(address or None, slots),
+        "slurm": lambda: clusters.Slurm(address or None, slots, folder),
+    }
     if kind not in makers:
         raise RequestError(f"`on` must be one of {', '.join(makers)}, found {name!r}")
     return makers[kind]()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -119,6 +120,18 @@ def _kernel_kills() -> int:
     return total
 
 
+def end_with_parent() -> None:
+    """Start a thread that ends this process with the one that started it: standard input is a pipe from there, which
+    nothing is written to."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(75)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def classify(ended: Ended, report: Path) -> tuple[str, str, int] | None:
     """Class, sentence and exit code of a failed job; None where it succeeded. `report` is what the worker wrote."""
     if ended.limit == "time-out":
@@ -146,3 +159,9 @@ def tail(log: Path) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(printable(line)[:300] for line in lines if line.strip())[-_TAIL:]
+
+
+if __name__ == "__main__":  # on a node of a cluster: run a job, and print how it ended
+    end_with_parent()
+    print(json.dumps(Process(Launch(**json.loads(sys.argv[1]))).wait().to_dict()), flush=True)
+    os._exit(0)

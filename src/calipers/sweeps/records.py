@@ -81,7 +81,12 @@ class SweepOptions(Options):
     fail_fast: bool = option(
         False, "Stop at the first failure. Default: --keep-going.", group="Running", off="--keep-going"
     )
-    on: str = option("local", "Where cells run: local, ray, ray:ADDRESS or slurm.", group="Running", metavar="EXECUTOR")
+    on: str = option(
+        "local",
+        "Where cells run: local, ray, ray:ADDRESS, slurm, or slurm:local, which needs no SLURM.",
+        group="Running",
+        metavar="EXECUTOR",
+    )
     jobs: int | None = option(
         None, "Cells at a time. Default: one for each core.", group="Running", metavar="N", at_least=1
     )

@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from calipers.core import CalipersError, DataError, InferenceError, ModelError, Result
 from calipers.core.files import write_whole
 from calipers.runs.store import Store, write_run
-from calipers.sweeps.processes import DISK_FULL
+from calipers.sweeps.processes import DISK_FULL, end_with_parent
 
 _TIMED_ROWS = 16
 _TIMED_ROUNDS = 3
@@ -47,8 +46,7 @@ class ResultFolder(Store):
 
 def main(path: str) -> int:
     spec = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not spec.get("detached"):
-        threading.Thread(target=_end_with_driver, daemon=True).start()
+    end_with_parent()
     print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {spec['kind']} {spec['name']}", flush=True)
     try:
         _KINDS[spec["kind"]](spec)
@@ -56,13 +54,6 @@ def main(path: str) -> int:
         return _report(error, spec)
     print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} done", flush=True)
     return 0
-
-
-def _end_with_driver() -> None:
-    """Standard input is a pipe from the driver; it ends when the driver does."""
-    while os.read(0, 4096):
-        pass
-    os._exit(75)
 
 
 def _report(error: BaseException, spec: Mapping[str, Any]) -> int:
