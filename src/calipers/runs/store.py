@@ -99,7 +99,7 @@ class Store:
             # Files are written before the transaction, whose lock lasts no longer than moving them, and moved inside
             # it, so that a repeated id is refused before its files are touched.
             facts = {**_facts(result), _DIGESTS: _write_outcomes(path, result.outcomes, moves)}
-            with database:
+            with self._writing(database):
                 database.execute(
                     f"INSERT INTO runs ({_LINE}, facts, cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
@@ -173,7 +173,7 @@ class Store:
         change = (
             "DELETE FROM tags WHERE run_id = ? AND tag = ?" if remove else "INSERT OR IGNORE INTO tags VALUES (?, ?)"
         )
-        with self._open() as database, database:
+        with self._open() as database, self._writing(database):
             database.executemany(change, [(run_id, tag) for tag in tags])
         return run_id
 
@@ -226,7 +226,7 @@ class Store:
 
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)
-        with self._open() as database, database:
+        with self._open() as database, self._writing(database):
             for table in ("runs", "tags", "labels"):
                 database.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
         for file in self.files_of(run_id):
@@ -255,11 +255,22 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """The database with a write lock; committed at the end, rolled back after an error."""
-        with self._open(create=True) as database:
-            database.isolation_level = None
+        with self._open(create=True) as database, self._writing(database):
+            yield database
+
+    @contextmanager
+    def _writing(self, database: sqlite3.Connection) -> Iterator[None]:
+        """A transaction that has its lock from the start. Writers queue at a file, in their order: SQLite lets them try
+        again and again, so that one of many may wait beyond any limit, and gives up at once where a transaction that
+        has read wants to write while another one ends."""
+        with (self.folder / ".writing").open("w") as queue:
+            with suppress(ImportError, OSError):
+                import fcntl  # not on Windows
+
+                fcntl.flock(queue, fcntl.LOCK_EX)
             database.execute("BEGIN IMMEDIATE")
             try:
-                yield database
+                yield
             except BaseException:
                 database.rollback()
                 raise

@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from calipers.sweeps.queue import LEASE, Queue
 from calipers.sweeps.records import Failure, SweepOptions, SweepStatus
 
 _POLL = 0.05  # seconds between two looks at the executor
-_LOSSES = 3  # times that a job may be lost with its machine
+_LOSSES = 3  # times that a job may be lost, with its machine or by a kill from outside
 
 
 @dataclass
@@ -222,7 +221,7 @@ class Driver:
     def _end(self, ended: Ended) -> None:
         job = self.plan.jobs[ended.job_id]
         self.state.running.pop(job.id, None)
-        if ended.lost:
+        if ended.is_lost:
             self._lost[job.id] = self._lost.get(job.id, 0) + 1
             if self._lost[job.id] < _LOSSES:
                 self.queue.release(job.id)
@@ -247,7 +246,7 @@ class Driver:
     def _keep(self, job: Job) -> tuple[str, str, int] | None:
         """Bring what a job made into the store; a failure where there is nothing."""
         if job.kind == "measure":
-            result = self._import(job)
+            result = self._import(job) or self._stored(job)  # another driver may have been faster
             if result is None:
                 return "inference", "the process of the cell ended without a result", 4
             self.state.results[job.id] = result
@@ -265,13 +264,21 @@ class Driver:
         except RequestError:
             shutil.rmtree(folder, ignore_errors=True)
             return None
-        with suppress(RequestError):
-            self.store.load(result.run_id)
-            self._clean(job)
-            return result
-        self.store.save(result, key)
+        if not self._has(result.run_id):
+            try:
+                self.store.save(result, key)
+            except RequestError:
+                if not self._has(result.run_id):
+                    raise
         self._clean(job)
         return result
+
+    def _has(self, run_id: str) -> bool:
+        try:
+            self.store.load(run_id)
+        except RequestError:
+            return False
+        return True
 
     def _clean(self, job: Job) -> None:
         shutil.rmtree(self.folders.result(job.id), ignore_errors=True)

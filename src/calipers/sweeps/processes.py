@@ -45,6 +45,11 @@ class Ended:
     limit: str | None = None  # "time-out" or "memory"
     lost: bool = False  # with the machine that it ran on: it is started again elsewhere
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the cell itself is not the cause: its machine is gone, or somebody killed the process."""
+        return self.lost or (self.limit is None and self.exit_code in (-signal.SIGKILL, -signal.SIGTERM))
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
