@@ -183,7 +183,7 @@ class Store:
         if not self._database.exists():
             return
         made = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with self._open() as database, suppress(sqlite3.OperationalError), database:
+        with self._open() as database, suppress(sqlite3.OperationalError), self._writing(database):
             database.executemany(
                 "INSERT OR REPLACE INTO labels SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = ?)",
                 [(run_id, baseline, label, made, run_id) for run_id, (baseline, label) in labels.items()],
@@ -194,7 +194,7 @@ class Store:
         if not self._database.exists():
             return
         rows = [(json.dumps(dict(result.timing)), result.run_id) for result in results]
-        with self._open() as database, suppress(sqlite3.OperationalError), database:
+        with self._open() as database, suppress(sqlite3.OperationalError), self._writing(database):
             database.executemany("UPDATE runs SET facts = json_set(facts, '$.timing', json(?)) WHERE run_id = ?", rows)
 
     def size(self) -> int:
