@@ -218,3 +218,14 @@ def test_vectors_by_id_follow_a_corpus_that_is_numbered_anew(tmp_path: Path) -> 
         encoder, _ = embedding.open_encoder(str(file), names, ModelOptions(), cache)
         expected = table if ids[0] == "d0" else table[::-1]
         np.testing.assert_array_equal(encoder.encode(DOCUMENTS[:2]), expected)
+
+
+def test_a_revision_is_refused_where_nothing_comes_from_the_hub(tmp_path: Path) -> None:
+    source, pinned = models.Source("onnx", "./m", tmp_path), ModelOptions(revision="abc")
+    with pytest.raises(RequestError, match=r"is for models of the hub, and \./m is on this machine"):
+        models.load(source, pinned)
+    (tmp_path / "m.onnx").write_bytes(b"")
+    here, hub = str(tmp_path / "m.onnx"), "someone/model"
+    assert models.options_beside(here, pinned, [here, hub]).revision is None
+    assert models.options_beside(hub, pinned, [here, hub]) == pinned
+    assert models.options_beside(here, pinned, [here]) == pinned  # and is refused when it is loaded

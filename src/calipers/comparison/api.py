@@ -97,18 +97,16 @@ def compare(
         raise RequestError(f"`names` must name every side: expected {count}, the baseline first, found {len(names)}")
     worst = (_WORST if len(candidates) == 1 else 0) if worst is None else worst
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
-    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared))
+    sides = (baseline, *candidates)
+    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared), sides)
     if unlabelled and (fresh or store):
         raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
     if unlabelled:
         return with_names(verdict.correct(_agree(baseline, candidates, work)), names)
-    sides = [
-        _Side(side, _stored(side, store), name)
-        for side, name in zip((baseline, *candidates), names or [""] * count, strict=True)
-    ]
-    if fresh and all(side.run for side in sides):
+    given = [_Side(side, _stored(side, store), name) for side, name in zip(sides, names or [""] * count, strict=True)]
+    if fresh and all(side.run for side in given):
         raise RequestError("`fresh` runs models again, and all sides are stored runs")
-    return with_names(verdict.correct(_judge(sides, work, store, fresh=fresh)), names)
+    return with_names(verdict.correct(_judge(given, work, store, fresh=fresh)), names)
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,11 @@ def _judge(sides: Sequence[_Side], work: _Work, store: Store | None, *, fresh: b
     """A verdict on each side but the first."""
     runs = [side.run for side in sides if side.run]
     sample = work.protocol.data_options.samples if runs else None
-    work = replace(work, protocol=_settle(work.protocol, runs, all_stored=len(runs) == len(sides)))
+    work = replace(
+        work,
+        protocol=_settle(work.protocol, runs, all_stored=len(runs) == len(sides)),
+        sides=tuple(side.given for side in sides if not side.run),
+    )
 
     def result(side: _Side, how: _Work) -> Result:
         return side.run or how.evaluate(side.reference, store, reuse=not fresh, name=side.name)
@@ -173,6 +175,7 @@ class _Work:
     question: Question
     progress: Progress
     shared: frozenset[str] = frozenset()
+    sides: tuple[Side, ...] = ()
 
     def of_baseline(self, side: Side) -> _Work:
         """The same for the baseline, which `model_id` does not rename."""
@@ -185,7 +188,7 @@ class _Work:
         """It is timed later, with the others."""
         return api.evaluate(
             side,
-            **vars(self._named()),
+            **vars(self._of(side)),
             resamples=self.options.resamples,
             confidence=self.options.confidence,
             store=store,
@@ -200,19 +203,27 @@ class _Work:
     ) -> list[Result | InvalidOutput]:
         """The results with the speeds of the models, by turns on the same inputs; one after the other where they do not
         fit into memory together. Nothing is loaded where the store has the speeds of all."""
-        models = {i: each for i, each in enumerate(results) if sides[i].run is None and isinstance(each, Result)}
+        measured = {i: each for i, each in enumerate(results) if sides[i].run is None and isinstance(each, Result)}
         timed = list(results)
-        if all(result.speed and "reused_seconds" in result.timing for result in models.values()):
+        if all(result.speed and "reused_seconds" in result.timing for result in measured.values()):
             return timed
         self.progress.start("Timing", 0)
-        together = fits_memory([result.model.size for result in models.values()])
-        for group in [list(models)] if together else [[i] for i in models]:
-            speeds = api.time_in_turn([sides[i].reference for i in group], **vars(self._named()))
+        together = fits_memory([result.model.size for result in measured.values()])
+        for group in [list(measured)] if together else [[i] for i in measured]:
+            references = [sides[i].reference for i in group]
+            how = self._named() if together else self._of(references[0])
+            speeds = api.time_in_turn(references, **vars(how))
             for place, speed in zip(group, speeds, strict=True):
-                timed[place] = replace(models[place], timing={**models[place].timing, **(vars(speed) if speed else {})})
+                facts = {**measured[place].timing, **(vars(speed) if speed else {})}
+                timed[place] = replace(measured[place], timing=facts)
         if store:
             store.keep_timing(_sound(timed))
         return timed
+
+    def _of(self, side: str | Model) -> Protocol:
+        """For one of the models."""
+        model_options = models.options_beside(side, self.protocol.model_options, self.sides)
+        return replace(self._named(), model_options=model_options)
 
     def _named(self) -> Protocol:
         return replace(self.protocol, task=self.protocol.task or api.TASK)
@@ -297,7 +308,9 @@ def _load(side: Side, ability: str, work: _Work) -> Model:
     if isinstance(side, Result) or (isinstance(side, str) and _is_run(side)):
         name = side.run_id if isinstance(side, Result) else side
         raise RequestError(f"`unlabelled` needs the models themselves, and {name!r} is a stored run: name two models")
-    return models.load(models.find(side), work.protocol.model_options, ability) if isinstance(side, str) else side
+    if not isinstance(side, str):
+        return side
+    return models.load(models.find(side), models.options_beside(side, work.protocol.model_options, work.sides), ability)
 
 
 def _perfect(agreed: Result, first: Model, task: Task[Any]) -> Result:

@@ -72,10 +72,10 @@ def diagnose(
     options = replace(options, layer_options=_with_data_options(material, options.layer_options))
     _refuse_without_effect(options, material, baseline)
     setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress)
-    first = None if baseline is None else _examine(baseline, setting, None, is_baseline=True)
+    first = None if baseline is None else _examine(baseline, setting.of(baseline, model), None, is_baseline=True)
     if first and first.dead:
         raise InvalidOutput(f"the baseline cannot be compared: {first.dead.reason}", first.dead.rows)
-    second = _examine(model, setting, first)
+    second = _examine(model, setting.of(model, baseline), first)
     if second.dead and not first:  # beside a baseline it is a verdict
         raise second.dead
     baseline_notes = [f"the baseline: {note}" for note in first.notes] if first else []
@@ -156,6 +156,10 @@ class _Setting:
     store: Store | None
     vectors: VectorCache | None
     progress: Progress
+
+    def of(self, model: str | Model, other: str | Model | None) -> _Setting:
+        """For one of the two models."""
+        return replace(self, model_options=models.options_beside(model, self.model_options, [other]))
 
     def keep(self, result: Result) -> Result:
         """The result, with a warning where the store does not take it."""

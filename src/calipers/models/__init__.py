@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from calipers.core import Model, ModelError, RequestError
@@ -12,7 +15,18 @@ from calipers.models import hub, identity, sandbox
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, find
 
-__all__ = ["ABILITIES", "BACKENDS", "ModelOptions", "Source", "find", "hub", "identity", "load", "load_model"]
+__all__ = [
+    "ABILITIES",
+    "BACKENDS",
+    "ModelOptions",
+    "Source",
+    "find",
+    "hub",
+    "identity",
+    "load",
+    "load_model",
+    "options_beside",
+]
 
 # What a task may need of a model, and each backend's module and function for it: `load(source, options) -> Model`.
 _ENCODERS = {backend: f"{backend}.load" for backend in ("torch", "onnx", "static", "vectors", "http")}
@@ -41,6 +55,8 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
     name = clean(source.reference)
     if source.backend not in able:
         raise ModelError(f"{name} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
+    if options.revision and not _pinned(source, options):
+        raise RequestError(f"`ModelOptions.revision` is for models of the hub, and {name} is on this machine")
     module, function = able[source.backend].split(".")
     with boundary(ModelError, f"{name} cannot be loaded"):
         if sandbox.is_needed(source, options):
@@ -48,3 +64,19 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
             sandbox.try_out(source, options, ability, files, size)
         model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
         return cast(Model, identity.sign(model, source, options))
+
+
+def options_beside(model: object, options: ModelOptions, others: Sequence[object]) -> ModelOptions:
+    """The options as they count for one of several models: a revision is for those from the hub, if any are."""
+    if options.revision is None or not isinstance(model, str):
+        return options
+    if _pinned(find(model), options) or not any(isinstance(o, str) and _pinned(find(o), options) for o in others):
+        return options
+    return replace(options, revision=None)
+
+
+def _pinned(source: Source, options: ModelOptions) -> bool:
+    """Whether a revision decides what is read: of the model, of its settings elsewhere, or of code that it names."""
+    local_settings = not options.model_id or Path(options.model_id).expanduser().is_dir()
+    fetched = source.path is None or (source.backend == "onnx" and not local_settings)
+    return fetched or options.trust_remote_code

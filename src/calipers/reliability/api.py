@@ -143,6 +143,7 @@ def trust(
         rows=rows,
         cosines=cosines,
         notes=(*notes, *encoder.damaged, *dropped, *material.notes, *fit_notes, *embed.notes()),
+        settings=encoder.info.settings,
     )
 
 

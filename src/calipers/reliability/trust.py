@@ -175,6 +175,7 @@ class TrustAnswer:
     rows: Ints  # [q, k], -1 for none
     cosines: Floats  # [q, k]
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the model: what files and options come to
 
     def __repr__(self) -> str:
         decisions = Counter(self.scores.decision.tolist())
@@ -186,6 +187,7 @@ class TrustAnswer:
         return {
             "schema": SCHEMA,
             "model_id": self.model_id,
+            "settings": dict(self.settings),
             "corpus": {"path": corpus.source.path, "documents": len(corpus), "fingerprint": corpus.fingerprint},
             "codec": trust.codec.name,
             "k": trust.k,

@@ -123,8 +123,13 @@ def time_in_turn(
 ) -> list[Speed | None]:
     """How fast each model answers inputs of the data, by turns, so that other work on the machine slows them all
     alike. None for what does not run here. All models are in memory at once."""
-    shared = (task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
-    settled = [_settle(_Request(reference, *shared), None, None) for reference in references]
+    given = model_options or ModelOptions()
+    settled = []
+    for reference in references:
+        own = models.options_beside(reference, given, references)
+        settled.append(
+            _settle(_Request(reference, task, task_options, dataset, columns, own, data_options), None, None)
+        )
     places = [i for i, side in enumerate(settled) if side.is_timed]
     speeds: list[Speed | None] = [None] * len(settled)
     if places:
