@@ -116,9 +116,11 @@ class GateOptions(Options):
         >>> GateOptions().explain(["REGRESSION"]) is None
         True
         """
-        if {"REGRESSION", "INVALID"} & set(labels):
+        code, bad = self.exit_code(labels), {"REGRESSION", "INVALID"} & set(labels)
+        if self.any and code == 0 and bad:
+            return f"Exit code 0: one candidate passes (`any`), and another is {min(bad)}."
+        if bad:
             return None
-        code = self.exit_code(labels)
         if code == 1:
             label = "AT_RISK" if self.fail_on == "at-risk" else "INCONCLUSIVE"
             return f"Exit code 1: the verdict is {label}, which fails here (`fail_on` {self.fail_on})."
