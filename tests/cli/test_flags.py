@@ -82,6 +82,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     ]
     corpus = ["--corpus", str(shop), "--no-cache"]
     assert cli.run(["trust", str(folder / "one.npy"), *corpus, "--save", str(folder / "saved.trust"), "apple"]) == 0
+    assert cli.run(["runs", "tag", made[0], "kept", "--store", str(folder / "store")]) == 0
     write_mteb(folder / "mteb")
     return Place(folder, (made[0], made[1]))
 
@@ -120,6 +121,8 @@ def lines(place: Place) -> dict[str, list[str]]:
         "report": ["report", *place.runs, "--store", place["store"]],
         "show": ["runs", "show", place.runs[0], "--store", place["store"]],
         "list": ["runs", "list", "--store", place["store"]],
+        "prune": ["runs", "prune", "--keep", "0", "--dry-run", "--store", place["store"]],
+        "tag": ["runs", "tag", place.runs[0], "one", "--store", place["store"]],
         "import": ["runs", "import", place["mteb"], "--store", place["imported"]],
         "doctor": ["doctor", "--store", place["store"]],
         "tasks": ["tasks"],
@@ -141,7 +144,7 @@ def values(place: Place) -> dict[str, list[str]]:
 
 NAMES = (
     "pairs", "search", "bm25", "models", "stored", "agreement", "space", "table", "files", "corpus", "two", "query",
-    "judged", "loaded", "report", "show", "list", "import", "doctor", "tasks",
+    "judged", "loaded", "report", "show", "list", "prune", "tag", "import", "doctor", "tasks",
 )  # fmt: skip
 
 
@@ -155,7 +158,8 @@ def test_a_flag_changes_the_record_or_is_refused(
 
 
 def test_every_command_is_walked() -> None:
-    """Here, or with models that need time, in test_model_flags.py. `runs rm` and `demo` have neutral flags alone."""
+    """Here, or with models that need time, in test_model_flags.py; a sweep has tests/sweeps. `runs rm` and `demo` have
+    neutral flags alone."""
     here = {
         tuple(line[:2]) if line[0] == "runs" else (line[0],) for line in lines(Place(Path("x"), ("a", "b"))).values()
     }
@@ -167,4 +171,4 @@ def test_every_command_is_walked() -> None:
             walked = (name, part) if part else (name,)
             line = [name, part] if part else [name]
             flags = {option.name for option in flags_of(line)}
-            assert walked in here or name in ("build", "attribute") or flags <= NEUTRAL.keys(), walked
+            assert walked in here or name in ("build", "attribute", "sweep") or flags <= NEUTRAL.keys(), walked
