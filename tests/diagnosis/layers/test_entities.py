@@ -105,6 +105,10 @@ def test_the_company_in_a_brand_column_is_no_brand() -> None:
         ("Ｓｏｎｙ　WH-1000XM5", "wh-1000xm5", True),
         ("赤いナイキシューズ", "ナイキ", True),
         ("QC450 case", "QC45", False),
+        ("Intel LGA 775 socket", "LGA775", True),
+        ("sony wh1000xm5", "WH-1000XM5", True),
+        ("the Fenwick-Sound bar", "Fenwick Sound", True),
+        ("Sony's best", "Sony", True),
     ],
 )
 def test_a_mention_is_a_word_of_its_own(text: str, entity: str, expected: bool) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calipers.diagnosis.layers.words import rare_words
@@ -325,17 +325,32 @@ def _is_name(word: _Word, extractor: Extractor, *, by_brand: bool, shouted: bool
 
 def count_mentions(texts: Sequence[str], entities: Sequence[str], enough: int) -> list[int]:
     """How many texts mention each entity; one that has reached `enough` is not counted on."""
-    counts, wanted = [0] * len(entities), dict(enumerate(map(fold, entities)))
+    counts, wanted = [0] * len(entities), dict(enumerate(map(mention_test, entities)))
     for text in texts:
         if not wanted:
             break
         line = fold(text)
-        for row in [row for row, name in wanted.items() if holds(line, name)]:
+        for row in [row for row, is_in in wanted.items() if is_in(line)]:
             counts[row] += 1
             if counts[row] >= enough:
                 del wanted[row]
     return counts
 
 
+def mention_test(entity: str) -> Callable[[str], bool]:
+    """Whether a folded text mentions an entity as a word of its own. A Latin name may be written with or without a
+    space, a hyphen or a dot where it has one, and where letters and digits meet.
+
+    >>> mention_test("LGA775")("intel lga 775"), mention_test("Da-Lite")("dalite"), mention_test("HP")("a book on php")
+    (True, True, False)
+    """
+    name = fold(entity)
+    runs = re.findall(r"[^\W\d_]+|\d+", name)
+    if not name.isascii() or not runs:
+        return lambda line: holds(line, name)
+    pattern = re.compile(r"(?<![a-z0-9])" + r"[ ./-]?".join(map(re.escape, runs)) + r"(?![a-z0-9])")
+    return lambda line: runs[0] in line and pattern.search(line) is not None
+
+
 def mentions(text: str, entity: str) -> bool:
-    return holds(fold(text), fold(entity))
+    return mention_test(entity)(fold(text))
