@@ -164,7 +164,11 @@ def test_the_demo_runs_every_step_with_the_real_model(calipers: Run, minilm: Pat
     assert found.stdout.count("cosine_spearman") == len(demo.STEPS)
     assert "120 scored" in found.stdout
     assert "40 scored" in found.stdout
-    assert "calipers runs show latest --examples 5\n" in found.stdout
+    folder = next(
+        line.split()[-1] for line in found.stdout.splitlines() if line.strip().startswith("runs and outcomes")
+    )
+    assert f"calipers runs list --store {folder}\n" in found.stdout
+    assert strict(calipers("runs", "list", "--json").stdout) == []  # the user's own store
     assert "1,500 products, 200 queries" in found.stdout
     for what, ignored in (("colour", 86), ("brand", 94), ("size", 65)):
         assert re.search(rf"  {what} +\d+ %  \(95 % interval \d+ – \d+ %\)   {ignored} % if", found.stdout)
@@ -172,7 +176,8 @@ def test_the_demo_runs_every_step_with_the_real_model(calipers: Run, minilm: Pat
     assert report
     page = Path(report[1]).read_text(encoding="utf-8")
     assert all(f'id="{layer}"' in page for layer in demo.SHOP_LAYERS)
-    assert len(strict(calipers("runs", "list", "--json").stdout)) == len(demo.STEPS) + len(demo.SHOP_LAYERS)
+    kept = strict(calipers("runs", "list", "--store", folder, "--json").stdout)
+    assert len(kept) == len(demo.STEPS) + len(demo.SHOP_LAYERS)
 
 
 def test_the_demo_keeps_nothing_of_the_shop_if_asked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -97,7 +98,7 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)  # of a usage error
         where = f" (see {context.command_path} --help)" if context else ""
-        return _fail(error.format_message() + where, 2, debug)
+        return _fail(_describe(error) + where, 2, debug)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130, debug=False)
     except (SystemExit, GeneratorExit):
@@ -137,6 +138,24 @@ def _limited(pairs: Sequence[str]) -> AbstractContextManager[None]:
     from calipers.core.inputs import limited, read_limits
 
     return limited(**read_limits(pairs))
+
+
+def _describe(error: click.ClickException) -> str:
+    """The message, with the nearest options or commands first: click sorts them by the alphabet, and names no
+    command."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        kind, word = "option", error.option_name
+        words = [name for p in context.command.get_params(context) for name in (*p.opts, *p.secondary_opts)]
+    elif isinstance(context.command, click.Group) and error.message.startswith("No such command '"):
+        kind, word, words = "command", error.message.split("'")[1], context.command.list_commands(context)
+    else:
+        return error.format_message()
+    near = difflib.get_close_matches(word, words, n=2, cutoff=0.7)
+    hint = f". Did you mean {' or '.join(near)}?" if near else ""
+    return f"No such {kind}: {word}{hint}"
 
 
 def spread_columns(line: Sequence[str]) -> list[str]:

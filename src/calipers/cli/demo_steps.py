@@ -102,7 +102,7 @@ def _say_where(out: Console, store: Store | None, report: Path | None) -> None:
     lines = [
         *([f"report of the shop  {report}"] if report else []),
         *([f"runs and outcomes   {store.folder}"] if store else []),
-        *([f"look at them        {me} runs list, {me} runs show latest --examples 5"] if store else []),
+        *([f"look at them        {me} runs list --store {shlex.quote(str(store.folder))}"] if store else []),
         f"your own model      {me} eval MODEL --dataset pairs.csv   ({me} eval --help)",
         f"your own shop       {me} diagnose MODEL --corpus products.jsonl --queries queries.jsonl --html report.html",
     ]

@@ -63,11 +63,13 @@ def demo(no_store: bool) -> None:
     """Show Calipers at work on the sample data that it carries, with the real all-MiniLM-L6-v2.
 
     Two evaluations on pairs of sentences, and a diagnosis of search in a made-up shop of 1,500 products, whose report
-    is kept as an HTML file.
+    is kept as an HTML file. Its runs have a store of their own, beside the usual one.
     """
     from calipers.cli import demo_steps
+    from calipers.runs.store import default_folder
 
-    demo_steps.show(options.open_store(None, no_store))
+    place = default_folder()
+    demo_steps.show(options.open_store(None if no_store else place.with_name(f"{place.name}-demo"), no_store))
 
 
 @click.command()

@@ -166,6 +166,6 @@ def install(extra: str) -> str:
     """The command that installs what an extra of this package needs; the package itself is on no index.
 
     >>> install("hub")
-    'pip install datasets'
+    "pip install datasets (in a checkout: pip install '.[hub]')"
     """
-    return f"pip install {' '.join(_EXTRAS[extra])}"
+    return f"pip install {' '.join(_EXTRAS[extra])} (in a checkout: pip install '.[{extra}]')"

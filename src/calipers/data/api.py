@@ -13,6 +13,7 @@ from calipers.core.errors import boundary
 from calipers.data import beir, hub, nanobeir, readers, trec
 from calipers.data.choose import DataOptions, choose, make_dataset
 from calipers.data.columns import Record, map_columns, records
+from calipers.data.hints import other_task
 
 
 def sample(name: str) -> Path:
@@ -39,7 +40,17 @@ def load_dataset(
     >>> len(pairs), pairs.ids[0], pairs.columns["score_column"][0]
     (120, 'en-001', 4.4)
     """
-    options, task_options = options or DataOptions(), task_options or task.options()
+    try:
+        return _load(reference, task, columns, options or DataOptions(), task_options or task.options())
+    except DataError as error:
+        if not columns and (hint := other_task(reference, task)):
+            raise DataError(f"{str(error).removesuffix('.')}. {hint}") from error
+        raise
+
+
+def _load(
+    reference: str, task: Task[Any], columns: Mapping[str, str] | None, options: DataOptions, task_options: Any
+) -> Dataset:
     if task.data == "rows":
         rows = load_rows(reference, task.columns, mapping=columns, options=options)
         qrels = getattr(task_options, "qrels", None)

@@ -10,6 +10,7 @@ from typing import Any
 
 from calipers.core import DataError, RequestError
 from calipers.core.errors import install
+from calipers.core.hub import why_unreachable
 from calipers.data import readers
 from calipers.data.readers import Row
 
@@ -60,6 +61,10 @@ def splits(path: str, name: str, revision: str | None) -> list[str]:
 def _datasets(path: str) -> Iterator[Any]:
     """The package. Every error inside becomes a DataError of one sentence."""
     local = os.path.isdir(path)
+    if not local and (why := why_unreachable(path.removeprefix("hub:"), "dataset")):
+        raise DataError(
+            f"{path!r} is no local file but a dataset of the hub: {why}. Set `dataset` to a file of your own"
+        )
     try:
         import datasets
     except ImportError as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from calipers.core import ModelError
+from calipers.core.hub import why_unreachable
 from calipers.models.tokenizer_files import first_line
 
 # Everything but weights: settings, tokenizers and vocabularies.
@@ -16,6 +17,8 @@ SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*/config.json")
 
 def fetch(model_id: str, *, revision: str | None, patterns: Sequence[str]) -> Path:
     """The local folder of a hub model, downloaded or from the cache."""
+    if why := why_unreachable(model_id):
+        raise ModelError(f"{model_id!r} is neither a file or folder here nor a model that the hub can provide: {why}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
