@@ -212,9 +212,11 @@ def test_doctor_says_what_there_is(calipers: Run, tmp_path: Path) -> None:
         assert words in found.stdout
 
 
-def test_the_reference_is_what_the_help_texts_say() -> None:
+def test_the_reference_is_what_the_help_texts_say(monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
 
+    for name in ("COLUMNS", "TERMINAL_WIDTH"):  # which it sets
+        monkeypatch.setenv(name, "100")
     made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["cli_reference"]()
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == made, "run `make docs`"
 

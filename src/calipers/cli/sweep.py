@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _QUIET = 10.0  # seconds between two lines of a log
 
 
-@click.command(cls=options.GroupedCommand, short_help="A registry of models × tasks × precisions, crash-safe.")
+@click.command(cls=options.GroupedCommand, short_help="A registry of models, tasks and precisions, crash-safe.")
 @click.argument("words", nargs=-1, metavar="[status | show] REGISTRY")
 @options.option("Plan", "--check", is_flag=True, help="Report every problem of the registry with its line.")
 @options.option(
