@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from calipers.core.datasets import DataSource
 from calipers.diagnosis import api, findings
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis import text as diagnosis_text
@@ -167,9 +168,58 @@ def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path
     options = DiagnosisOptions(layers=("certainty", "knowledge"))
     found = api.diagnose(str(model("potion-base-4m-int8")), inputs, options=options)
     page = diagnosis_html.page(found)
-    for title in ("Reliability curve", "Risk and coverage", "The neighbourhood of "):
+    for title in ("Reliability curve", "Risk and coverage", "Stability against coherence", "The neighbourhood of "):
         assert f"<title>{title}" in page
     assert page.count("<title>The neighbourhood of ") == 4
+
+
+def test_what_does_not_warn_is_folded_and_contents_lead_to_every_section(diagnosis: Diagnosis) -> None:
+    page = diagnosis_html.page(diagnosis)
+    contents = page[page.index('class="card contents"') : page.index("</nav>")]
+    for finding in diagnosis.findings:
+        assert f'href="#{finding.layer}"' in contents
+        assert f'id="{finding.layer}"' in page
+        section = page[page.index(f'id="{finding.layer}"') :]
+        shown = section[: section.index("which do not warn")]
+        for figure in findings.figures_of(finding):
+            assert (f"<code>{figure.name}</code>" in shown) or not figure.warning
+    assert "<code>ndcg@3</code>" in page[page.index('id="retrieval"') :].partition("which do not warn")[0]
+
+
+def test_a_scatter_has_every_point_the_lines_among_them_and_escaped_names() -> None:
+    drawn = charts.scatter(
+        {"<good>": [(0.1, 0.2), (0.9, 0.8), (float("nan"), 0.5)], "bad": [(0.5, 0.5)]},
+        title="t",
+        across="x",
+        up="y",
+        lines=[("same", [(0.2, 0.2), (0.8, 0.8)]), ("outside", [(5, 5), (6, 6)])],
+    )
+    assert drawn.count("<circle") == 3 + 2  # the points, and one for each name
+    assert "&lt;good&gt; (2)" in drawn
+    assert (drawn.count('class="contour"'), "same" in drawn, "outside" in drawn) == (1, True, False)
+    assert charts.scatter({"one": [(0.5, 0.5)]}, title="t", across="x", up="y") == ""
+
+
+def test_pictures_show_the_numbers_of_the_tables(model: Any, tmp_path: Path) -> None:
+    """On a small shop: every pair is a point, and failure rates stand beside their limits."""
+    from calipers.shop import sample
+
+    folder = sample.write(tmp_path / "shop")
+    inputs = CorpusInputs(dataset=str(folder), source=DataSource(path="", requested=5))
+    options = DiagnosisOptions(layers=("attributes", "semantic_gap"))
+    made = api.diagnose(str(model("potion-base-4m-int8")), inputs, options=options)
+    page = diagnosis_html.page(made)
+    gap = next(f for f in made.findings if f.layer == "semantic_gap").result
+    assert gap is not None
+    pairs = gap.outcomes.details["pairs"]
+    relevant = int((pairs["grade"] >= 1).sum())
+    drawn = relevant if relevant <= 600 else len(range(0, relevant, -(-relevant // 600)))
+    assert f"relevant ({drawn:,})" in page
+    rates = next(f for f in made.findings if f.layer == "attributes")
+    bars = next(chart for chart in diagnosis_html.draw(rates) if "contradict" in chart.caption)
+    values = {figure.name: figure.value for figure in findings.figures_of(rates)}
+    limits = [v for name, v in values.items() if name.endswith(("failure_floor", "failure_random")) and v is not None]
+    assert bars.svg.count('class="thin"') == len(limits)
 
 
 def test_a_diagnosis_shows_itself_in_notebooks_and_as_a_document(diagnosis: Diagnosis) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
 from calipers.core import Columns, Figure, Outcomes
@@ -62,14 +64,24 @@ def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
 
 
 def _layer(finding: Finding) -> dict[str, Any]:
+    compared = findings.comparisons_of(finding)
+    figures = [(figure, *findings.beside(finding, figure)) for figure in findings.figures_of(finding)]
+    shown = [row for number, row in enumerate(figures) if not number or _stands_out(row[0], compared.get(row[0].name))]
     return {
         "finding": finding,
         "verdict": finding.verdict if finding.decides else None,
-        "compared": findings.comparisons_of(finding),
-        "figures": [(figure, *findings.beside(finding, figure)) for figure in findings.figures_of(finding)],
+        "compared": compared,
+        "shown": shown,
+        "folded": [row for row in figures if row not in shown],
+        "warnings": sum(bool(figure.warning) for figure, *_ in figures),
         "charts": [chart for chart in draw(finding) if chart.svg],
         "examples": findings.examples_of(finding),
     }
+
+
+def _stands_out(figure: Figure, comparison: Comparison | None) -> bool:
+    """Whether a figure is shown without a click: it warns, decides, or is a loss that is past what passes."""
+    return bool(figure.warning) or findings.shown_label(figure, comparison) != numbers.NONE
 
 
 # --- charts ------------------------------------------------------------------------------------------------------
@@ -87,19 +99,28 @@ def draw(finding: Finding) -> Iterator[Chart]:
         yield _counts(details["retrieval_counts"])
     if "scale_curve" in details:
         yield _scale(details["scale_curve"])
+    if "word_order_sensitivity" in columns:
+        yield _word_order(columns["word_order_sensitivity"].tolist())
+    if "pairs" in details and "overlap" in details["pairs"]:
+        yield _overlaps(details["pairs"])
+    if "stability" in columns and "coherence" in columns:
+        yield _trusted(columns)
     if "reliability_curve" in details:
         yield from _certainty(details)
     if "edges" in details:
         yield from _neighbourhoods(finding.result.outcomes)
     compared = findings.comparisons_of(finding)
     for pattern, nameless, title, across in _BARS:
+        values = {f.name: f.value for f in findings.figures_of(finding)}
         rows = [
-            _bar(f, match[1] or nameless, compared.get(f.name))
+            _bar(f, match[1] or nameless, compared.get(f.name), values)
             for f in findings.figures_of(finding)
             if f.value is not None and (match := pattern.fullmatch(f.name))
         ]
         marked = any(row.other is not None for row in rows)
         caption = f"{title}.{' The upright line is the baseline.' if marked else ''}"
+        if any(row.limits for row in rows):
+            caption += " The thin lines are the best possible and random products of the requested type."
         yield Chart(charts.bars(rows, title=title, across=across), caption)
 
 
@@ -127,9 +148,12 @@ _BARS = (
 )
 
 
-def _bar(figure: Figure, name: str, compared: Comparison | None) -> charts.Bar:
+def _bar(figure: Figure, name: str, compared: Comparison | None, values: Mapping[str, float | None]) -> charts.Bar:
     other = compared.baseline if compared else None
-    return charts.Bar(name, float(figure.value or 0.0), figure.interval, other, bool(figure.warning))
+    part = figure.name.removesuffix("explicit_failure_rate")
+    limits = [values.get(f"{part}{limit}") for limit in ("failure_floor", "failure_random")]
+    shown = tuple(limit for limit in limits if limit is not None)
+    return charts.Bar(name, float(figure.value or 0.0), figure.interval, other, bool(figure.warning), shown)
 
 
 def _spread(name: str, columns: Columns, before: Columns) -> Iterator[Chart]:
@@ -169,6 +193,63 @@ def _certainty(details: Mapping[str, Columns]) -> Iterator[Chart]:
     across, up = "share of queries answered, surest first", "failures among them"
     svg = charts.square(answered, title="Risk and coverage", across=across, up=up)
     yield Chart(svg, "How many of the answered queries fail when only the surest are answered: a low start is good.")
+
+
+_DOTS = 600  # of a picture; more would hide each other
+
+
+def _some(rows: list[Any]) -> list[Any]:
+    """At most so many as a picture has room for, evenly drawn."""
+    return rows[:: -(-len(rows) // _DOTS)] if rows else rows
+
+
+def _word_order(values: list[float]) -> Chart:
+    counts, labels = charts.bin_evenly(values, bins=6)
+    title, across = "Word order by text", "1 − cosine of a text and its shuffled words"
+    svg = charts.histogram(counts, labels, title=title, across=across, up="texts")
+    return Chart(svg, "How far shuffled words move each text: on the left are those that are a bag of words.")
+
+
+def _overlaps(table: Columns) -> Chart:
+    """Overlap against cosine: above the broken line a cosine says more than the letters."""
+    points = _points(table, "overlap", "cosine", "grade")
+    judged = any(math.isfinite(grade) for *_, grade in points)
+    names = ("relevant", "not relevant") if judged else ("results",)
+    kinds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for overlap, cosine, grade in points:
+        kinds[("relevant" if grade >= 1 else "not relevant") if judged else "results"].append((overlap, cosine))
+    shown = {name: _some(several) for name, several in kinds.items() if several}
+    middle = float(np.median(table["overlap"]))
+    ends = [step / 50 for step in range(-50, 51)]
+    lines = [("gap 0", [(x, x) for x in ends if x >= 0]), ("", [(middle, y) for y in ends])]
+    title, across = "Letters in common against closeness", "overlap of query and product (Jaccard of bigrams)"
+    svg = charts.scatter(shown, title=title, across=across, up="cosine", lines=lines)
+    most = sum(map(len, kinds.values())) > sum(map(len, shown.values()))
+    caption = "Upper left: close without the words. Upper right: literal matches. Lower left: strangers."
+    return Chart(svg, f"{caption}{' A part of the pairs is drawn.' if most else ''}")
+
+
+def _trusted(columns: Columns) -> Chart:
+    """I_q against G_q with the contours of R_q, and which queries fail."""
+    success = columns["success"].tolist() if "success" in columns else [math.nan] * len(columns["coherence"])
+    kinds: dict[str, list[tuple[float, float]]] = {}
+    for x, y, succeeds in zip(columns["coherence"].tolist(), columns["stability"].tolist(), success, strict=True):
+        name = "queries" if math.isnan(succeeds) else "succeed" if succeeds else "fail"
+        kinds.setdefault(name, []).append((x, y))
+    order: list[str] = ["succeed", "queries", "fail"]
+    ordered = {name: _some(kinds[name]) for name in order if name in kinds}
+    if len(ordered) > 2:
+        ordered.pop("queries")
+    lines = [(f"R_q {r:g}", _contour(r)) for r in (0.3, 0.5, 0.7, 0.8, 0.9)]
+    across, up = "I_q: how alike the first results are", "G_q: what a codec leaves"
+    svg = charts.scatter(ordered, title="Stability against coherence", across=across, up=up, lines=lines)
+    return Chart(svg, "Each query by what R_q is made of; R_q is worth something where failures lie on its low side.")
+
+
+def _contour(reliability: float) -> list[tuple[float, float]]:
+    """Where 2 G I / (G + I) has this value, by I."""
+    steps = [step / 1000 for step in range(1, 1001)]
+    return [(i, reliability * i / (2 * i - reliability)) for i in steps if 2 * i > reliability]
 
 
 _NEIGHBOURHOODS = 2  # of the least coherent entities, and of the most coherent

@@ -19,13 +19,15 @@ _ROW, _NAME = 24, 128  # of a chart with one bar per name
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with its name; `interval` is drawn as a whisker and `other` as the mark of the baseline."""
+    """A bar with its name; `interval` is drawn as a whisker, `other` as the mark of the baseline and `limits`, the best
+    possible and random, as thin lines."""
 
     name: str
     value: float
     interval: tuple[float, float] | None = None
     other: float | None = None
     warns: bool = False
+    limits: tuple[float, ...] = ()
 
 
 def histogram(
@@ -101,6 +103,67 @@ def square(
     return _named_axes(title, across, up, parts, left=10)
 
 
+def scatter(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str,
+    across: str,
+    up: str,
+    lines: Sequence[tuple[str, Sequence[tuple[float, float]]]] = (),
+) -> str:
+    """Points of one or two kinds, by name, on axes that are as long as the points need; `lines` are drawn as far as
+    they lie among them, each with a name at its end."""
+    finite = {name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()}
+    everything = [point for points in finite.values() for point in points]
+    if len(everything) < 2:
+        return ""
+    ends = [_ends([point[axis] for point in everything]) for axis in (0, 1)]
+    (left, right), (low, high) = ends
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        wide, tall = WIDTH - _LEFT - _RIGHT - 24, HEIGHT - _TOP - _BOTTOM - 14
+        return _LEFT + 8 + (x - left) / (right - left) * wide, HEIGHT - _BOTTOM - (y - low) / (high - low) * tall
+
+    parts = [_axis(*place(left, low), *place(right, low)), _axis(*place(left, low), *place(left, high))]
+    parts += [_text(place(x, low)[0], HEIGHT - _BOTTOM + 14, f"{x:g}", "middle", "small") for x in (left, right)]
+    parts += [_text(_LEFT + 2, place(left, y)[1] + 4, f"{y:g}", "end", "small") for y in (low, high)]
+    for name, points in lines:
+        inside = [place(x, y) for x, y in points if left <= x <= right and low <= y <= high]
+        if len(inside) > 1:
+            parts.append(f'<polyline class="contour" points="{_points(inside)}"/>')
+            parts.append(_text(*inside[-1], name, "end", "small"))
+    for kind, (name, points) in zip(("dot", "dot other"), finite.items(), strict=False):
+        parts += [_dot(*place(*point), kind) for point in points]
+        x = _LEFT + 16 + (WIDTH - _LEFT) / 2 * (kind != "dot")
+        parts += [_dot(x, 8, kind), _text(x + 8, 12, f"{name} ({len(points):,})", "start", "small")]
+    return _named_axes(title, across, up, parts, left=10)
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Round numbers around the values.
+
+    >>> _ends([0.123, 0.88]), _ends([0.9871, 0.9993]), _ends([0.5, 0.5])
+    ((0.1, 0.9), (0.986, 1.0), (0.5, 0.6))
+    """
+    low, high = min(values), max(values)
+    step = 10.0 ** math.floor(math.log10(high - low)) if high > low else 0.1
+    step = step / 5 if high > low and (high - low) / step < 2 else step
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return round(first * step, 6), round(max(last, first + 1) * step, 6)
+
+
+def bin_evenly(values: Sequence[float], bins: int = 10) -> tuple[list[float], list[str]]:
+    """Counts of values from 0 up in even bins to the highest one, named by where they begin; NaN is in none.
+
+    >>> bin_evenly([0.0, 0.1, 0.4, float("nan")], bins=2)
+    ([2, 1], ['0', '0.2'])
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    most = max(finite, default=0.0) or 1.0
+    counts, _ = bin_shares([value / most for value in finite], bins)
+    return counts, [f"{most * i / bins:.2g}" for i in range(bins)]
+
+
 def graph(centre: str, around: Sequence[tuple[str, float]], between: Mapping[tuple[int, int], float]) -> str:
     """A point and its neighbours (name, cosine) in a circle, those alike side by side; `between` has the cosine of two
     of them by their places. The nearer two are, the stronger the line; at 0 or below there is none."""
@@ -161,6 +224,7 @@ def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
         if row.interval:
             low, high = (along(end) for end in row.interval)
             parts.append(_axis(low, y + 10.5, high, y + 10.5, "whisker"))
+        parts += [_axis(along(limit), y, along(limit), y + _ROW - 3, "thin") for limit in row.limits]
         if row.other is not None:
             parts.append(_axis(along(row.other), y, along(row.other), y + _ROW - 3, "mark"))
         parts.append(_text(WIDTH - 46, y + 14, f"{row.value:.3f}", "start"))
