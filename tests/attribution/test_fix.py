@@ -11,6 +11,7 @@ import pytest
 from calipers.artifacts.recipe import Recipe
 from calipers.attribution import fix
 from calipers.attribution.culprits import CulpritSearch
+from calipers.attribution.records import FrontierLine
 from calipers.attribution.trials import Evaluation
 from calipers.comparison.records import Label
 from tests.support.attributions import counted
@@ -26,7 +27,7 @@ def test_settings_and_nodes_are_tried_together_where_neither_is_sure(monkeypatch
         changes.append(change)
         return Evaluation(1.0, labels.pop(0), passes=True)
 
-    def with_culprits(label: Label) -> fix.Change | None:
+    def with_culprits(label: Label) -> tuple[fix.Change, Evaluation] | None:
         """After an evaluation of the culprits alone that has this label."""
         case = SimpleNamespace(ledger=counted(set()))
         case.ledger.evaluations[frozenset("a")] = Evaluation(1.0, label, passes=True)
@@ -34,7 +35,38 @@ def test_settings_and_nodes_are_tried_together_where_neither_is_sure(monkeypatch
         return fix.with_culprits(case, search, nearest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fix, "try_change", tried)
-    assert with_culprits("INCONCLUSIVE") == both
+    assert with_culprits("INCONCLUSIVE") == (both, Evaluation(1.0, "PASS", passes=True))
     assert with_culprits("INCONCLUSIVE") is None
     assert with_culprits("PASS") is None
     assert changes == [both] * 2
+
+
+def line(name: str, label: Label, size: int, p50: float) -> FrontierLine:
+    return FrontierLine(name, 80.0, label, size, p50, 8.5)
+
+
+def test_the_smallest_that_passes_comes_first_then_the_fastest_and_what_is_slower_than_float_last() -> None:
+    lines = [
+        line("slow", "PASS", 20_000_000, 15.3),
+        line("broken", "REGRESSION", 10_000_000, 2.0),
+        line("large", "PASS", 30_000_000, 2.0),
+        line("small", "PASS", 23_000_000, 4.0),
+        line("small and fast", "PASS", 23_050_000, 3.0),
+    ]
+    order = [one.name for one in sorted(lines, key=fix.rank)]
+    assert order == ["small and fast", "small", "large", "slow", "broken"]
+    assert lines[0].slower
+    assert not lines[2].slower
+
+
+def test_settings_are_tried_from_the_cheapest_on() -> None:
+    changes = [change.how for change in fix.other_settings(Recipe("w8a8"))]
+    assert changes == [
+        "a scale for each channel",
+        "a scale for each channel and results of products in float",
+        "the same with SmoothQuant (0.5)",
+        "ranges by percentile 99.99",
+        "ranges by entropy",
+    ]
+    assert [c.how for c in fix.other_settings(Recipe("int8-dynamic"))] == ["a scale for each channel"]
+    assert fix.other_settings(Recipe("fp16")) == []

@@ -45,6 +45,8 @@ def test_the_graph_of_a_folder_is_examined_and_its_fix_reproduces(sound: Sound, 
     assert any(note.startswith("examined: ") for note in result.notes)
     assert result.fix is not None
     assert result.fix.recipe_file is not None
+    assert [line.name for line in result.fix.frontier]
+    assert all(line.size > 0 and line.p50 > 0 for line in result.fix.frontier if line.value is not None)
     recipe = read_recipe(Path(result.fix.recipe_file))
     assert recipe.calibrated["graph"] == content_hash(tmp_path / "work" / "optimized" / "model.onnx")
     options = BuildOptions(task=sound.task)  # without texts

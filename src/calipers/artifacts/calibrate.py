@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from calipers.artifacts import smooth
 from calipers.artifacts.graphs import FloatGraph, session_of, with_outputs
-from calipers.artifacts.inputs import FixedShape, Rows, real_values, short_path, single
+from calipers.artifacts.inputs import FixedShape, Rows, at_tokens, real_values, short_path, single
 from calipers.artifacts.recipe import Range, Recipe
+from calipers.artifacts.smooth import Smoothing
 from calipers.core import SILENT, DataError, ModelError, Progress
 from calipers.core.errors import explain
 from calipers.core.files import write_whole
@@ -50,6 +52,7 @@ class Ranges:
     dataset: str
     fingerprint: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    smoothing: Smoothing = field(default_factory=dict)  # of the graph that they were taken of
 
     def save(self, path: Path) -> None:
         write_whole(path, json.dumps(asdict(self), allow_nan=False))
@@ -66,6 +69,7 @@ def stored_ranges(recipe: Recipe) -> Ranges:
         dataset=str(source.get("dataset", "")),
         fingerprint=str(source.get("fingerprint", "")),
         settings=calibration_settings(recipe),
+        smoothing=recipe.smoothing,
     )
 
 
@@ -80,7 +84,7 @@ def with_ranges(recipe: Recipe, ranges: Ranges | None, graph: str) -> Recipe:
         "rows": list(ranges.rows),
         "graph": graph,
     }
-    return replace(recipe, ranges={**ranges.tensors, **recipe.ranges}, calibrated=source)
+    return replace(recipe, ranges={**ranges.tensors, **recipe.ranges}, smoothing=ranges.smoothing, calibrated=source)
 
 
 def read_ranges(path: Path) -> Ranges:
@@ -88,7 +92,8 @@ def read_ranges(path: Path) -> Ranges:
     try:
         content["tensors"] = {name: (float(a), float(b)) for name, (a, b) in content["tensors"].items()}
         content["statistics"] = {name: Seen(**seen) for name, seen in content["statistics"].items()}
-        return Ranges(**content | {"rows": tuple(content["rows"])})
+        smoothing = {name: tuple(powers) for name, powers in content["smoothing"].items()}
+        return Ranges(**content | {"rows": tuple(content["rows"]), "smoothing": smoothing})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path} is not a file of calibration ranges: {explain(error)}") from error
 
@@ -110,8 +115,12 @@ def collect_ranges(
         raise DataError("calibration needs at least one text")
     recipe = recipe or Recipe("w8a8")
     batches = single(rows, shape)
-    passes = 1 if recipe.calibration == "minmax" else 2
+    passes = (1 if recipe.calibration == "minmax" else 2) + (recipe.smooth > 0)
     progress.start("Calibrating", passes * len(batches))
+    smoothing: Smoothing = {}
+    if recipe.smooth:
+        smoothing = smooth.choose(graph, _channel_maxima(graph, batches, progress), recipe.smooth)
+        graph = smooth.smooth(graph, smoothing)
     observe = _observer(graph, batches, progress)
     seen = _first_pass(observe)
     tensors = _METHODS[recipe.calibration](seen, observe, recipe)
@@ -123,13 +132,27 @@ def collect_ranges(
         dataset=rows.path,
         fingerprint=rows.fingerprint,
         settings=calibration_settings(recipe),
+        smoothing=smoothing,
     )
 
 
 def calibration_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of a recipe that decide the ranges: recipes that agree in them can share their ranges."""
     share = {"percentile": recipe.percentile} if recipe.calibration == "percentile" else {}
-    return {"method": recipe.calibration, "symmetric": recipe.symmetric, **share}
+    return {"method": recipe.calibration, "symmetric": recipe.symmetric, "smooth": recipe.smooth, **share}
+
+
+def _channel_maxima(graph: FloatGraph, batches: Sequence[Batch], progress: Progress) -> dict[str, Vectors]:
+    """The largest absolute value of each channel of each activation that is multiplied with a weight."""
+    names = list(dict.fromkeys(product.activation for product in smooth.products(graph)))
+    runner = Graph(session_of(with_outputs(graph.proto, names), str(graph.path)), str(graph.path))
+    largest: dict[str, Vectors] = {}
+    for batch in batches:
+        for name, value in runner.run(batch, names).items():
+            flat = np.abs(at_tokens(np.asarray(value, np.float32), batch)).reshape(-1, value.shape[-1]).max(axis=0)
+            largest[name] = np.maximum(largest.get(name, flat), flat)
+        progress.advance(1)
+    return largest
 
 
 Observe = Callable[[], Iterator[tuple[str, Vectors]]]

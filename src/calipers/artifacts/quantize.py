@@ -11,6 +11,7 @@ from calipers.artifacts.calibrate import Ranges
 from calipers.artifacts.graphs import FloatGraph, copy_proto, quiet, save_proto
 from calipers.artifacts.masks import mask_nodes
 from calipers.artifacts.recipe import Recipe, arguments
+from calipers.artifacts.smooth import smooth, smooth_nodes
 from calipers.core import ModelError, RequestError, name_some
 from calipers.models.tokenizer_files import first_line
 
@@ -47,15 +48,19 @@ def quantize(
     `artifacts/masks.py`. `masks` are these nodes, where they are not to be located here.
     """
     masks = mask_nodes(graph) if masks is None else masks
+    if ranges is not None and ranges.smoothing:
+        graph = smooth(graph, ranges.smoothing)
+        masks = (*masks, *smooth_nodes(graph))
     if recipe.needs_ranges and ranges is None:
         raise RequestError(f"{recipe.precision} needs calibration ranges")
     keywords = dict(arguments(recipe, graph.kinds, masks).keywords)
-    if recipe.precision == "w8a16" and graph.opset < 21:
+    if (recipe.precision == "w8a16" or recipe.wide) and graph.opset < 21:
         # ONNX has 16-bit quantisation from opset 21 on, onnxruntime its own operators for it before.
         keywords["extra_options"]["UseQDQContribOps"] = True
+    wide = _wide_tensors(graph, recipe)
     try:
         with quiet():
-            proto = _quantized(copy_proto(graph.proto), recipe, keywords, ranges)
+            proto = _quantized(copy_proto(graph.proto), recipe, keywords, ranges, wide)
     except Exception as error:  # the quantisers raise ValueError, RuntimeError, AssertionError, KeyError …
         raise ModelError(
             f"onnxruntime cannot quantise {graph.path} to {recipe.precision}: {first_line(error)}"
@@ -82,7 +87,9 @@ def drowned(graph: FloatGraph, ranges: Ranges, recipe: Recipe) -> str:
     return f"the tensors of {name_some(nodes)} have the range of a mask, ±1e30 and more: exclude these nodes"
 
 
-def _quantized(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ranges | None) -> ModelProto:
+def _quantized(
+    proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ranges | None, wide: Sequence[str]
+) -> ModelProto:
     precision = recipe.precision
     if precision == "fp16":
         from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -97,7 +104,7 @@ def _quantized(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ra
         quantizer.process()
     else:
         quantizer = (
-            _dynamic(proto, keywords) if precision == "int8-dynamic" else _static(proto, recipe, keywords, ranges)
+            _dynamic(proto, keywords) if precision == "int8-dynamic" else _static(proto, recipe, keywords, ranges, wide)
         )
         quantizer.quantize_model()
     quantized: ModelProto = quantizer.model.model
@@ -150,7 +157,20 @@ def _dynamic(proto: ModelProto, keywords: Keywords) -> Any:
     )
 
 
-def _static(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ranges | None) -> Any:
+def _wide_tensors(graph: FloatGraph, recipe: Recipe) -> list[str]:
+    """The activations that the `wide` nodes compute and read."""
+    nodes, computed = set(recipe.widened(graph.kinds)), set(graph.tensors)
+    names = [name for node in graph.nodes if node.name in nodes for name in (*node.inputs, *node.outputs)]
+    return [name for name in dict.fromkeys(names) if name in computed]
+
+
+def _wider(recipe: Recipe) -> Any:
+    from onnxruntime.quantization import QuantType
+
+    return QuantType.QUInt16 if recipe.unsigned else QuantType.QInt16
+
+
+def _static(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Ranges | None, wide: Sequence[str]) -> Any:
     import numpy as np
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -161,6 +181,8 @@ def _static(proto: ModelProto, recipe: Recipe, keywords: Keywords, ranges: Range
         for name, (low, high) in {**ranges.tensors, **recipe.ranges}.items()
     }
     extra = {name: value for name, value in keywords["extra_options"].items() if name != "TensorQuantOverrides"}
+    if wide:
+        extra["TensorQuantOverrides"] = {name: [{"quant_type": _wider(recipe)}] for name in wide}
     return QDQQuantizer(
         proto,
         keywords["per_channel"],

@@ -18,6 +18,10 @@ from calipers.core.options import Options, option
 
 STATIC = ("w8a8", "w8a16")
 _BLOCKS = (16, 32, 64, 128, 256)  # what MatMulNBits has kernels for
+_RANGED = (
+    *("calibration", "percentile", "symmetric", "unsigned", "ranges", "calibrated"),
+    *("float_outputs", "smooth", "smoothing"),
+)
 _INTEGERS = ("exclude", "per_channel", "reduce_range", "op_types")
 # precision → the settings that apply to it
 _APPLY: Mapping[str, tuple[str, ...]] = {
@@ -25,7 +29,15 @@ _APPLY: Mapping[str, tuple[str, ...]] = {
     "fp16": ("exclude",),
     "int4": ("exclude", "block_size", "symmetric"),
     "int8-dynamic": _INTEGERS,
-    **dict.fromkeys(STATIC, (*_INTEGERS, "calibration", "percentile", "symmetric", "unsigned", "ranges", "calibrated")),
+    **dict.fromkeys(STATIC, (*_INTEGERS, *_RANGED)),
+    "w8a8": (*_INTEGERS, *_RANGED, "wide"),
+}
+# Target → the settings that suit its processors. Signed activations are slow on x86; 8-bit weights can saturate without
+# VNNI; onnxruntime's kernels for ARM take signed activations.
+TARGETS: Mapping[str, Mapping[str, bool]] = {
+    "x86-avx2": {"per_channel": True, "float_outputs": True, "unsigned": True, "reduce_range": True},
+    "x86-vnni": {"per_channel": True, "float_outputs": True, "unsigned": True},
+    "arm64": {"per_channel": True, "float_outputs": True},
 }
 
 Range = tuple[float, float]
@@ -55,6 +67,24 @@ class Recipe(Options):
     reduce_range: bool = option(
         False, "Weights in 7 bits: 8 can saturate on x86 without VNNI. Default: 8.", group="Recipe", off="--full-range"
     )
+    float_outputs: bool = option(
+        False,
+        "Results of matrix products in float; their inputs stay 8-bit. Default: rounded.",
+        group="Recipe",
+        off="--rounded-outputs",
+    )
+    smooth: float = option(
+        0.0,
+        "SmoothQuant: move scales of channels from activations into weights, by this share (0.5 is usual). Default: 0.",
+        group="Recipe",
+        metavar="ALPHA",
+    )
+    wide: tuple[str, ...] = option(
+        (),
+        "w8a8: 16-bit activations for a node: its name, a glob or op:TYPE, as in --exclude. Can be repeated.",
+        group="Recipe",
+        metavar="NODE",
+    )
     exclude: tuple[str, ...] = option(
         (),
         "Keep a node in float: its name, a glob such as 'node_MatMul_*', or op:TYPE. Can be repeated.",
@@ -65,6 +95,9 @@ class Recipe(Options):
     ranges: Mapping[str, Range] = field(default_factory=dict)  # tensor → its range, in the place of the calibrated one
     # Where `ranges` are all that calibration took: dataset, fingerprint, rows (ids) and the SHA-256 of the float graph.
     calibrated: Mapping[str, Any] = field(default_factory=dict)
+    smoothing: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # the scales of `smooth`; see artifacts/smooth.py
     block_size: int = option(32, "int4: weights that share a scale. Default: 32.", group="Recipe", metavar="N")
 
     def __post_init__(self) -> None:
@@ -75,6 +108,8 @@ class Recipe(Options):
                 raise RequestError(f"`{name}` must be one of {', '.join(map(str, values))}, found {value!r}")
         if not 50 < self.percentile <= 100:
             raise RequestError(f"`percentile` must be above 50 and at most 100, found {self.percentile:g}")
+        if not 0 <= self.smooth <= 1:
+            raise RequestError(f"`smooth` must be from 0 to 1, found {self.smooth:g}")
         for name, (low, high) in self.ranges.items():
             rising = low <= high if self.calibrated else low < high  # calibration may see a constant
             if not (math.isfinite(low) and math.isfinite(high) and rising):
@@ -104,15 +139,27 @@ class Recipe(Options):
 
     def excluded(self, nodes: Iterable[tuple[str, str]]) -> list[str]:
         """The names that `exclude` matches among (name, op type); an entry that matches none of them is an error."""
-        nodes = list(nodes)
-        chosen: dict[str, None] = {}
-        for pattern in self.exclude:
-            names = [name for name, kind in nodes if _matches(pattern, name, kind)]
-            if not names:
-                near = name_some([name for name, _ in nodes if name], most=3)
-                raise RequestError(f"`exclude` {pattern!r} matches no node of the graph: it has {near}")
-            chosen |= dict.fromkeys(names)
-        return list(chosen)
+        return _chosen("exclude", self.exclude, list(nodes))
+
+    def widened(self, nodes: Iterable[tuple[str, str]]) -> list[str]:
+        """The same for `wide`."""
+        return _chosen("wide", self.wide, list(nodes))
+
+
+def _chosen(option_name: str, patterns: Sequence[str], nodes: Sequence[tuple[str, str]]) -> list[str]:
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        names = [name for name, kind in nodes if _matches(pattern, name, kind)]
+        if not names:
+            near = name_some([name for name, _ in nodes if name], most=3)
+            raise RequestError(f"`{option_name}` {pattern!r} matches no node of the graph: it has {near}")
+        chosen |= dict.fromkeys(names)
+    return list(chosen)
+
+
+def for_target(precision: str, target: str | None) -> dict[str, bool]:
+    """The settings that a target implies for a precision; none without a target."""
+    return {name: value for name, value in TARGETS[target].items() if name in _APPLY[precision]} if target else {}
 
 
 @dataclass(frozen=True)
@@ -158,6 +205,8 @@ def _static_arguments(recipe: Recipe) -> dict[str, Any]:
     methods = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
     integer = f"Q{'U' if recipe.unsigned else ''}Int{recipe.precision.removeprefix('w8a')}"
     extra: dict[str, Any] = dict.fromkeys(("ActivationSymmetric", "CalibTensorRangeSymmetric"), recipe.symmetric)
+    if recipe.float_outputs:
+        extra["OpTypesToExcludeOutputQuantization"] = ["MatMul", "Gemm"]
     if recipe.calibration == "percentile":
         extra["CalibPercentile"] = recipe.percentile
     if recipe.ranges and not recipe.calibrated:
@@ -208,6 +257,8 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
         if isinstance(default, tuple):
             if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
                 return tuple(value)
+        elif name == "smoothing":
+            return {str(tensor): tuple(map(int, powers)) for tensor, powers in value.items()}
         elif name == "calibrated":
             if isinstance(value, Mapping):
                 return {"rows": [], **{str(key): entry for key, entry in value.items()}} if value else {}
@@ -229,7 +280,7 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
 
 
 def _default(entry: Field[Any]) -> Any:
-    return {} if entry.name in ("ranges", "calibrated") else entry.default
+    return {} if entry.name in ("ranges", "calibrated", "smoothing") else entry.default
 
 
 def _matches(pattern: str, name: str, kind: str) -> bool:

@@ -17,7 +17,7 @@ from calipers.attribution import culprits, fix, stages
 from calipers.attribution.case import Case
 from calipers.attribution.divergence import compare_floats
 from calipers.attribution.graph_view import kind_of
-from calipers.attribution.held import HeldGraph, find_held, float_model
+from calipers.attribution.held import HeldGraph, find_held, float_model, other_precisions
 from calipers.attribution.records import Attribution, AttributionOptions, Culprit, Divergence, Fix
 from calipers.comparison.api import Protocol
 from calipers.comparison.records import Label
@@ -58,7 +58,8 @@ def attribute(
             _work_folder(store, model, recipe, protocol, build) if store else Path(temporary) / "build"
         )
         plan = artifacts.plan(model, folder, recipe, build_options(recipe, protocol, build), progress=progress)
-        attribution = _attribute(model, Case(protocol, options, plan, store, progress), held)
+        case = Case(protocol, options, plan, store, progress, built=other_precisions(held, recipe.precision))
+        attribution = _attribute(model, case, held)
     return replace(attribution, seconds=round(time.perf_counter() - start, 2))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from calipers import tasks
 from calipers.artifacts.calibrate import Ranges
-from calipers.artifacts.graphs import FloatGraph
+from calipers.artifacts.graphs import FloatGraph, content_size
 from calipers.artifacts.inputs import latencies, single
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import Latency
@@ -44,6 +44,7 @@ class Case:
     stages: list[StageFigure] = field(default_factory=list)
     lost: list[StageFigure] = field(default_factory=list)  # stages whose step does not pass, the largest loss first
     notes: list[str] = field(default_factory=list)
+    built: dict[str, Path] = field(default_factory=dict)  # other precisions that are there already → their graphs
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,12 +134,20 @@ class Case:
         folder = self.plan.folder / f"trial-{time.time_ns()}"
         folder.mkdir(parents=True)
         try:
-            nodes = write(folder / "model.onnx")
-            return replace(self.assess(folder / "model.onnx", trial=True), nodes=len(nodes))
+            graph = folder / "model.onnx"
+            nodes = write(graph)
+            return self.with_costs(replace(self.assess(graph, trial=True), nodes=len(nodes)), graph)
         except InferenceError:
             return INVALID
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def with_costs(self, evaluation: Evaluation, graph: Path) -> Evaluation:
+        """The evaluation with the size of its graph, and its time beside the stage before the guilty one."""
+        if not self.lost or self.before.stage == "torch":
+            return replace(evaluation, size=content_size(graph))
+        sound, other = self.latencies([Path(self.before.path), graph])
+        return replace(evaluation, size=content_size(graph), p50=other.p50, float_p50=sound.p50)
 
     def latencies(self, graphs: Sequence[Path]) -> list[Latency]:
         """Of one row on one thread. The graphs take turns, so that other work on the machine slows them all alike."""

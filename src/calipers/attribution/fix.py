@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from calipers.artifacts import stages
@@ -14,11 +17,11 @@ from calipers.artifacts.records import STAGES
 from calipers.attribution.case import Case
 from calipers.attribution.culprits import CulpritSearch, make_sure
 from calipers.attribution.quantized import QuantizedGraph
-from calipers.attribution.records import BillLine, Fix
+from calipers.attribution.records import BillLine, Fix, FrontierLine
 from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget
 from calipers.core import InferenceError
 
-_MOST_SETTINGS = 3  # to try
+_MOST_SETTINGS = 5  # to try
 
 
 @dataclass(frozen=True)
@@ -34,41 +37,105 @@ class Change:
 
 
 def mend(case: Case, search: CulpritSearch) -> Fix | None:
-    """The fix of a quantised graph; None where there is nothing to try."""
-    change = _smallest_change(case, search)
-    return _faster(case, search.graph, _build(case, search.graph, change)) if change else None
+    """The fix of a quantised graph: of the settings and nodes that pass, the smallest graph, then the fastest; None
+    where there is nothing to try."""
+    tried = _try_all(case, search)
+    change = _best(case, tried)
+    if change is None:
+        return None
+    fix = _faster(case, search.graph, _build(case, search.graph, change))
+    lines = [_line(changed.how, evaluation) for changed, evaluation in tried]
+    frontier = sorted([*lines, *_already_built(case)], key=rank)
+    return replace(fix, frontier=tuple(frontier), kept=_why(search, fix.nodes))
 
 
-def _smallest_change(case: Case, search: CulpritSearch) -> Change | None:
-    passing, nearest = _try_settings(case, search.graph, case.recipe) if case.recipe else (None, None)
-    if passing:
-        return passing
+def _try_all(case: Case, search: CulpritSearch) -> list[tuple[Change, Evaluation]]:
+    """Settings that keep no further node in float; where none of them passes, the best of them with the culprits in
+    float, and the culprits alone."""
+    tried = _try_settings(case, search.graph, case.recipe) if case.recipe else []
+    if any(_is_good(evaluation) for _, evaluation in tried):
+        return tried
+    nearest = _nearest(case, tried)
     if nearest and (both := with_culprits(case, search, nearest)):
-        return both
+        tried.append(both)
     tensors = make_sure(search, case.ledger)
     if tensors is None:
         tensors = frozenset(name for culprit in search.culprits for name in culprit.tensors)
-        if nearest or not tensors:
-            return nearest.keeping(tensors) if nearest else None
-    return Change("nodes kept in float", case.recipe, tensors)
+    if tensors:
+        alone = Change("nodes kept in float", case.recipe, tensors)
+        tried.append((alone, case.ledger.seen(tensors) or INVALID))
+    return tried
 
 
-def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> tuple[Change | None, Change | None]:
-    """The first settings with the label PASS, else None; and those with the best metric."""
-    sign = 1 if case.metric.higher_is_better else -1
-    best: tuple[float, Change] | None = None
-    for change in other_settings(recipe, graph):
+def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> list[tuple[Change, Evaluation]]:
+    tried = []
+    for change in other_settings(recipe):
         evaluation = try_change(case, graph, change)
         if evaluation is None:
             break
-        if evaluation.label == "PASS":
-            return change, None
-        if evaluation.value is not None and (best is None or sign * evaluation.value > best[0]):
-            best = sign * evaluation.value, change
-    return None, best[1] if best else None
+        tried.append((change, evaluation))
+    return tried
 
 
-def other_settings(recipe: Recipe, graph: QuantizedGraph) -> list[Change]:
+def _nearest(case: Case, tried: Sequence[tuple[Change, Evaluation]]) -> Change | None:
+    """The settings with the best metric."""
+    sign = 1 if case.metric.higher_is_better else -1
+    valid = [(sign * e.value, i) for i, (_, e) in enumerate(tried) if e.value is not None]
+    return tried[max(valid)[1]][0] if valid else None
+
+
+def _best(case: Case, tried: Sequence[tuple[Change, Evaluation]]) -> Change | None:
+    """The smallest graph that passes, then the fastest; one slower than float only where no other passes. Where none
+    passes, the nearest."""
+    passing = [(change, evaluation) for change, evaluation in tried if evaluation.label == "PASS"]
+    if not passing:
+        by_estimate = [(change, evaluation) for change, evaluation in tried if evaluation.passes]
+        return by_estimate[-1][0] if by_estimate else _nearest(case, tried) or (tried[-1][0] if tried else None)
+    return min(passing, key=lambda pair: rank(_line(pair[0].how, pair[1])))[0]
+
+
+def _is_good(evaluation: Evaluation) -> bool:
+    return evaluation.label == "PASS" and not evaluation.p50 > evaluation.float_p50 > 0
+
+
+def _line(name: str, evaluation: Evaluation) -> FrontierLine:
+    e = evaluation
+    return FrontierLine(name, e.value, e.label, e.size, e.p50, e.float_p50)
+
+
+def rank(line: FrontierLine) -> tuple[bool, bool, float, float]:
+    """What passes first, then what is not slower than float, then by size in steps of 2 %, then by time."""
+    return line.label != "PASS", line.slower, round(math.log(max(line.size, 1)) / 0.02), line.p50
+
+
+def _already_built(case: Case) -> list[FrontierLine]:
+    """The other precisions of the folder, measured on the same examples."""
+    lines = []
+    for name, path in case.built.items():
+        measure = partial(_measure, case, path)
+        try:
+            evaluation = case.ledger.count(f"Measuring {name}", measure)
+        except OutOfBudget:
+            break
+        lines.append(_line(f"{name}, already built", evaluation))
+    return lines
+
+
+def _measure(case: Case, path: Path) -> Evaluation:
+    return case.with_costs(case.assess(path, trial=True), path)
+
+
+def _why(search: CulpritSearch, nodes: Sequence[str]) -> dict[str, str]:
+    """Why each node stays in float: the culprit that it belongs to, and what its tensors show."""
+    reasons = {}
+    for node in nodes:
+        culprit = next((c for c in search.culprits if node in c.nodes), None)
+        part = culprit.name if culprit else next((p.name for p in search.others if node in p.nodes), "beside a culprit")
+        reasons[node] = f"{part}: {culprit.reasons[0]}" if culprit and culprit.reasons else part
+    return reasons
+
+
+def other_settings(recipe: Recipe) -> list[Change]:
     """Recipes that keep no further node in float, the most promising first."""
     if recipe.precision == "int4":
         smaller = [Change("blocks of 16 weights", replace(recipe, block_size=16))] if recipe.block_size > 16 else []
@@ -78,31 +145,35 @@ def other_settings(recipe: Recipe, graph: QuantizedGraph) -> list[Change]:
     channels = [] if recipe.per_channel else [Change("a scale for each channel", replace(recipe, per_channel=True))]
     if recipe.precision == "int8-dynamic":
         return channels
-    kinds = [[r.name for r in graph.view.rounded if r.weight is kind] for kind in (True, False)]
-    of_weights, of_activations = graph.damages(kinds)
-    ranges = [
-        Change(f"ranges by {name}", recalibrated(recipe, method, share))
-        for name, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))
-        if method != recipe.calibration
+    fine = replace(recipe, per_channel=True, float_outputs=True)
+    smooth = replace(recalibrated(fine, recipe.calibration, recipe.percentile), smooth=0.5)
+    changes = [
+        *channels,
+        Change("a scale for each channel and results of products in float", fine),
+        Change("the same with SmoothQuant (0.5)", smooth),
+        *(
+            Change(f"ranges by {name}", recalibrated(recipe, method, share))
+            for name, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))
+            if method != recipe.calibration
+        ),
     ]
-    both = [*channels, *ranges] if of_weights > of_activations else [*ranges, *channels]
-    return both[:_MOST_SETTINGS]
+    return [change for change in changes if change.recipe != recipe][:_MOST_SETTINGS]
 
 
 def recalibrated(recipe: Recipe, method: str, share: float) -> Recipe:
     """The recipe with ranges that are to be taken anew; ranges that it sets itself stay."""
     kept = {} if recipe.calibrated else recipe.ranges
-    return replace(recipe, calibration=method, percentile=share, ranges=kept, calibrated={})
+    return replace(recipe, calibration=method, percentile=share, ranges=kept, calibrated={}, smoothing={})
 
 
-def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> Change | None:
+def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> tuple[Change, Evaluation] | None:
     """The best of the other settings with the culprits in float, where that has the label PASS and the culprits alone
     do not: it keeps fewer nodes in float than the next suspects would add."""
     if not search.tensors or case.ledger.is_sure(search.tensors):
         return None
     both = nearest.keeping(search.tensors)
     evaluation = try_change(case, search.graph, both)
-    return both if evaluation and evaluation.label == "PASS" else None
+    return (both, evaluation) if evaluation and evaluation.label == "PASS" else None
 
 
 def try_change(case: Case, graph: QuantizedGraph, change: Change) -> Evaluation | None:

@@ -52,6 +52,14 @@ def find_held(model: str, recipe: Recipe, build: BuildOptions, options: Attribut
     return next((held for place in places if (held := _in_folder(place, recipe.precision))), None)
 
 
+def other_precisions(held: HeldGraph | None, precision: str) -> dict[str, Path]:
+    """The other quantised graphs of the folder of a held graph."""
+    if held is None:
+        return {}
+    files = {name: held.graph.with_name(file) for name, file in FILES.items() if name not in (precision, "fp32")}
+    return {name: file for name, file in files.items() if file.is_file()}
+
+
 def float_model(model: str, held: HeldGraph | None) -> str:
     """What the stages begin with: the model, or the float graph of a folder that holds graphs only."""
     source = models.find(model)

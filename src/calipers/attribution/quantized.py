@@ -13,6 +13,7 @@ from calipers.artifacts.graphs import FloatGraph, load_graph, read_proto, save_p
 from calipers.artifacts.inputs import output_name
 from calipers.artifacts.quantize import quantize
 from calipers.artifacts.recipe import Recipe
+from calipers.artifacts.smooth import smooth
 from calipers.attribution import divergence, parts, qdq, reasons
 from calipers.attribution.graph_view import GraphView, Rounded, kind_of, view
 from calipers.attribution.records import Divergence
@@ -50,7 +51,8 @@ class QuantizedGraph:
 
     @cached_property
     def weights(self) -> qdq.Weights:
-        return qdq.weights_of(self.proto, self.view, self.floats)
+        floats = smooth(self.floats, self.ranges.smoothing) if self.ranges else self.floats
+        return qdq.weights_of(self.proto, self.view, floats)
 
     @cached_property
     def board(self) -> qdq.Switchboard:

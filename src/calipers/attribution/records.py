@@ -165,6 +165,23 @@ class BillLine:
 
 
 @dataclass(frozen=True)
+class FrontierLine:
+    """A graph that was seen on the way to a fix, or was there before."""
+
+    name: str
+    value: float | None
+    label: Label
+    size: int
+    p50: float
+    float_p50: float  # of the float graph, timed in turn
+
+    @property
+    def slower(self) -> bool:
+        """Than float: such a graph saves space only."""
+        return self.p50 > self.float_p50 > 0
+
+
+@dataclass(frozen=True)
 class Fix:
     """The smallest change found that passes; with `passed` False, the nearest that was tried."""
 
@@ -177,6 +194,8 @@ class Fix:
     recipe: Mapping[str, Any] | None = None
     recipe_file: str | None = None
     arguments: str | None = None  # the call of onnxruntime's quantiser
+    frontier: tuple[FrontierLine, ...] = ()  # what was seen, the smallest that passes first
+    kept: Mapping[str, str] = field(default_factory=dict)  # node in float → why
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,9 @@ def _show_fix(console: Console, fix: Fix, attribution: Attribution) -> None:
         for line in fix.bill
     ]
     tables.show_records(console, rows)
+    _show_frontier(console, fix, attribution)
+    for node, why in list(fix.kept.items())[:_NODES]:
+        tables.say(console, f"{node} stays in float: {why}")
     tables.say(console, f"Graph: {fix.graph}")
     if fix.recipe_file:
         tables.say(console, f"Recipe: {fix.recipe_file}, for calipers build --recipe")
@@ -87,3 +90,28 @@ def _show_fix(console: Console, fix: Fix, attribution: Attribution) -> None:
         tables.say(console, "The same with onnxruntime's quantiser:")
         for line in fix.arguments.splitlines():
             tables.say(console, f"  {line if len(line) <= _WIDEST else f'{line[:_WIDEST]} …'}")
+
+
+def _show_frontier(console: Console, fix: Fix, attribution: Attribution) -> None:
+    """What else was seen, and what that means for the choice."""
+    floats, *_, fixed = fix.bill
+    if fixed.p50 > floats.p50 > 0:
+        times = f"{fixed.p50:.1f} against {floats.p50:.1f} ms"
+        tables.say(console, f"The fix is slower than float ({times}): it saves space only.")
+    if not fix.frontier:
+        return
+    rows = [
+        {
+            "seen": line.name,
+            attribution.metric: numbers.number(line.value, attribution.digits),
+            "verdict": line.label,
+            "size": numbers.megabytes(line.size),
+            "p50": f"{line.p50:.2f} ms" if line.p50 else "",
+            "against float": f"{line.p50 / line.float_p50:.2f}" if line.float_p50 else "",
+        }
+        for line in fix.frontier
+    ]
+    tables.show_records(console, rows)
+    for line in fix.frontier:
+        if line.name.endswith("already built") and line.label == "PASS":
+            tables.say(console, f"{line.name.split(',')[0]} passes at {numbers.megabytes(line.size)} without a fix.")

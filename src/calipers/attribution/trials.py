@@ -23,6 +23,9 @@ class Evaluation:
     passes: bool  # by the point estimate
     nodes: int = 0  # kept in float
     result: Result | None = None
+    size: int = 0  # bytes
+    p50: float = 0.0  # milliseconds, and of the float graph timed in turn
+    float_p50: float = 0.0
 
 
 INVALID = Evaluation(None, "INVALID", passes=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.build import make_build_options, make_recipe, recipe_flags, samples_flag, stage_flag
+from calipers.cli.build import make_build_options, make_recipe, recipe_flags, samples_flag, stage_flag, target_flag
 from calipers.cli.compare import THRESHOLD_FLAG, thresholds_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @options.file_option(
     "Recipe", "--recipe", help="How to quantise, beyond the precision: the file that `calipers build --recipe` takes."
 )
+@target_flag()
 @options.flags("artifacts.recipe:Recipe")
 @options.flags(
     "artifacts.records:BuildOptions",

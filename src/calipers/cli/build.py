@@ -31,6 +31,15 @@ def samples_flag(group: str) -> options.Decorator:
     )
 
 
+def target_flag() -> options.Decorator:
+    return options.option(
+        "Recipe",
+        "--target",
+        choices="TARGETS",
+        help="Settings that suit a processor: per channel, results of products in float; x86: unsigned; avx2: 7 bits.",
+    )
+
+
 @click.command(cls=options.GroupedCommand, short_help="Export, optimise and quantise a model, every stage checked.")
 @click.argument("model")
 @options.option("What", "--precision", choices="PRECISIONS", help="Of the result. fp32: no quantisation.")
@@ -49,6 +58,7 @@ def samples_flag(group: str) -> options.Decorator:
     "--recipe",
     help="YAML or JSON with precision, calibration, exclude, ranges, …; flags override its settings.",
 )
+@target_flag()
 @options.flags("artifacts.recipe:Recipe")
 @options.flags("artifacts.records:BuildOptions", only=("calibration",))
 @samples_flag("Calibration")
@@ -116,7 +126,8 @@ def make_recipe(flags: Mapping[str, Any], settings: Mapping[str, Any]) -> Recipe
     values = recipe.read_recipe(flags["recipe"]).to_dict() if flags["recipe"] else {}
     exclude = [*values.get("exclude", ()), *settings.get("exclude", ())]
     precision = {"precision": flags["precision"]} if flags["precision"] else {}
-    return recipe.make_recipe({**values, **precision, **settings, "exclude": exclude}, "the command line")
+    implied = recipe.for_target(flags["precision"] or values["precision"], flags["target"])
+    return recipe.make_recipe({**values, **precision, **implied, **settings, "exclude": exclude}, "the command line")
 
 
 def make_build_options(flags: Mapping[str, Any], **others: Any) -> BuildOptions:

@@ -12,6 +12,7 @@ EMPTY_QUERIES = ("zero", "nan")
 TIES = ("expected", "trec_eval")
 
 PRECISIONS = ("fp32", "fp16", "int8-dynamic", "w8a8", "w8a16", "int4")
+TARGETS = ("x86-avx2", "x86-vnni", "arm64")
 CALIBRATIONS = ("minmax", "entropy", "percentile")
 CODECS = ("fp16", "int8", "int4", "binary", "pq")
 TRUST_MAPS = ("logistic", "isotonic")
