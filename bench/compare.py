@@ -27,7 +27,7 @@ from scipy import stats
 from calipers.metrics import bootstrap
 from calipers.metrics.correlation import spearman_statistic
 from calipers.metrics.means import mean_statistic, perplexity_statistic
-from calipers.models.options import available_cores
+from calipers.metrics.threads import available_cores
 
 Table = dict[str, np.ndarray]
 

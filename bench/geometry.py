@@ -30,7 +30,7 @@ from calipers.diagnosis.layers.geometry import GeometryOptions, GeometryPart
 from calipers.metrics import geometry as figures_of
 from calipers.metrics import neighbours, search
 from calipers.metrics.geometry import Estimate
-from calipers.models.options import available_cores
+from calipers.metrics.threads import available_cores
 
 OPTIONS = GeometryOptions()
 CENTRES = 1000

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from calipers.metrics.search import WINDOW, exact_search
-from calipers.models.options import available_cores
+from calipers.metrics.threads import available_cores
 
 
 def make_vectors(file: Path, documents: int, dimensions: int, block: int = 50_000) -> None:

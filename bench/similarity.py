@@ -26,8 +26,8 @@ from calipers import models, tasks
 from calipers.cli import demo_steps as demo
 from calipers.core import SILENT
 from calipers.data import DataOptions, load_rows
+from calipers.metrics.threads import available_cores
 from calipers.models import ModelOptions
-from calipers.models.options import available_cores
 
 
 def sgemm_rate(size: int = 2048, repeats: int = 12) -> float:

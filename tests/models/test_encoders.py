@@ -121,7 +121,7 @@ def test_models_in_several_threads_leave_the_number_of_threads_as_it_was() -> No
     """Two computations that overlap: the first to begin ends first, and the second one saw the first one's setting."""
     import torch
 
-    from calipers.models.batching import torch_threads
+    from calipers.metrics.threads import torch_threads
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)

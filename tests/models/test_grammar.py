@@ -13,8 +13,8 @@ from transformers import AutoModelForMaskedLM
 import calipers
 from calipers import models
 from calipers.core import Result
+from calipers.metrics.threads import torch_threads
 from calipers.models import ModelOptions
-from calipers.models.batching import torch_threads
 from tests.support.masked_models import make_model
 from tests.support.samples import write_jsonl
 

@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from calipers.core import InferenceError, ModelError
-from calipers.models.batching import pad, torch_threads
+from calipers.metrics.threads import torch_threads
+from calipers.models.batching import pad
 from calipers.models.onnx_session import open_graph
 from calipers.models.tokenizer import Tokens
 from tests.support.tiny_graphs import WIDTH, table_rows, tiny

@@ -13,7 +13,8 @@ import numpy as np
 
 from calipers.artifacts.records import Latency
 from calipers.metrics.arrays import Array
-from calipers.models.batching import Batch, pad, torch_threads
+from calipers.metrics.threads import torch_threads
+from calipers.models.batching import Batch, pad
 from calipers.models.onnx_session import Graph
 from calipers.models.tokenizer import Tokens
 

@@ -1,14 +1,15 @@
-"""How close two vectors are, for the exact search: FAISS proposes in float32, float64 decides. Higher is closer."""
+"""How close two vectors are, for the exact search: float32 proposes, float64 decides. Higher is closer."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
 
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import in_reach
+from calipers.metrics.kernels import load_faiss
+from calipers.metrics.products import largest_products
 
 _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
 _SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
@@ -63,10 +64,7 @@ class InnerProduct(Measure):
             return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
 
     def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
-        import faiss
-
-        scores, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_INNER_PRODUCT)
-        return scores, documents
+        return largest_products(queries, window, wide)
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
         return np.asarray(queries @ window.T)
@@ -79,9 +77,8 @@ class InnerProduct(Measure):
         return np.asarray(documents.sum(axis=1))
 
 
-@dataclass(frozen=True)
 class Distance(Measure):
-    """The distance with a minus: Manhattan's (order 1) or Euclid's (order 2). Proposals are by its `order`-th power."""
+    """A distance with a minus. Proposals are by its `order`-th power."""
 
     order: int
 
@@ -93,33 +90,56 @@ class Distance(Measure):
                 queries, window = np.ldexp(queries, np.int32(-shift)), np.ldexp(window, np.int32(-shift))
         return queries, window, -(np.abs(np.ldexp(last, -shift)) ** self.order)
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
-        import faiss
-
-        distances, documents = faiss.knn(queries, window, wide, metric=self._metric)
-        return -distances, documents
-
-    def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
-        import faiss
-
-        return np.asarray(-faiss.pairwise_distances(queries, window, metric=self._metric))
-
     def slack(self, queries: Vectors, window: Vectors) -> Floats:
-        # FAISS adds |q|² + |d|² − 2 q·d for many queries, which is off by what its largest part is off by.
         reach = np.linalg.norm(queries, ord=self.order, axis=1) + _longest(window, self.order)
         return np.asarray(2.0 * rounding(queries.shape[1]) * reach**self.order)
 
     def decide(self, documents: Floats, queries: Vectors) -> Floats:
         documents -= queries
         rows, power = in_reach(documents)
-        distances = np.abs(rows).sum(axis=1) if self.order == 1 else np.sqrt(np.square(rows).sum(axis=1))
-        return np.asarray(-np.ldexp(distances, power))
+        return np.asarray(-np.ldexp(self.length(rows), power))
 
-    @property
-    def _metric(self) -> int:
-        import faiss
+    @abstractmethod
+    def length(self, rows: Floats) -> Floats:
+        """The norm of each row, float64[n]."""
 
-        return int(faiss.METRIC_L1 if self.order == 1 else faiss.METRIC_L2)
+
+class Euclidean(Distance):
+    """As an inner product, −|q − d|² is 2 (q·d − |d|² / 2) − |q|²: off by what its largest part is off by."""
+
+    order = 2
+
+    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+        ones = np.ones((len(queries), 1), np.float32)
+        products, documents = largest_products(np.hstack([queries, ones]), np.hstack([window, -_halves(window)]), wide)
+        return 2.0 * (products - _halves(queries)), documents
+
+    def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
+        return np.asarray(2.0 * (queries @ window.T - _halves(window).T - _halves(queries)))
+
+    def length(self, rows: Floats) -> Floats:
+        return np.asarray(np.sqrt(np.square(rows).sum(axis=1)))
+
+
+class Manhattan(Distance):
+    order = 1
+
+    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+        faiss = load_faiss()
+        distances, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_L1)
+        return -distances, documents
+
+    def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
+        faiss = load_faiss()
+        return np.asarray(-faiss.pairwise_distances(queries, window, metric=faiss.METRIC_L1))
+
+    def length(self, rows: Floats) -> Floats:
+        return np.asarray(np.abs(rows).sum(axis=1))
+
+
+def _halves(rows: Vectors) -> Vectors:
+    """Half of the square of each length, float32[n, 1]."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows)[:, None] / np.float32(2.0))
 
 
 def _power(vectors: Array) -> int:
@@ -138,6 +158,6 @@ INNER_PRODUCT = InnerProduct()
 MEASURES: dict[str, Measure] = {
     "cosine": INNER_PRODUCT,
     "dot": INNER_PRODUCT,
-    "euclidean": Distance(2),
-    "manhattan": Distance(1),
+    "euclidean": Euclidean(),
+    "manhattan": Manhattan(),
 }

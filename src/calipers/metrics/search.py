@@ -1,11 +1,11 @@
-"""Exact search, in an amount of memory that a window bounds. FAISS proposes in float32, float64 decides.
+"""Exact search, in an amount of memory that a window bounds. float32 proposes, float64 decides.
 
 `exact_search` takes any vectors and ranks by a measure of `measures`; the corpus streams by. Ties are in the order of
 the documents (the earlier one first); those that a cut leaves out are counted, and neither the size of a window nor the
 number of threads changes a result.
 
 `nearest` takes unit vectors in hand and ranks by distance. Its work is bounded however many vectors are equal, as they
-are in a collapsed space; in return FAISS chooses among more than 13 rows that tie with the last one.
+are in a collapsed space; in return float32 chooses among more than 13 rows that tie with the last one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit
 from calipers.metrics.magnitudes import common_power, single
 from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, rounding
+from calipers.metrics.products import largest_products
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
@@ -26,7 +27,6 @@ _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in
 
 _NEAREST_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
 _QUERIES = 16_384  # queries at a time
-_BLOCK = 2_048  # of both sides, in one matrix product
 _NEAREST_PROPOSALS = 13  # beyond k, among which rounding cannot hide the right ones
 _NEAREST_CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
 
@@ -233,8 +233,8 @@ def nearest(
 
     `exclude` int64[m] are rows that the queries must not find: their own, where they are among `vectors`.
     `allowed` bool[n] marks the rows that may be found. Memory: about 250 MB, whatever the sizes, plus the results.
-    Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, which of
-    them is taken is FAISS's choice.
+    Distances are right to 1e-12; where more than 13 rows lie within rounding (1e-7 in the cosine) of the k-th, those
+    that float32 puts first are taken.
 
     >>> nearest(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), 1)[1].tolist()
     [[0], [1]]
@@ -302,12 +302,8 @@ def _propose(queries: Vectors, vectors: Array, k: int, exclude: Ints | None, all
 
 def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposals: Ints) -> None:
     """Put the best rows of the window among the earlier proposals, in place."""
-    import faiss
-
     wide = best.shape[1]
-    # Blocks that fit the caches of a small machine: a tenth faster than FAISS's 4,096 × 1,024, and the same results.
-    faiss.cvar.distance_compute_blas_query_bs = faiss.cvar.distance_compute_blas_database_bs = _BLOCK
-    scores, places = faiss.knn(queries, window, min(wide, len(rows)), metric=faiss.METRIC_INNER_PRODUCT)
+    scores, places = largest_products(queries, window, min(wide, len(rows)))
     both = np.concatenate([best, scores], axis=1)
     rows_of_both = np.concatenate([proposals, rows[places]], axis=1)
     kept = np.argpartition(-both, wide - 1, axis=1)[:, :wide]

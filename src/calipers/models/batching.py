@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -15,6 +13,7 @@ import numpy as np
 
 from calipers.core import InferenceError, ModelInfo, Progress
 from calipers.metrics.arrays import Ints, Vectors
+from calipers.metrics.threads import torch_threads
 from calipers.models.tokenizer import Tokenizer, Tokens
 
 _WINDOW = 65_536  # texts or pairs whose token ids are held in memory together
@@ -108,30 +107,6 @@ class Work:
     def one_core_each(self) -> AbstractContextManager[None]:
         """Each worker computes its batch on one core, with less waiting than one batch on all. A GPU is left alone."""
         return torch_threads(1) if self.device == "cpu" else nullcontext()
-
-
-# PyTorch's number of threads is a setting of the process: the first to enter saves it, the last to leave restores it.
-_THREADS_LOCK = threading.Lock()
-_THREADS_BEFORE: list[int] = []  # the same number once per holder
-
-
-@contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """PyTorch on so many threads. Nothing is set where PyTorch is not loaded."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    with _THREADS_LOCK:
-        _THREADS_BEFORE.append(_THREADS_BEFORE[0] if _THREADS_BEFORE else torch.get_num_threads())
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        with _THREADS_LOCK:
-            before = _THREADS_BEFORE.pop()
-            if not _THREADS_BEFORE:
-                torch.set_num_threads(before)
 
 
 class Tally:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from functools import partial
 
 from calipers.core import RequestError
 from calipers.core.choices import DTYPES, POOLINGS, SANDBOX
 from calipers.core.options import Options, option
+from calipers.metrics.threads import available_cores
 
 _loading, _running = partial(option, group="Model"), partial(option, group="Running")
 
@@ -113,10 +113,3 @@ def _read_sizes(value: int | str) -> int | str:
     if len(parts) == 1:
         return sizes[0] if sizes else "all"
     return ",".join([*map(str, sizes), "all"])
-
-
-def available_cores() -> int:
-    """The cores this process may use, which a container often limits."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

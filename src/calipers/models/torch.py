@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
 from calipers.metrics.arrays import Vectors
+from calipers.metrics.threads import torch_threads
 from calipers.models import heads
 from calipers.models import torch_modules as modules
 from calipers.models import torch_weights as weights
-from calipers.models.batching import Batch, torch_threads
+from calipers.models.batching import Batch
 from calipers.models.heads import Head, HeadScorer, Pair, PooledEncoder, Scores
 from calipers.models.layout import prompt_settings, vector_settings
 from calipers.models.options import ModelOptions

@@ -16,7 +16,7 @@ from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.files import package_versions
 from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
-from calipers.models.options import available_cores
+from calipers.metrics.threads import available_cores
 from calipers.rendering.numbers import plural
 from calipers.runs.key import processor_fact
 

@@ -1,0 +1,59 @@
+"""Which kernels multiply, and FAISS's in a process whose OpenBLAS would choose a generic one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from calipers.metrics.kernels import Kernel, loaded_kernels
+
+# numpy is imported first, and reads its kernel from the machine; FAISS's copy reads the variable when it is loaded.
+SCRIPT = """
+import os
+os.environ.pop("OPENBLAS_CORETYPE", None)
+import numpy
+from calipers.metrics.kernels import load_faiss, loaded_kernels
+before = {kernel.owner: kernel.architecture for kernel in loaded_kernels()}
+if GIVEN:
+    os.environ["OPENBLAS_CORETYPE"] = GIVEN
+load_faiss()
+after = {kernel.owner: kernel.architecture for kernel in loaded_kernels()}
+print(before["numpy"], after.get("faiss_cpu", "none"), os.environ.get("OPENBLAS_CORETYPE", "unset"))
+"""
+
+
+def run(given: str) -> list[str]:
+    code = SCRIPT.replace("GIVEN", repr(given))
+    environment = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_the_kernel_of_numpy_has_a_name() -> None:
+    kernels = [kernel for kernel in loaded_kernels() if kernel.owner == "numpy"]
+    if not kernels:
+        pytest.skip("this numpy has no OpenBLAS that names its kernel")
+    assert kernels[0].library.startswith("openblas")
+
+
+def test_generic_kernels() -> None:
+    assert Kernel("openblas 0.3.15", "faiss_cpu", "Prescott").is_generic
+    assert not Kernel("openblas 0.3.31", "numpy", "SkylakeX").is_generic
+
+
+def test_faiss_gets_the_kernel_of_numpy() -> None:
+    numpy_kernel, faiss_kernel, setting = run("")
+    if faiss_kernel == "none":
+        pytest.skip("this faiss has no OpenBLAS that names its kernel")
+    assert not Kernel("", "", faiss_kernel).is_generic, (numpy_kernel, faiss_kernel)
+    assert setting == "unset"
+
+
+def test_the_choice_of_the_user_stays() -> None:
+    _, faiss_kernel, setting = run("PRESCOTT")
+    assert setting == "PRESCOTT"
+    assert faiss_kernel.lower() in {"prescott", "none"}
