@@ -210,6 +210,7 @@ def test_doctor_says_what_there_is(calipers: Run, tmp_path: Path) -> None:
     assert found.returncode == 0
     for words in ("CPUExecutionProvider", "onnxruntime", str(tmp_path / "store"), "Cores"):
         assert words in found.stdout
+    assert "Kernels of matrix products" in found.stdout
 
 
 def test_the_reference_is_what_the_help_texts_say(monkeypatch: pytest.MonkeyPatch) -> None:

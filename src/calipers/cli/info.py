@@ -27,11 +27,12 @@ def tasks(task: str | None) -> None:
 @click.option("--store", "place", metavar="DIR", type=options.HomePath(), help="Where runs are kept.")
 @click.option("--repair", is_flag=True, help="Remove what no run needs: files of no run, damaged vectors, odd rows.")
 def doctor(place: Path | None, repair: bool) -> None:
-    """What this machine offers: versions, execution providers, cores, where the store and the caches are, and what is
+    """What this machine offers: versions, execution providers, cores, kernels of matrix products, where the store and the caches are, and what is
     damaged there."""
     import os
 
     from calipers.core.errors import install
+    from calipers.metrics.kernels import load_faiss, loaded_kernels
     from calipers.models import onnx_session
     from calipers.rendering import tables
     from calipers.runs import record, store
@@ -47,6 +48,9 @@ def doctor(place: Path | None, repair: bool) -> None:
     machine = [(name.capitalize(), str(environment[name])) for name in ("system", "processor", "cores")]
     providers = ", ".join(onnx_session.available_providers())
     tables.show_facts(out, "Machine", [*machine, ("Providers", providers)])
+    load_faiss()
+    kernels = [(kernel.owner, kernel.description) for kernel in loaded_kernels()]
+    tables.show_facts(out, "Kernels of matrix products", kernels or [("numpy", "does not name its kernel")])
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
     runs = store.Store(place)
     tables.show_facts(out, "Places", [("Store", f"{runs.folder} ({len(runs.list())} runs)"), ("Hub cache", hub)])

@@ -33,6 +33,15 @@ class Kernel:
     def is_generic(self) -> bool:
         return self.architecture.lower() in _GENERIC
 
+    @property
+    def description(self) -> str:
+        """
+        >>> Kernel("openblas 0.3.15", "faiss_cpu", "Prescott").description
+        'openblas 0.3.15, Prescott: WARNING, a generic kernel, up to ten times slower than the processor allows'
+        """
+        warning = ": WARNING, a generic kernel, up to ten times slower than the processor allows"
+        return f"{self.library}, {self.architecture}{warning if self.is_generic else ''}"
+
 
 def loaded_kernels() -> list[Kernel]:
     """Those of the libraries that are loaded and name their kernel."""
