@@ -27,8 +27,8 @@ def tasks(task: str | None) -> None:
 @click.option("--store", "place", metavar="DIR", type=options.HomePath(), help="Where runs are kept.")
 @click.option("--repair", is_flag=True, help="Remove what no run needs: files of no run, damaged vectors, odd rows.")
 def doctor(place: Path | None, repair: bool) -> None:
-    """What this machine offers: versions, execution providers, cores, kernels of matrix products, where the store and the caches are, and what is
-    damaged there."""
+    """What this machine offers: versions, execution providers, cores, kernels of matrix products, where the store and
+    the caches are, and what is damaged there."""
     import os
 
     from calipers.core.errors import install
