@@ -13,7 +13,7 @@ from calipers.artifacts.manifest import read_builds
 from calipers.artifacts.quantize import QUANTISED, quantizable_types
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions
-from calipers.core import RequestError
+from calipers.core import ModelError, RequestError
 
 # What names the nodes of a graph made here: torch's exporter, and onnxruntime's fusions, which begin with an operator.
 _OURS = ("node_",)
@@ -38,8 +38,9 @@ def refuse_unknown_nodes(recipe: Recipe, options: BuildOptions, folder: Path, so
     """Entries of `exclude` that can match no node: operators that do not exist, and names that the float graph does not
     have, where it is there, or that no graph made here has."""
     graph = _float_graph(options, folder, source)
-    if graph is not None:
-        recipe.excluded([(node.name, node.op_type) for node in read_proto(graph, weights=False).graph.node])
+    nodes = _nodes(graph) if graph and recipe.exclude else []
+    if nodes:
+        recipe.excluded(nodes)
         return
     for pattern in recipe.exclude:
         if pattern.startswith("op:"):
@@ -49,6 +50,14 @@ def refuse_unknown_nodes(recipe: Recipe, options: BuildOptions, folder: Path, so
                 f"`exclude` {pattern!r} matches no node: those of an exported graph are called node_MatMul_118, "
                 "node_softmax_2, SkipLayerNorm_0, …; `calipers attribute` names them, op:TYPE is all of a type"
             )
+
+
+def _nodes(graph: Path) -> list[tuple[str, str]]:
+    """Names and operators; none of a file that cannot be read, such as a killed build leaves: it is made again."""
+    try:
+        return [(node.name, node.op_type) for node in read_proto(graph, weights=False).graph.node]
+    except ModelError:
+        return []
 
 
 def _float_graph(options: BuildOptions, folder: Path, source: str) -> Path | None:

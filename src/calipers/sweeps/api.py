@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import RequestError, html_table
-from calipers.models.options import available_cores
+from calipers.metrics.threads import available_cores
 from calipers.rendering.document import strict
 from calipers.rendering.numbers import NONE, number
 from calipers.runs.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calipers.core import RequestError
-from calipers.models.options import available_cores
+from calipers.metrics.threads import available_cores
 from calipers.sweeps.processes import Ended, Launch, Process
 
 
