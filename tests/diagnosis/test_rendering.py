@@ -186,6 +186,16 @@ def test_what_does_not_warn_is_folded_and_contents_lead_to_every_section(diagnos
     assert "<code>ndcg@3</code>" in page[page.index('id="retrieval"') :].partition("which do not warn")[0]
 
 
+def test_hubs_and_alignment_are_drawn_as_the_tables_have_them(diagnosis: Diagnosis) -> None:
+    geometry = diagnosis.findings[0]
+    pictures = {chart.caption.split()[0]: chart.svg for chart in diagnosis_html.draw(geometry) if chart.svg}
+    hubs = findings.examples_of(geometry)["hubness_skewness"]
+    assert f"{hubs[0].value / 12:.3f}" in pictures["The"]
+    both = next(c.svg for c in diagnosis_html.draw(geometry) if c.caption.startswith("Lower"))
+    assert "this model (1)" in both
+    assert "baseline (1)" in both
+
+
 def test_a_scatter_has_every_point_the_lines_among_them_and_escaped_names() -> None:
     drawn = charts.scatter(
         {"<good>": [(0.1, 0.2), (0.9, 0.8), (float("nan"), 0.5)], "bad": [(0.5, 0.5)]},

@@ -97,6 +97,8 @@ def draw(finding: Finding) -> Iterator[Chart]:
         yield from _spread(name, columns, before)
     if "retrieval_counts" in details:
         yield _counts(details["retrieval_counts"])
+    yield _hubs(finding)
+    yield _aligned(finding)
     if "scale_curve" in details:
         yield _scale(details["scale_curve"])
     if "word_order_sensitivity" in columns:
@@ -172,6 +174,30 @@ def _counts(table: Columns) -> Chart:
     return Chart(svg, "How many documents are among the first results of how many queries; hubs are on the right.")
 
 
+def _hubs(finding: Finding) -> Chart:
+    """The documents that are retrieved most, by name, with the share of queries that retrieve them."""
+    name = "hubness_skewness"
+    queries = {figure.name: figure.count for figure in findings.figures_of(finding)}.get(name, 0)
+    hubs = findings.examples_of(finding).get(name, [])[:_HUBS] if queries else []
+    rows = [charts.Bar(numbers.shorten(hub.text, 20), hub.value / queries) for hub in hubs]
+    svg = charts.bars(rows, title="The largest hubs", across="share of queries that retrieve it")
+    return Chart(svg, "The documents that most queries have among their first results, the largest hub first.")
+
+
+def _aligned(finding: Finding) -> Chart:
+    """Alignment against uniformity beside the baseline: the lower left is best."""
+    sides = {"this model": 0, "baseline": 1}
+    values = {f.name: (f.value, findings.beside(finding, f)[0]) for f in findings.figures_of(finding)}
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, side in sides.items():
+        x, y = (values.get(figure, (None, None))[side] for figure in ("uniformity", "alignment"))
+        if x is not None and y is not None:
+            points[name] = [(x, y)]
+    title = "Alignment against uniformity"
+    svg = charts.scatter(points, title=title, across="uniformity", up="alignment")
+    return Chart(svg, "Lower is better on both axes; a model that gains on one alone has moved all its vectors.")
+
+
 def _scale(table: Columns) -> Chart:
     points = _points(table, "size", "dimension", "standard_error")
     svg = charts.curve(points, title="Intrinsic dimension by size of sample", across="documents", up="dimension")
@@ -195,6 +221,7 @@ def _certainty(details: Mapping[str, Columns]) -> Iterator[Chart]:
     yield Chart(svg, "How many of the answered queries fail when only the surest are answered: a low start is good.")
 
 
+_HUBS = 8  # that are drawn
 _DOTS = 600  # of a picture; more would hide each other
 
 

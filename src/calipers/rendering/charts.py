@@ -142,12 +142,13 @@ def scatter(
 def _ends(values: Sequence[float]) -> tuple[float, float]:
     """Round numbers around the values.
 
-    >>> _ends([0.123, 0.88]), _ends([0.9871, 0.9993]), _ends([0.5, 0.5])
-    ((0.1, 0.9), (0.986, 1.0), (0.5, 0.6))
+    >>> _ends([0.123, 0.88]), _ends([0.9871, 0.9993]), _ends([0.5, 0.5 + 1e-9]), _ends([1.0, 1.0])
+    ((0.1, 0.9), (0.986, 1.0), (0.5, 0.6), (1.0, 1.1))
     """
     low, high = min(values), max(values)
-    step = 10.0 ** math.floor(math.log10(high - low)) if high > low else 0.1
-    step = step / 5 if high > low and (high - low) / step < 2 else step
+    apart = high - low > 1e-4  # nearer ones are rounding
+    step = 10.0 ** math.floor(math.log10(high - low)) if apart else 0.1
+    step = step / 5 if apart and (high - low) / step < 2 else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return round(first * step, 6), round(max(last, first + 1) * step, 6)
 
