@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import sys
@@ -86,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(line: Sequence[str], *, debug: bool = False) -> int:
-    """Run a command line and return its exit code."""
+    """Run a command line and return its exit code. With `--json` on the line, errors are JSON as well."""
+    as_json = "--json" in line
     try:
         rest, raised = take_flag(line, "--input-limit")
         with _limited(raised):
@@ -98,18 +100,18 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)  # of a usage error
         where = f" (see {context.command_path} --help)" if context else ""
-        return _fail(_describe(error) + where, 2, debug)
+        return _fail(_describe(error) + where, 2, debug, as_json)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130, debug=False)
+        return _fail("interrupted", 130, False, as_json)
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception; it must not look like a verdict
         code = getattr(error, "exit_code", None)
         if isinstance(code, int):
-            return _fail(str(error), code, debug)
+            return _fail(str(error), code, debug, as_json)
         from calipers.core.errors import explain
 
-        return _fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4, debug)
+        return _fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4, debug, as_json)
 
 
 def take_flag(line: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
@@ -174,7 +176,7 @@ def spread_columns(line: Sequence[str]) -> list[str]:
     return spread
 
 
-def _fail(message: str, code: int, debug: bool) -> int:
+def _fail(message: str, code: int, debug: bool, as_json: bool = False) -> int:
     """Print what went wrong: one line without control characters, logins and keys, short unless debugging."""
     from calipers.core.errors import printable, shorten_sentence
     from calipers.core.references import clean_text
@@ -186,5 +188,10 @@ def _fail(message: str, code: int, debug: bool) -> int:
         streams.show_lines(traceback.format_exc())
     else:
         line = shorten_sentence(line)
-    click.echo(f"calipers: {line}", err=True)
+    if as_json:
+        flag = re.search(r"(?<![\w-])--?[a-z][a-z-]*", line.partition(" (see ")[0])
+        error = {"error": line, "option": flag[0] if flag else None, "exit": code}
+        click.echo(streams.printable_json(json.dumps(error, ensure_ascii=False), sys.stderr.encoding), err=True)
+    else:
+        click.echo(f"calipers: {line}", err=True)
     return code
