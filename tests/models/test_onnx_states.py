@@ -40,25 +40,27 @@ def same_vectors(folder: Path, graph: Path, pooling: str) -> None:
     np.testing.assert_allclose(vectors, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "albert", "distilbert"])
+SLOW = {"marks": pytest.mark.slow}  # an export each
+
+
+@pytest.mark.parametrize("kind", ["bert", pytest.param("albert", **SLOW), pytest.param("distilbert", **SLOW)])
 def test_the_states_of_a_masked_language_model(kind: str, minilm: Path, tmp_path: Path) -> None:
     folder = make(kind, "AutoModelForMaskedLM", tmp_path / "torch", minilm)
     same_vectors(folder, export_masked_lm(folder, tmp_path / "graph"), "mean")
 
 
-@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("labels", [3, pytest.param(1, **SLOW)])
 def test_the_states_of_a_cross_encoder(labels: int, minilm: Path, tmp_path: Path) -> None:
+    """Without a config it is refused by its outputs."""
     folder = tiny(tmp_path / "torch", minilm, labels)
-    same_vectors(folder, export_cross_encoder(folder, tmp_path / "graph"), "cls")
-
-
-def test_a_graph_without_a_config_is_refused_by_its_outputs(minilm: Path, tmp_path: Path) -> None:
-    graph = export_cross_encoder(tiny(tmp_path / "torch", minilm, labels=3), tmp_path / "graph")
+    graph = export_cross_encoder(folder, tmp_path / "graph")
+    same_vectors(folder, graph, "cls")
     (graph.parent / "config.json").unlink()
     with pytest.raises(ModelError, match="a cross-encoder or classifier, and no embedding model: pass `pooling` mean"):
         load_model(str(graph))
 
 
+@pytest.mark.slow
 def test_an_export_without_the_head_is_still_of_a_masked_language_model(minilm: Path, tmp_path: Path) -> None:
     from tests.support.exporting import export
 

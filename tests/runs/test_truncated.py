@@ -78,9 +78,9 @@ def test_what_sentence_transformers_runs_is_counted(minilm: Path, tmp_path: Path
 
 
 def make_shop(folder: Path) -> Path:
-    """Three documents of which two are long and worded alike, and one long query of two."""
+    """Three documents of which two are long, and one long query of two."""
     (folder / "qrels").mkdir(parents=True)
-    write_jsonl(folder / "corpus.jsonl", [{"_id": f"d{i}", "text": "bread " * (60 if i else 1)} for i in range(3)])
+    write_jsonl(folder / "corpus.jsonl", [{"_id": f"d{i}", "text": "bread " * (60 + i if i else 1)} for i in range(3)])
     write_jsonl(folder / "queries.jsonl", [{"_id": f"q{i}", "text": "tea " * 60 if i else "bread"} for i in range(2)])
     (folder / "qrels" / "test.tsv").write_text("q0\td1\t1\nq1\td0\t1\n")
     return folder

@@ -118,7 +118,7 @@ class Tally:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CountsTruncated:
-    """A model that counts the texts or pairs that it cuts, each as often as it is read."""
+    """A model that counts the texts or pairs that it cuts; equal ones that are read together count once."""
 
     tally: Tally = field(default_factory=Tally)
 
@@ -146,7 +146,6 @@ class BatchedModel(CountsTruncated):
     ) -> Vectors:
         """What `forward` gives for each text or pair, in order: float32[n, d]. Equal ones share one pass."""
         distinct, places = once_each(items)
-        times = np.bincount(places)
         progress.start(label, len(distinct))
         tokens: list[Tokens] = []  # of one window
         table: Vectors | None = None
@@ -159,7 +158,7 @@ class BatchedModel(CountsTruncated):
             for start in range(0, len(distinct), _WINDOW):
                 tokens = tokenize(distinct[start : start + _WINDOW])
                 lengths = np.array([len(row.ids) for row in tokens])
-                self.tally.count += sum(int(times[start + i]) for i, row in enumerate(tokens) if row.cut)
+                self.tally.count += sum(row.cut for row in tokens)
                 for rows, values in answers(lengths, compute_rows, self.work):
                     if table is None:
                         table = np.empty((len(distinct), values.shape[1]), dtype=np.float32)

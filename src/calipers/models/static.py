@@ -81,10 +81,11 @@ class _Rules:
     unknown: int | None = None  # left out of the mean
     characters: int | None = None  # where a text is cut before it is tokenized
 
-    def ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], int]:
-        """Of each text, and how many texts are cut, at a character or at a token."""
+    def ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], set[str]]:
+        """Of each text, and the texts that are cut, at a character or at a token."""
         rows = self.tokenizer.encode([text[: self.characters] for text in texts])
-        cut = sum(row.cut or len(text) > (self.characters or len(text)) for row, text in zip(rows, texts, strict=True))
+        pairs = zip(rows, texts, strict=True)
+        cut = {text for row, text in pairs if row.cut or len(text) > (self.characters or len(text))}
         return [row.ids if self.unknown is None else row.ids[row.ids != self.unknown] for row in rows], cut
 
 
@@ -128,7 +129,7 @@ class StaticEncoder(CountsTruncated):
         for start in range(0, len(texts), _WINDOW):
             window = [prompt + text for text in texts[start : start + _WINDOW]]
             rows, cut = self.rules.ids(window)
-            self.tally.count += cut
+            self.tally.count += len(cut)
             for i, ids in enumerate(rows, start):
                 if len(ids):
                     vectors[i] = self.vectors[ids].mean(axis=0)

@@ -70,7 +70,7 @@ class ModulesRunner(Generic[Item]):
             lengths, batching = np.array([sum(map(len, item)) for item in distinct]), self.batching
         else:
             lengths, batching = tokens.read, self.batching
-            self.tally.count += int((tokens.whole > tokens.read)[places].sum())
+            self.tally.count += int((tokens.whole > tokens.read).sum())
         table: Vectors | None = None
         for rows in plan(lengths, batching):
             values = self.compute([distinct[i] for i in rows], prompt)
