@@ -32,6 +32,10 @@ from tests.support import build_models as small
         (["--precision", "fp32", "--stage", "exported=none.onnx"], "there is no such file"),
         (["--precision", "fp32", "--pooled", "--task", "fill-mask"], "--pooled is for encoders"),
         (["--precision", "fp32", "--ep", "qnn"], "QNNExecutionProvider is not in this build"),
+        (["--precision", "fp32", "--normalize"], "--normalize has no effect without --pooled"),
+        (["--precision", "fp32", "--model-revision", "abc"], "--model-revision is for models of the hub"),
+        (["--precision", "fp32", "--split", "train"], "--split is not supported for a build without texts of its own"),
+        (["--precision", "fp32", "--column", "a=b"], "--column has no effect without --calibration"),
         ([], "--precision is missing"),
     ],
 )

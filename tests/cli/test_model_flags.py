@@ -59,6 +59,7 @@ def lines(place: Path) -> dict[str, list[str]]:
         return str(place / name)
 
     pairs, texts, classes = of("pairs.jsonl"), of("lines.txt"), "pair-classification"
+    few = ["--calibration-samples", "3"]
     measured = ["--dataset", pairs, "--samples", "6", "--no-store"]
     return {
         "torch-encoder": ["eval", of("encoder"), *measured],
@@ -71,13 +72,13 @@ def lines(place: Path) -> dict[str, list[str]]:
         "diagnose": ["diagnose", of("encoder"), "--corpus", texts, "--layers", "geometry", "--no-store"],
         "trust": ["trust", of("encoder-onnx"), "--corpus", texts, "--no-cache", "old dog"],
         "build": ["build", of("encoder"), "--precision", "fp32", "-o", NEW],
-        "calibrated": ["build", of("encoder"), "--precision", "w8a8", "--calibration", of("few.txt"), "-o", NEW],
+        "calibrated": ["build", of("encoder"), "--precision", "w8a8", "--calibration", of("few.txt"), *few, "-o", NEW],
         "attribute": ["attribute", of("encoder"), "--precision", "w8a8", *measured, "--budget", "4"],
     }
 
 
 QUICK = ("torch-encoder", "onnx-encoder", "onnx-mlm")
-SLOW = ("torch-scorer", "onnx-scorer", "torch-mlm", "compare", "diagnose", "trust")
+SLOW = ("torch-scorer", "onnx-scorer", "torch-mlm", "compare", "diagnose", "trust", "build", "calibrated")
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

@@ -29,6 +29,7 @@ NEUTRAL = {
     "fail_on": "the exit code of a label that is AT_RISK or INCONCLUSIVE, which these runs do not have",
     "allow_pickle": "a permission that these models do not need",
     "trust_remote_code": "a permission that these models do not need",
+    "accept_differences": "a permission that these builds do not need",
     "sandbox": "where a model is loaded: results do not depend on it",
     "place": "where runs are kept",
     "dry_run": "whether what would be done is done",

@@ -42,7 +42,26 @@ def build(
     >>> build("./model", "./out", recipe=Recipe("int8-dynamic"))  # doctest: +SKIP
     Manifest(model, int8-dynamic: torch, exported, optimized, quantized)
     """
-    return stages.make(plan(model, Path(output), recipe, options, progress=progress), progress)
+    planned = plan(model, Path(output), recipe, options, progress=progress)
+    _refuse_without_effect(planned)
+    return stages.make(planned, progress)
+
+
+def _refuse_without_effect(planned: BuildPlan) -> None:
+    """An exported graph gives tokens unless it is pooled: how vectors come of them is decided when it is measured. And
+    without texts of the user's own, there is nothing to choose of them but how many ranges are taken from."""
+    options, files = planned.options, layout.read_layout(planned.source.folder)
+    requested, has_head = options.model_options, bool(heads.describe_head(files.config))
+    # Of weights with a head, a pooling means: an encoder, in spite of it.
+    given = {"pooling": requested.pooling is not None and not has_head, "normalize": requested.normalize is not None}
+    for name in (name for name, is_given in given.items() if is_given and not options.pooled):
+        raise RequestError(f"`{name}` has no effect without `pooled`: the graph gives tokens, not vectors")
+    if options.calibration:
+        return
+    used = ["samples"] if planned.calibration else []
+    options.data_options.refuse_others("a build without texts of its own", *used)
+    if options.columns:
+        raise RequestError("`columns` has no effect without `calibration`: no texts are named")
 
 
 def plan(
@@ -53,6 +72,7 @@ def plan(
     place = models.find(model)
     if place.backend not in ("torch", "onnx"):
         raise RequestError(f"{model} ({place.backend}) cannot be built: expected a PyTorch model or an ONNX graph")
+    models.refuse_revision(place, options.model_options)
     progress.start("Reading", 0)
     source, graph = (_from_torch if place.backend == "torch" else _from_graph)(place, options)
     if graph:

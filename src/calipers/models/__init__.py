@@ -26,6 +26,7 @@ __all__ = [
     "load",
     "load_model",
     "options_beside",
+    "refuse_revision",
 ]
 
 # What a task may need of a model, and each backend's module and function for it: `load(source, options) -> Model`.
@@ -55,8 +56,7 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
     name = clean(source.reference)
     if source.backend not in able:
         raise ModelError(f"{name} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
-    if options.revision and not _pinned(source, options):
-        raise RequestError(f"`ModelOptions.revision` is for models of the hub, and {name} is on this machine")
+    refuse_revision(source, options)
     module, function = able[source.backend].split(".")
     with boundary(ModelError, f"{name} cannot be loaded"):
         if sandbox.is_needed(source, options):
@@ -64,6 +64,13 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
             sandbox.try_out(source, options, ability, files, size)
         model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
         return cast(Model, identity.sign(model, source, options))
+
+
+def refuse_revision(source: Source, options: ModelOptions) -> None:
+    """A revision of what is on this machine would be ignored."""
+    if options.revision and not _pinned(source, options):
+        name = clean(source.reference)
+        raise RequestError(f"`ModelOptions.revision` is for models of the hub, and {name} is on this machine")
 
 
 def options_beside(model: object, options: ModelOptions, others: Sequence[object]) -> ModelOptions:
