@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -324,3 +325,41 @@ def test_a_file_is_the_split_that_its_name_says(tmp_path: Path) -> None:
     assert readers.choose_split(path, None) is None
     with pytest.raises(DataError, match=r"`split` is 'dev', and .*test\.jsonl is one file"):
         readers.choose_split(path, "dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("p.csv", ",".join(f"c{i}" for i in range(20_000)) + "\n", "columns=N"),
+        ("p.jsonl", '{"a": ' + "[" * 200 + "]" * 200 + "}\n", "nesting=N"),
+        ("p.jsonl", "x" * 17_000_000, "line=N"),
+        ("p.tsv", "a\tb\n" + "\n" * 1_100_000, "blank=N"),
+    ],
+    ids=["columns", "nesting", "line", "blank"],
+)
+def test_above_a_limit_there_is_a_sentence_that_names_it(name: str, content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=f"raise it with `input_limit` {words}"):
+        list(readers.read(tmp_path / name, None))
+
+
+def test_a_small_file_may_not_stand_for_a_large_one(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * 3_000_000))
+    with pytest.raises(DataError, match="decompresses to more than"):
+        sum(1 for _ in readers.read(tmp_path / "p.jsonl.gz", None))
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    column = pyarrow.array(["a"])
+    table = pyarrow.Table.from_arrays([column, column], ["text", "text"])
+    pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
+    with pytest.raises(DataError, match="the column 'text' twice"):
+        list(readers.read(tmp_path / "p.parquet", None))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "kernel"])
+def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to({"device": "/dev/zero", "kernel": "/proc/self/maps"}[kind])
+    with pytest.raises(DataError, match="regular file"):
+        list(readers.read(path, None))

@@ -308,7 +308,7 @@ SURFACES: dict[str, tuple[Surface, tuple[int, ...]]] = {
     "tasks": (tasks, (0, 2, 3, 4)), "beir": (beir, _READING), "yaml": (yaml, (0, 1, 2, 5)), "onnx bytes": (models.onnx_bytes, _MODEL),
     "onnx graphs": (models.onnx_graphs, _MODEL), "torch": (models.torch_folder, _MODEL), "static": (models.static, _MODEL),
     "tokenizer": (models.tokenizer, _MODEL), "vectors": (models.vectors, _MODEL), "trust": (trust, (0, 2)), "flags": (flags, (0, 2, 3, 4, 5)),
-    "store": (store, (0, 1, 2, 5)), "http": (http, (2, 3, 4)),
+    "store": (store, (0, 1, 2, 3, 5)), "http": (http, (2, 3, 4)),
 }  # fmt: skip
 
 

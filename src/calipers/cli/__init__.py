@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
 import sys
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with streams.capture_native(show=debug):
         if not debug and not sys.warnoptions:
             warnings.simplefilter("ignore")  # a sentence of ours is all that a user reads of a fault
+            logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what libraries log
         code = run([word for word in line if word != "--debug"], debug=debug)
     sys.exit(streams.close_outlets(outlets, code))
 

@@ -35,7 +35,7 @@ class Limits:
     columns: int = 10_000  # of a table
     nesting: int = 100  # levels of lists and objects
     nodes: int = 1_000_000  # values of a YAML file, aliases written out
-    expansion: int = 100  # how many times larger a compressed file may become, above 16 MB
+    expansion: int = 20  # how many times larger a compressed file may become, above 16 MB
     group: int = 1_000  # texts of one paraphrase group
     sandbox_seconds: int = 5  # of processor time for the first run of an unknown graph, and one for each 20 MB of it
     sandbox_memory: int = 800 * _MB  # bytes beyond the backend and four times the graph's size

@@ -89,6 +89,9 @@ class TrustOptions(Options):
         super().__post_init__()
 
 
+_FEW = 1_000  # neighbours that may be requested of a smaller corpus as well
+
+
 def trust(
     model: str | Encoder,
     corpus: str,
@@ -113,6 +116,8 @@ def trust(
     if any(not query.strip() for query in queries):
         raise RequestError("a query is blank: there is nothing to search for")
     documents = load_texts(corpus, "corpus")
+    if options.k is not None and options.k > max(len(documents), _FEW):
+        raise RequestError(f"`k` must be at most the number of documents, {len(documents):,}, found {options.k:,}")
     loaded = Trust.load(options.load) if options.load else None
     material = _Material() if loaded else _read_material(corpus, options, documents)
     progress.start("Loading the model", 0)
