@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +15,15 @@ from calipers.core.files import package_versions, whole_file, write_whole
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     write_whole(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "new and then a lone surrogate: \ud800")
+    with pytest.raises(ZeroDivisionError), whole_file(path) as part:
+        part.write_text("half of the new")
+        raise ZeroDivisionError
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.json", "old")]
+
+
+def test_a_name_that_is_not_utf8_is_written_escaped(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a.json", '"caf\udce9"')
+    assert json.loads((tmp_path / "a.json").read_text()) == "caf\udce9"
 
 
 def test_a_second_link_to_the_same_file_leaves_no_part(tmp_path: Path) -> None:
