@@ -15,9 +15,14 @@ from calipers.core.files import package_versions, whole_file, write_whole
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     write_whole(path, "old")
-    with pytest.raises(ZeroDivisionError), whole_file(path) as part:
-        part.write_text("half of the new")
-        raise ZeroDivisionError
+
+    def write_half() -> None:
+        with whole_file(path) as part:
+            part.write_text("half of the new")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.json", "old")]
 
 
