@@ -81,8 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in line or bool(os.environ.get("CALIPERS_DEBUG"))
     outlets = streams.open_outlets()
     with streams.capture_native(show=debug):
-        if not debug and not sys.warnoptions:
-            warnings.simplefilter("ignore")  # a sentence of ours is all that a user reads of a fault
+        if not debug:  # a sentence of ours is all that a user reads of a fault
+            if not sys.warnoptions:
+                warnings.simplefilter("ignore")
             logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what libraries log
         code = run([word for word in line if word != "--debug"], debug=debug)
     sys.exit(streams.close_outlets(outlets, code))
