@@ -206,3 +206,23 @@ def test_changes_of_figures_have_names_and_only_what_decides_a_label(tmp_path: P
     ndcg = by_name["ndcg@10"]
     assert (str(ndcg[change]), ndcg[label].text) == ("unchanged", "PASS")  # type: ignore[union-attr]
     assert by_name["recall@10"][label].text == "–"  # type: ignore[union-attr]
+
+
+def test_without_judgements_nothing_decides(tmp_path: Path) -> None:
+    """It was PASS, for the share of queries without a direction stayed the same."""
+    files = {name: file for name, file in write(tmp_path).items() if name != "qrels"}
+    both = diagnose(files, "retrieval", baseline=Letters())
+    assert findings.label_of(both) is None
+    assert findings.headlines(both)[0].sentence.startswith("How good the search is, is unknown")
+    assert not any("PASS" in line.sentence for line in findings.headlines(both))
+
+
+def test_the_level_of_a_figure_names_flags_as_its_reason_does(tmp_path: Path, model: Any, capsys: Any) -> None:
+    files = write(tmp_path)
+    queries = [{"_id": f"q{i}", "text": f"red {word}"} for i, word in enumerate(WORDS)]
+    write_jsonl(tmp_path / "queries.jsonl", queries)
+    given = ["--corpus", files["corpus"], "--queries", files["queries"], "--layers", "attributes", "--no-store"]
+    assert cli.run(["diagnose", str(model("potion-base-4m-int8")), *given]) == 0
+    printed = capsys.readouterr().out
+    assert "there is no floor" in printed
+    assert "`" not in printed

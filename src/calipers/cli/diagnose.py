@@ -151,7 +151,13 @@ def _with_flags(diagnosis: Diagnosis, context: click.Context) -> Diagnosis:
         return options.name_flags(words, context.command.params)
 
     def reasons(records: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(record, reason=record.reason and name(record.reason)) for record in records)
+        """With flags in what a record says: its reason, and the level of a figure."""
+        return tuple(
+            replace(
+                record, **{key: name(words) for key in ("reason", "level") if (words := getattr(record, key, None))}
+            )
+            for record in records
+        )
 
     findings, card = reasons(diagnosis.findings), diagnosis.scorecard
     if card:

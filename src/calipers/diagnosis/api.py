@@ -378,7 +378,8 @@ def compare_layers(before: Result, after: Result, options: DiagnosisOptions, thr
 
 def _terms(before: Result, options: DiagnosisOptions, threads: int) -> verdicts.Terms:
     name = before.task.removeprefix(catalogue.DIAGNOSE)
-    deciding = (next(iter(before.metrics)),) if name in (*DECIDING, "mteb") else ()
+    first = next(iter(before.metrics))
+    deciding = (first,) if name == "mteb" or (name in DECIDING and first.startswith("ndcg@")) else ()
     worst = 10 if name in DECIDING else 0
     shared = options.confidence, options.resamples, options.seed, threads, worst, options.question
     return verdicts.Terms({}, deciding, *shared)
