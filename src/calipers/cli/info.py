@@ -26,7 +26,8 @@ def tasks(task: str | None) -> None:
 @click.command(short_help="Versions, providers, cores, store and caches; what is damaged.")
 @click.option("--store", "place", metavar="DIR", type=options.HomePath(), help="Where runs are kept.")
 @click.option("--repair", is_flag=True, help="Remove what no run needs: files of no run, damaged vectors, odd rows.")
-def doctor(place: Path | None, repair: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else: for a report of a fault.")
+def doctor(place: Path | None, repair: bool, as_json: bool) -> None:
     """What this machine offers: versions, execution providers, cores, kernels of matrix products, where the store and
     the caches are, and what is damaged there."""
     import os
@@ -38,6 +39,9 @@ def doctor(place: Path | None, repair: bool) -> None:
     from calipers.runs import record, store
     from calipers.runs import repair as integrity
 
+    if as_json:
+        _doctor_json(place, repair=repair)
+        return
     out, _ = options.consoles()
     environment = record.describe_environment()
     extras = {"torch": "torch", "transformers": "torch", "sentence-transformers": "torch", "datasets": "hub"}
@@ -59,6 +63,27 @@ def doctor(place: Path | None, repair: bool) -> None:
     facts = [(f"removed {damage.what}", damage.why) for damage in mended] + [(d.what, d.why) for d in left]
     advice = [("repair", "calipers doctor --repair")] if any(damage.repair for damage in left) else []
     tables.show_facts(out, "Damage", [*facts, *advice] or [("Store", "none")])
+
+
+def _doctor_json(place: Path | None, *, repair: bool) -> None:
+    from calipers.metrics.kernels import load_faiss, loaded_kernels
+    from calipers.models import onnx_session
+    from calipers.rendering.document import to_json
+    from calipers.runs import record, store
+    from calipers.runs import repair as integrity
+
+    load_faiss()
+    runs = store.Store(place)
+    mended = [damage.what for damage in (integrity.repair(runs) if repair else [])]
+    document = {
+        **record.describe_environment(),
+        "providers": onnx_session.available_providers(),
+        "kernels": {kernel.owner: kernel.description for kernel in loaded_kernels()},
+        "store": {"path": str(runs.folder), "runs": len(runs.list())},
+        "removed": mended,
+        "damage": [{"what": damage.what, "why": damage.why} for damage in integrity.inspect(runs)],
+    }
+    options.echo_json(to_json(document))
 
 
 @click.command(short_help="The main jobs on the bundled sample, with a real model.")
