@@ -184,7 +184,7 @@ CASES: list[tuple[str, Build, int, tuple[str, ...]]] = [
      ("p.jsonl, line 4", "'b'", "p.jsonl, line 2", "--column id_column=")),
     ("ESC in a column", data("p.csv", "a\x1b[2J,b\x9b,c\u202e\n1,2,3\n"), 2, ("p.csv, line 2", "'sentence1'", "[2J")),
     ("ESC in a cell", data("p.csv", HEADER + "a,b,\x1b]0;gone\x07\n"), 2, ("p.csv, line 2", "]0;gone")),
-    ("hub data offline", command("eval -m {vectors} --dataset no/data"), 2, ("'no/data'", "file", "hub", "Offline")),
+    ("hub data offline", command("eval -m {vectors} --dataset no/data"), 2, ("'no/data'", "hub", "HF_HUB_OFFLINE")),
     ("long dataset name", command("eval -m {vectors} --dataset " + "x" * 300 + ".jsonl"), 2, ("xxx", "no such file")),
     # the model
     ("no such model", command("eval -m {tmp_path}/none --dataset {pairs}"), 3, ("/none'", "no such file or folder")),

@@ -160,7 +160,7 @@ def _describe(error: click.ClickException) -> str:
         return error.format_message()
     near = difflib.get_close_matches(word, words, n=2, cutoff=0.7)
     hint = f". Did you mean {' or '.join(near)}?" if near else ""
-    return f"No such {kind}: {word}{hint}"
+    return f"No such {kind}: {word if kind == 'option' else repr(word)}{hint}"
 
 
 def spread_columns(line: Sequence[str]) -> list[str]:

@@ -16,7 +16,13 @@ _FIRST = 1_000_000  # characters of a file that are looked at
 def other_task(reference: str, task: Task[Any]) -> str | None:
     """A sentence that names the task for data of this kind; None where they are of no kind that is known, or of the
     kind that the task reads."""
-    path = Path(reference).expanduser()
+    try:
+        return _other_task(Path(reference).expanduser(), task)
+    except (OSError, RuntimeError, ValueError):  # a name that is no path, or a home that is unknown
+        return None
+
+
+def _other_task(path: Path, task: Task[Any]) -> str | None:
     if path.is_dir():
         is_search = any(path.glob("corpus.*")) and any(path.glob("queries.*"))
         return _advise("retrieval", "a corpus with queries") if is_search and task.data != "beir" else None
