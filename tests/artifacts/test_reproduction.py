@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from calipers.artifacts import api
-from calipers.artifacts.graphs import content_hash
+from calipers.artifacts.calibrate import stored_ranges
+from calipers.artifacts.graphs import FloatGraph, content_hash
 from calipers.artifacts.manifest import read_manifest
+from calipers.artifacts.quantize import quantize
 from calipers.artifacts.recipe import Recipe, make_recipe, read_recipe, write_recipe
 from calipers.artifacts.records import BuildOptions
+from calipers.core import RequestError
 from tests.support import build_models as small
 
 
@@ -38,6 +42,15 @@ def test_a_recipe_of_another_float_graph_says_so(tiny_bert: Path, built: Path, t
     other = Recipe("w8a8", calibrated={**recipe.calibrated, "graph": "0"}, ranges=recipe.ranges)
     made = api.build(str(tiny_bert), folder, recipe=other, options=BuildOptions(force=True))
     assert "the recipe was made with another float graph" in " ".join(made.stages[-1].notes)
+
+
+def test_a_recipe_without_a_range_that_the_graph_needs_is_refused(
+    graph: FloatGraph, built: Path, tmp_path: Path
+) -> None:
+    recipe = make_recipe(read_manifest(built).recipe, "manifest")
+    fewer = replace(recipe, ranges={name: ends for name, ends in recipe.ranges.items() if name != "logits"})
+    with pytest.raises(RequestError, match=r"the recipe has no range of logits: it was made for another graph"):
+        quantize(graph, tmp_path / "m.onnx", fewer, stored_ranges(fewer))
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8-dynamic", "int4"])

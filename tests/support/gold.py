@@ -112,7 +112,7 @@ TABLE = """
 1 given         attribute {tiny} --precision w8a8 --dataset {in}/word-pairs.jsonl --samples 40 --budget 2 --no-optimize
                   --resamples 1000 --stage exported=work/exported/model.onnx --static-shape 1x16
                   --stage quantized=work/quantized-w8a8/model.onnx --pooling mean --json
-0 build-fix     build {tiny} --recipe fix.yaml --calibration {in}/words.txt --static-shape 1x16 --pooled
+0 build-fix     build {tiny} --recipe fix.yaml --calibration {in}/words.txt --static-shape 1x16
                   --pooling mean -o work
 
 = diagnose-layers

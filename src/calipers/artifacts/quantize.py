@@ -57,6 +57,11 @@ def quantize(
     if (recipe.precision == "w8a16" or recipe.wide) and graph.opset < 21:
         # ONNX has 16-bit quantisation from opset 21 on, onnxruntime its own operators for it before.
         keywords["extra_options"]["UseQDQContribOps"] = True
+    if recipe.calibrated and ranges and (missing := [name for name in graph.tensors if name not in ranges.tensors]):
+        raise RequestError(
+            f"the recipe has no range of {name_some(missing)}: it was made for another graph (other options or "
+            "weights); without its ranges and calibrated they are taken anew"
+        )
     wide = _wide_tensors(graph, recipe)
     try:
         with quiet():
