@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from calipers import cli
 from calipers.cli import options
 from calipers.runs.store import Store
 from tests.support.samples import Run, write_jsonl
@@ -99,3 +100,10 @@ def test_a_tilde_in_a_path_is_the_home_folder(
     assert json.loads(listed.stdout)[0]["run_id"] == result.run_id
     by_variable = calipers("runs", "show", "latest", env={"HOME": str(home), "CALIPERS_STORE": "~/x"})
     assert by_variable.returncode == 0
+
+
+@pytest.mark.parametrize("flag", ["-o", "--junit"])
+def test_a_folder_is_not_written_as_a_file(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["compare", "a", "b", flag, f"{tmp_path}/new/"]) == 2
+    assert "names a folder: expected a file" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

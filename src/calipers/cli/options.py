@@ -114,6 +114,8 @@ class HomePath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if param is not None and param.metavar == "FILE" and str(value).endswith(("/", os.sep)):
+            raise click.UsageError(f"{max(param.opts, key=len)} {value} names a folder: expected a file")
         return Path(os.fsdecode(super().convert(value, param, ctx))).expanduser()
 
 
