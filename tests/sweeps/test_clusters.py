@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from calipers.core import RequestError
+from tests.support.kills import write_trial
 from tests.support.sweeps import command, finish, run, write_registry
 
 CLUSTER = """
@@ -104,6 +107,18 @@ def test_submitit_gives_the_same_bytes(tmp_path: Path) -> None:
     registry = write_registry(tmp_path)
     there = run(registry, tmp_path / "there", on="slurm:local", jobs=2)
     assert there.digest == run(registry, tmp_path / "here").digest
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_shards_of_a_long_cell_are_spread_and_give_the_same_bytes(tmp_path: Path, minilm: Path) -> None:
+    registry = write_trial(tmp_path, minilm)
+    here = run(registry, tmp_path / "here")
+    there = run(registry, tmp_path / "there", on="slurm:local", jobs=2)
+    assert there.digest == here.digest
+    with closing(sqlite3.connect(tmp_path / "there" / "calipers.db")) as database:
+        parts = database.execute("SELECT state, COUNT(*) FROM jobs WHERE kind = 'part' GROUP BY state").fetchall()
+    assert parts == [("done", 4)]
 
 
 def test_an_executor_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

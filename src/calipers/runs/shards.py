@@ -7,7 +7,9 @@ on gives the same bits as one that was not, whatever the number of workers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -26,6 +28,21 @@ _BACKENDS = ("torch", "onnx", "http")  # those that compute; the others look vec
 Arrays = tuple[NDArray[Any], ...]
 
 
+# Which shards this process computes: number i of n takes every n-th. The others are filled with noise unless they are
+# on disk, so that the task comes to its end; what it returns is worthless, and only the shards are kept.
+_PART: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
+
+
+@contextmanager
+def one_part(number: int, parts: int) -> Iterator[None]:
+    """Compute only this part of the shards of each run while this lasts. The result of a run must not be used."""
+    token = _PART.set((number, parts))
+    try:
+        yield
+    finally:
+        _PART.reset(token)
+
+
 def sharded(model: Any, ability: str, folder: Path | None) -> Any:
     """The model with its answers in shards; a model that only looks vectors up, or searches by itself, as it is."""
     if model.info.backend not in _BACKENDS or hasattr(model, "search"):
@@ -39,11 +56,25 @@ class Shards:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self._count = 0
+        self._last: Arrays = ()
 
-    def answer(self, key: str, compute: Callable[[], Arrays], truncated: Callable[[], int]) -> tuple[Arrays, int]:
-        """What `compute` gives, now or in an earlier process, and how many texts it cut."""
+    def answer(
+        self, key: str, rows: int, compute: Callable[[], Arrays], truncated: Callable[[], int]
+    ) -> tuple[Arrays, int]:
+        """What `compute` gives for so many rows, now or in an earlier process, and how many texts it cut."""
+        number, parts = _PART.get()
+        self._count += 1
         if stored := self._read(key):
+            self._last = stored[0]
             return stored
+        if (self._count - 1) % parts != number and self._last:
+            return _noise(self._last, rows), 0
+        answer = self._compute(key, compute, truncated)
+        self._last = answer[0]
+        return answer
+
+    def _compute(self, key: str, compute: Callable[[], Arrays], truncated: Callable[[], int]) -> tuple[Arrays, int]:
         before = truncated()
         arrays = compute()
         cut = truncated() - before
@@ -63,6 +94,11 @@ class Shards:
                 return arrays, int(content["truncated"])
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return None  # it is computed again
+
+
+def _noise(like: Arrays, rows: int) -> Arrays:
+    rng = np.random.default_rng(rows)
+    return tuple(rng.normal(size=(rows, *array.shape[1:])).astype(array.dtype) for array in like)
 
 
 class _Inner:
@@ -97,7 +133,7 @@ class _ShardedModel:
         """The answers of one shard, from its file or computed; its rows count as done either way."""
         inner = _Inner(progress)
         cuts = lambda: int(getattr(self.model, "truncated", 0))  # noqa: E731
-        arrays, cut = self.shards.answer(key, lambda: compute(inner), cuts)
+        arrays, cut = self.shards.answer(key, rows, lambda: compute(inner), cuts)
         if inner.done < rows:
             progress.advance(rows - inner.done)
         self.cut += cut

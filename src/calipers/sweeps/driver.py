@@ -78,6 +78,7 @@ class Driver:
             if result is not None:
                 self.state.results[job.id] = result
                 self.state.reused.add(job.id)
+                self.state.done.update(job.after)  # nobody needs its shards
         elif job.kind == "build":
             result = _read_json(Path(job.spec["result"]))
             result = result if result and Path(result["model"]).exists() else None
@@ -189,7 +190,8 @@ class Driver:
         ready = []
         for job in sorted(early or waiting, key=_order):
             blocked = job.id in self.state.running or (job.lock and job.lock in locks)
-            if not blocked and all(need in self.state.done for need in job.needs):
+            ready_now = all(need in self.state.done for need in job.needs) and all(map(self.state.ended, job.after))
+            if not blocked and ready_now:
                 ready.append(job)
                 locks |= {job.lock} if job.lock else set()
         return ready
@@ -283,6 +285,8 @@ class Driver:
     def _clean(self, job: Job) -> None:
         shutil.rmtree(self.folders.result(job.id), ignore_errors=True)
         shutil.rmtree(self.folders.shards(job.id), ignore_errors=True)
+        for part in job.after:
+            self.folders.timed(part).unlink(missing_ok=True)
 
     def _run_id(self, job: Job) -> str | None:
         result = self.state.results.get(job.id)

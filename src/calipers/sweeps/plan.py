@@ -15,12 +15,15 @@ from calipers.core import CalipersError, Dataset, RequestError
 from calipers.models import ModelOptions, Source, identity
 from calipers.runs import api as runs
 from calipers.runs.key import canonical, code_version
+from calipers.runs.shards import SHARD
 from calipers.runs.store import Store
 from calipers.sweeps import abilities
 from calipers.sweeps.records import OWN, CellKey, Failure, ModelEntry, Registry, SweepOptions, TaskEntry
 
 _BUILDING = ("core", "models", "data", "artifacts", "attribution/api.py")  # parts that can change an artifact
 _TEXTS = 16
+_FEWEST_SHARDS = 4  # from which on a cell is spread over the nodes of a cluster
+_MOST_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ class Job:
     """Work of one process. `needs` are ids of jobs before it; jobs with the same `lock` do not run together."""
 
     id: str
-    kind: str  # build, measure or time
+    kind: str  # build, part, measure or time
     name: str
     spec: Mapping[str, Any]
     needs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # jobs that must have ended, well or not
     lock: str = ""
     priority: str = ""
     gpus: int = 0
@@ -178,6 +182,7 @@ class _Planner:
         wanted = {job for c in self._plan.cells for job in (c.job, c.timing) if job}
         wanted |= {need for id in wanted if id in self._plan.jobs for need in self._plan.jobs[id].needs}
         wanted |= {need for id in list(wanted) if id in self._plan.jobs for need in self._plan.jobs[id].needs}
+        wanted |= {part for id in list(wanted) if id in self._plan.jobs for part in self._plan.jobs[id].after}
         self._plan.jobs = {id: job for id, job in self._plan.jobs.items() if id in wanted}
         if only and not self._plan.cells:
             raise RequestError(f"`only` {', '.join(only)} matches no cell of {self.registry.path}")
@@ -295,7 +300,22 @@ class _Planner:
         }
         gpus = int(options.device.startswith("cuda"))
         job = Job(id, "measure", str(key), spec, needs, priority=facts.entry.priority, gpus=gpus)
-        return self._put(job)
+        return self._put(replace(job, after=self._parts(job, rows)))
+
+    def _parts(self, job: Job, rows: Dataset) -> tuple[str, ...]:
+        """On a cluster, the shards of a long cell as jobs of their own, which fill the same folder."""
+        shards = sum(len(table) for table in rows.tables.values()) // SHARD + len(rows) // SHARD
+        if self.options.on.startswith("local") or shards < _FEWEST_SHARDS:
+            return ()
+        parts = min(self.options.jobs or _MOST_PARTS, shards // 2)
+        ids = []
+        for number in range(parts):
+            id = _digest(["part", job.id, number, parts])
+            spec = {**job.spec, "kind": "part", "part": [number, parts], "result": str(self.folders.timed(id))}
+            name = f"{job.name}, part {number + 1} of {parts}"
+            self._put(Job(id, "part", name, spec, job.needs, priority=job.priority, gpus=job.gpus))
+            ids.append(id)
+        return tuple(ids)
 
     def _timing(
         self,

@@ -12,9 +12,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from calipers.core import CalipersError, DataError, InferenceError, ModelError, Result
@@ -24,6 +26,7 @@ from calipers.sweeps.processes import DISK_FULL, end_with_parent
 
 _TIMED_ROWS = 16
 _TIMED_ROUNDS = 3
+_BUSY = 0.25  # cores that other work may use while something is timed
 
 
 class ResultFolder(Store):
@@ -110,6 +113,15 @@ def _measure(spec: Mapping[str, Any]) -> None:
     )
 
 
+def _part(spec: Mapping[str, Any]) -> None:
+    """Some of the shards of a measurement, for the job that needs them all. What goes wrong, that job reports."""
+    from calipers.runs.shards import one_part
+
+    with one_part(*spec["part"]), suppress(CalipersError), TemporaryDirectory() as scratch:
+        _measure({**spec, "result": str(Path(scratch) / "result")})
+    write_whole(Path(spec["result"]), "{}")
+
+
 def _build(spec: Mapping[str, Any]) -> None:
     from calipers.artifacts import api, manifest, stages
     from calipers.artifacts.recipe import Recipe
@@ -146,6 +158,7 @@ def _time(spec: Mapping[str, Any]) -> None:
         model = model.bind(spec["text_ids"] or {})
     run = _ROWS[spec["ability"]](model, spec["texts"][:_TIMED_ROWS])
     run[0]()
+    loaded = _is_machine_busy()
     times: list[list[float]] = [[] for _ in run]
     for _ in range(_TIMED_ROUNDS):
         for place, one in enumerate(run):
@@ -154,7 +167,22 @@ def _time(spec: Mapping[str, Any]) -> None:
             times[place].append(time.perf_counter() - start)
     best = sorted(min(row) for row in times)
     p50 = best[len(best) // 2] if len(best) % 2 else (best[len(best) // 2 - 1] + best[len(best) // 2]) / 2
-    write_whole(Path(spec["result"]), json.dumps({"p50": round(1000 * p50, 4), "rows": len(run)}))
+    write_whole(Path(spec["result"]), json.dumps({"p50": round(1000 * p50, 4), "rows": len(run), "loaded": loaded}))
+
+
+def _is_machine_busy(seconds: float = 0.25) -> bool:
+    """Whether other processes use more than a quarter of a core, by what Linux counts; False elsewhere."""
+
+    def busy() -> float:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+        return (sum(ticks[:8]) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+    try:
+        before = busy()
+        time.sleep(seconds)
+        return (busy() - before) / seconds > _BUSY
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _encode_rows(model: Any, texts: Sequence[Any]) -> list[Callable[[], Any]]:
@@ -183,7 +211,12 @@ _ROWS: dict[str, Callable[[Any, Sequence[Any]], list[Callable[[], Any]]]] = {
     "score": _score_rows,
     "fill-mask": _mask_rows,
 }
-_KINDS: dict[str, Callable[[Mapping[str, Any]], None]] = {"measure": _measure, "build": _build, "time": _time}
+_KINDS: dict[str, Callable[[Mapping[str, Any]], None]] = {
+    "measure": _measure,
+    "part": _part,
+    "build": _build,
+    "time": _time,
+}
 
 
 def _model_options(spec: Mapping[str, Any]) -> Any:

@@ -26,6 +26,8 @@ def reach(side, step):
 
 def around(function, step):
     def call(*args, **kwargs):
+        if step == "fsync":
+            reach("after", "write")  # all is written, and nothing flushed
         reach("before", step)
         result = function(*args, **kwargs)
         reach("after", step)
