@@ -246,10 +246,7 @@ def _share(value: float | None) -> str:
 
 
 def _verdict(difference: Difference) -> str:
-    """What the difference of outputs means. Only a metric decides about a quantised stage.
-
-    Against measured losses ([build.md](../../../docs/build.md)): below a tenth none was seen beyond noise.
-    """
+    """A word for the difference of outputs, by its size alone. Only a metric decides about a quantised stage."""
     if difference.largest is None:
         return "broken"
     if difference.bound is not None:
