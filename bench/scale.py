@@ -1,14 +1,15 @@
 """The cost model of docs/scale.md: seconds of one core in units of the machine's sgemm rate, fitted to small runs.
 
-python -m bench.scale
+python -m bench.scale [--small 64,256] [--model DIR] [--data STSB_DIR]
 
-Needs CALIPERS_DATA and CALIPERS_WEIGHTS. The texts of STS-B through all-MiniLM-L6-v2 in shards, on one thread. A line
-through two small sizes predicts 4 and 16 times the larger of them. Times are of the processor, so that other work on
-the machine moves them little.
+Needs CALIPERS_DATA and CALIPERS_WEIGHTS, or their folders as flags. The texts of STS-B through all-MiniLM-L6-v2 in
+shards, on one thread. A line through two small sizes predicts 4 and 16 times the larger of them. Times are of the
+processor, so that other work on the machine moves them little.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 
@@ -24,7 +25,6 @@ import numpy as np  # noqa: E402
 from calipers.models import ModelOptions, load_model  # noqa: E402
 from calipers.runs.shards import SHARD, sharded  # noqa: E402
 
-SMALL = (64, 256)
 FACTORS = (4, 16)
 
 
@@ -38,8 +38,7 @@ def sgemm_rate(size: int = 768, rounds: int = 12) -> float:
     return 2 * size**3 * rounds / (time.process_time() - start)
 
 
-def texts() -> list[str]:
-    folder = Path(os.environ["CALIPERS_DATA"]) / "stsb"
+def texts(folder: Path) -> list[str]:
     rows = [json.loads(line) for name in ("test", "dev") for line in (folder / f"{name}.jsonl").open(encoding="utf-8")]
     distinct = list(dict.fromkeys(row[f"sentence{n}"] for row in rows for n in (1, 2)))
     np.random.default_rng(0).shuffle(distinct)
@@ -47,7 +46,17 @@ def texts() -> list[str]:
 
 
 def main() -> None:
-    folder = Path(os.environ["CALIPERS_WEIGHTS"]) / "all-MiniLM-L6-v2"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", default="64,256")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--data", type=Path)
+    arguments = parser.parse_args()
+    folder = arguments.model or Path(os.environ["CALIPERS_WEIGHTS"]) / "all-MiniLM-L6-v2"
+    predict(folder, arguments.data or Path(os.environ["CALIPERS_DATA"]) / "stsb", *map(int, arguments.small.split(",")))
+
+
+def predict(folder: Path, data: Path, least: int, most: int) -> None:
+    """Fit the cost to two numbers of texts and print what it predicts for more."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     width, inner, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
     weights = layers * (4 * width * width + 2 * width * inner)  # that every token is multiplied with
@@ -56,7 +65,7 @@ def main() -> None:
         f"sgemm: {rate / 1e9:.1f} GFLOP/s on one core; {weights / 1e6:.1f} M weights a token; shards of {SHARD} texts"
     )
     model = load_model(str(folder), options=ModelOptions(threads=1))
-    corpus = texts()
+    corpus = texts(data)
     tokens = [len(row.ids) for row in model.tokenizer.encode(corpus)]  # type: ignore[attr-defined]
     model.encode(corpus[:64])  # type: ignore[attr-defined]
 
@@ -68,16 +77,16 @@ def main() -> None:
             runner.encode(corpus[:count])
             return 2 * weights * sum(tokens[:count]) / rate, time.process_time() - start
 
-    points = {count: min((measure(count) for _ in range(3)), key=lambda p: p[1]) for count in SMALL}
+    points = {count: min((measure(count) for _ in range(3)), key=lambda p: p[1]) for count in (least, most)}
     (x0, y0), (x1, y1) = points.values()
     slope = (y1 - y0) / (x1 - x0)
     fixed = y0 - slope * x0
     print(f"fitted: {fixed:.3f} s + {slope:.2f} × the time of sgemm for the same products")
     for factor in FACTORS:
-        work, seconds = measure(SMALL[-1] * factor)
+        work, seconds = measure(most * factor)
         guess = fixed + slope * work
         off = f"{guess / seconds - 1:+.0%}"
-        print(f"{factor} ×: {SMALL[-1] * factor} texts, {seconds:.2f} s, predicted {guess:.2f} s ({off})")
+        print(f"{factor} ×: {most * factor} texts, {seconds:.2f} s, predicted {guess:.2f} s ({off})")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A nightly sweep of the real models at hand and tiny ones of six families: how long the first and the second run take.
 
-python -m bench.sweep [--store DIR] [--on EXECUTOR]
+python -m bench.sweep [--store DIR] [--on EXECUTOR] [--tiny]
 
 Needs CALIPERS_DATA, CALIPERS_MODELS and CALIPERS_WEIGHTS. 200 rows of each table; 200 queries on the 500 documents of
-SciFact that hold their answers; 20 queries of TREC DL 2019 with 10 passages each.
+SciFact that hold their answers; 20 queries of TREC DL 2019 with 10 passages each. `--tiny` takes one tiny model.
 """
 
 from __future__ import annotations
@@ -52,18 +52,30 @@ tasks:
 """
 
 
-def write_registry(folder: Path) -> Path:
-    data = Path(os.environ["CALIPERS_DATA"])
-    for family in FAMILIES:
+TINY = """
+defaults: {{samples: 10}}
+models: [{{id: tiny, reference: "{folder}/tiny/bert", precisions: [int8-dynamic]}}]
+tasks: [{{id: words, task: fill-mask, dataset: "{folder}/words.txt"}}]
+"""
+
+
+def write_registry(folder: Path, *, tiny: bool = False) -> Path:
+    for family in FAMILIES[:1] if tiny else FAMILIES:
         make_model(family, folder / "tiny" / family)
     words = [" ".join(PIECES[(i * 7 + j * 3) % 27] for j in range(12)) for i in range(200)]
     (folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    registry = folder / "registry.yaml"
+    registry.write_text((TINY if tiny else REGISTRY).format(folder=folder), encoding="utf-8")
+    if not tiny:
+        _write_data(folder)
+    return registry
+
+
+def _write_data(folder: Path) -> None:
+    data = Path(os.environ["CALIPERS_DATA"])
     _write_scifact(data / "scifact", folder / "scifact")
     queries = list(read_lines(data / "trec-dl" / "dl19-bm25-top100.jsonl"))[:20]
     write_lines(folder / "dl19.jsonl", [{**query, "documents": query["documents"][:10]} for query in queries])
-    registry = folder / "registry.yaml"
-    registry.write_text(REGISTRY.format(folder=folder), encoding="utf-8")
-    return registry
 
 
 def _write_scifact(source: Path, target: Path) -> None:
@@ -97,9 +109,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--on", default="local")
+    parser.add_argument("--tiny", action="store_true")
     arguments = parser.parse_args()
     with TemporaryDirectory() as temporary:
-        registry = write_registry(Path(temporary))
+        registry = write_registry(Path(temporary), tiny=arguments.tiny)
         store = Store(arguments.store or Path(temporary) / "store")
         for name in ("first run", "second run"):
             start = time.perf_counter()

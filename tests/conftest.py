@@ -17,6 +17,7 @@ from tests.support.samples import PAIRS, Run, write_jsonl
 
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.pop("COLUMNS", None)  # which pytest-xdist sets: a width that logs would have to fit
 
 # A trial of each of the many small graphs in a process of its own would take longer than the tests themselves;
 # tests/models/test_sandbox.py and tests/hostile switch it on.

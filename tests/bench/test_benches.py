@@ -117,3 +117,15 @@ def test_trust_quality(bench: Run, tmp_path: Path, minilm: Path) -> None:
     write_shop(tmp_path / "two", documents=60, queries=50)
     printed = bench("trust_quality", "--model", f"minilm={minilm}", "--data", "one", "--data", "two")
     assert "### minilm on two" in printed
+
+
+def test_sweep(bench: Run) -> None:
+    assert "second run" in bench("sweep", "--tiny")
+
+
+def test_scale(bench: Run, tmp_path: Path, minilm: Path) -> None:
+    for name in ("test", "dev"):
+        write_jsonl(
+            tmp_path / f"{name}.jsonl", [{**row, "sentence1": f"{name} {i}"} for i, row in enumerate(PAIRS * 9)]
+        )
+    assert "16 ×" in bench("scale", "--model", minilm, "--data", tmp_path, "--small", "2,4")

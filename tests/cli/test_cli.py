@@ -147,7 +147,9 @@ def test_a_missing_extra_is_one_sentence_with_the_pip_command(
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
     found = calipers("eval", "-m", minilm, "--dataset", pairs, env={"PYTHONPATH": str(tmp_path)})
     assert found.returncode == 3
-    needs = "pip install torch transformers sentence-transformers onnx onnxscript"
+    needs = (
+        "pip install torch transformers sentence-transformers onnx onnxscript (in a checkout: pip install '.[torch]')"
+    )
     assert found.stderr == f"calipers: PyTorch models need {package}: {needs}\n"
 
 

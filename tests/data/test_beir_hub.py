@@ -134,7 +134,7 @@ def test_a_dataset_that_the_hub_does_not_give_is_an_error_of_the_data(calipers: 
     """Tests may not reach the hub: an id that is not here is refused in one sentence, by its name."""
     found = calipers("eval", "-m", "bm25", "--task", "retrieval", "--no-store")
     assert found.returncode == 2
-    assert "'mteb/scifact' is not a local file and cannot be read from the hub" in found.stderr
+    assert "'mteb/scifact' is no local file but a dataset of the hub: it is not in the cache" in found.stderr
     assert retrieval.TASK.default_data.path == "mteb/scifact"
 
 

@@ -114,7 +114,11 @@ class Question:
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model("bert", tmp_path_factory.mktemp("models") / "bert")
+    """The weights of a masked language model under the name of an encoder, which is taken without a requested pooling."""
+    folder = make_model("bert", tmp_path_factory.mktemp("models") / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +254,7 @@ def test_other_resamples_are_drawn_from_the_stored_outcomes(question: Question) 
     assert not question.needs_a_model(resamples=50)
     more = question.ask(resamples=50)
     assert more.bootstrap["resamples"] == 50
-    assert (more.metrics, more.warnings[0]) == (first.metrics, first.warnings[0])
+    assert more.metrics == first.metrics
     assert bits(more.outcomes) == bits(first.outcomes)
     assert more.intervals != first.intervals
 

@@ -158,6 +158,7 @@ def test_rankers_are_compared_by_order_through_the_command_line(calipers: Run, m
     )
     import json
 
+    assert done.stdout, done.stderr
     found = {c["metric"]: c["candidate"] for c in json.loads(done.stdout)["comparisons"]}
     scorers = [models.load(models.find(str(side)), models.ModelOptions(), "score") for side in sides]
     taus = []

@@ -56,7 +56,8 @@ def test_every_size_is_a_run_of_its_own_with_a_paired_interval(forty: tuple[Path
         columns = (alone.outcomes.columns, whole.outcomes.columns)
         part, full = (spearman_statistic(c["cosine"], c["gold"]) for c in columns)
         drawn = bootstrap.distribution([part, full], 40, resamples=300, seed=42)
-        low, high = np.quantile(100 * (drawn[0] - drawn[1]), [0.025, 0.975])
+        tail = (1 - bootstrap.expanded(0.95, 40)) / 2
+        low, high = np.quantile(100 * (drawn[0] - drawn[1]), [tail, 1 - tail])
         assert row.delta_interval == pytest.approx((low, high))
 
 

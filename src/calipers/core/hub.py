@@ -33,9 +33,9 @@ def why_unreachable(repository: str, kind: str = "model") -> str | None:
 
 
 def _is_cached(repository: str, kind: str) -> bool:
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or home / "hub")
-    prepared = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets")
-    places = [hub / f"{kind}s--{repository.replace('/', '--')}"]
-    places += [prepared / repository.replace("/", "___")] if kind == "dataset" else []
+    from huggingface_hub import constants
+
+    places = [Path(constants.HF_HUB_CACHE) / f"{kind}s--{repository.replace('/', '--')}"]
+    prepared = os.environ.get("HF_DATASETS_CACHE") or Path(constants.HF_HOME) / "datasets"
+    places += [Path(prepared) / repository.replace("/", "___")] if kind == "dataset" else []
     return any(place.is_dir() for place in places)

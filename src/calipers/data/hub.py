@@ -61,15 +61,15 @@ def splits(path: str, name: str, revision: str | None) -> list[str]:
 def _datasets(path: str) -> Iterator[Any]:
     """The package. Every error inside becomes a DataError of one sentence."""
     local = os.path.isdir(path)
-    if not local and (why := why_unreachable(path.removeprefix("hub:"), "dataset")):
-        raise DataError(
-            f"{path!r} is no local file but a dataset of the hub: {why}. Set `dataset` to a file of your own"
-        )
     try:
         import datasets
     except ImportError as error:
         what = f"{path!r} has the layout of the hub, which" if local else f"{path!r} is not a local file, and the hub"
         raise RequestError(f"{what} needs a package: {install('hub')}") from error
+    if not local and (why := why_unreachable(path.removeprefix("hub:"), "dataset")):
+        raise DataError(
+            f"{path!r} is no local file but a dataset of the hub: {why}. Set `dataset` to a file of your own"
+        )
     datasets.disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line at each retry, before ours
     try:

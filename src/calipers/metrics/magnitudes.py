@@ -35,8 +35,8 @@ def single(vectors: Array, power: int = 0) -> Vectors:
     """Vectors float[n, d] divided by a power of two, float32[n, d]. What is NaN or infinite stays so.
 
     >>> single(np.array([[3e200, 4e200], [0.0, 1.0]]))
-    array([[0.6122227, 0.816297 ],
-           [0.       , 1.       ]], dtype=float32)
+    array([[0.48990756, 0.6532101 ],
+           [0.        , 1.        ]], dtype=float32)
     """
     if vectors.dtype.itemsize <= 4 or vectors.ndim != 2:
         return np.asarray(vectors, dtype=np.float32)

@@ -205,8 +205,7 @@ def check(dataset: Dataset) -> None:
 
 def read(dataset: Dataset) -> Iterator[QueryRow]:
     """Row by row. Where both are empty or null, a row has documents, none of them."""
-    qrels = dataset.columns.get(QRELS, [None] * len(dataset))
-    rows = zip(*(dataset.columns[name] for name in _ROW), qrels, strict=True)
+    rows = zip(*(dataset.columns.get(name, [None] * len(dataset)) for name in (*_ROW, QRELS)), strict=True)
     for positives, documents, negatives, judged in rows:
         yield QueryRow(positives or (), None if not documents and negatives else documents, negatives or (), judged)
 
