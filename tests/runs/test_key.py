@@ -114,7 +114,7 @@ class Question:
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The weights of a masked language model under the name of an encoder, which is taken without a requested pooling."""
+    """The weights of a masked language model under the name of an encoder, which needs no `pooling`."""
     folder = make_model("bert", tmp_path_factory.mktemp("models") / "bert")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
