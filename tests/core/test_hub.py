@@ -41,5 +41,7 @@ def test_what_listens_may_answer_and_a_proxy_is_not_tried(monkeypatch: pytest.Mo
 def test_what_is_cached_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert why_unreachable("org/name") == "it is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert why_unreachable("org/name") is not None
     (tmp_path / "hub" / "models--org--name").mkdir(parents=True)
     assert why_unreachable("org/name") is None
