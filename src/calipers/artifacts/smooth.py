@@ -22,7 +22,7 @@ _MOST = 6  # powers of two that a channel is moved by
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """A product of an activation with a constant matrix [channels, columns]."""
 
     node: str
@@ -30,11 +30,11 @@ class Product:
     weight: str
 
 
-def products(graph: FloatGraph) -> list[Product]:
+def products(graph: FloatGraph) -> list[MatrixProduct]:
     matrices = {t.name for t in graph.proto.graph.initializer if len(t.dims) == 2 and t.data_type == 1}
     computed = set(graph.tensors)
     return [
-        Product(node.name, node.inputs[0], node.inputs[1])
+        MatrixProduct(node.name, node.inputs[0], node.inputs[1])
         for node in graph.nodes
         if node.op_type == "MatMul" and node.inputs[0] in computed and node.inputs[1] in matrices
     ]
@@ -73,9 +73,9 @@ def _rows(tensor: object) -> Floats:
     return np.asarray(np.abs(numpy_helper.to_array(tensor)).max(axis=1), dtype=np.float64)  # type: ignore[arg-type]
 
 
-def _groups(members: Sequence[Product]) -> list[list[Product]]:
+def _groups(members: Sequence[MatrixProduct]) -> list[list[MatrixProduct]]:
     """Products that are connected by a common activation or weight."""
-    groups: list[tuple[set[str], list[Product]]] = []
+    groups: list[tuple[set[str], list[MatrixProduct]]] = []
     for product in members:
         names, group = {product.activation, product.weight}, [product]
         apart = []

@@ -65,10 +65,8 @@ def evaluate(
     With `reuse`, a stored run that answered the same question (`calipers.runs.key`) is taken and no model is loaded:
     `timing` has `reused_seconds`, and the stored times of loading and inference. If only words differ (another path to
     the same files, other resamples), the stored outcomes make a new run. With `timed`, a model that runs here is also
-    timed on up to 64 of its inputs (`Result.speed`). `name` is what the run is called in the store.
-
-    `shards` is a folder that keeps the model's answers shard by shard: a run that was stopped goes on from there, and
-    gives the same bits.
+    timed on up to 64 of its inputs (`Result.speed`). `name` is its name in the store. `shards` is a folder
+    that keeps the model's answers shard by shard: a run that was stopped goes on from there, and gives the same bits.
 
     >>> result = evaluate("./model.onnx", dataset="pairs.csv")     # doctest: +SKIP
     >>> result.metrics["cosine_spearman"]                          # doctest: +SKIP
@@ -80,35 +78,39 @@ def evaluate(
     refuse_name(name)
     chosen_rows, threads = settled.data_options, request.model_options.workers
     resampling = Resampling(confidence, resamples, chosen_rows.seed, threads, chosen_rows.cluster)
-    if store:
-        store.check_writable()
-    rows = settled.read_rows()
-    settled = replace(settled, options=settled.task.settle(settled.options, rows))
-    if run_out:
-        trec.check_run_file(run_out, rows)
+    settled, rows = _open(settled, store, run_out)
     clock.lap("data_seconds")
     key = settled.key(rows) if store else None
     damaged: list[str] = []
     stored = store.find(key, damaged) if store and key and reuse else None
     info, outcomes = settled.answer(rows, stored, progress, clock, timed=timed)
-    outcomes = _with_clusters(outcomes, rows)
-    chosen = request.record(info)
+    outcomes, chosen = _with_clusters(outcomes, rows), request.record(info)
     facts = [chosen, resampling.record(settled.task.unit, outcomes)]
-    if (
-        stored
-        and not run_out
-        and name in ("", stored.name)
-        and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts)
-    ):
+    if stored and not run_out and _is_same(stored, name, facts):
         return replace(stored, timing={**stored.timing, **clock.laps})
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
-    result = replace(result, name=name, timing={**(stored.timing if stored else {}), **result.timing})
-    result = replace(result, warnings=(*result.warnings, *damaged))
+    timing = {**(stored.timing if stored else {}), **result.timing}
+    result = replace(result, name=name, timing=timing, warnings=(*result.warnings, *damaged))
     if store:
         result = replace(result, warnings=(*result.warnings, *store.keep(result, key)))
     if run_out:  # after the run is kept: a full disk must not cost it
         trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id)
     return result
+
+
+def _open(settled: _Settled, store: Store | None, run_out: Path | None) -> tuple[_Settled, Dataset]:
+    """The rows, and the options with what they decide. Places that cannot be written are refused before the work."""
+    if store:
+        store.check_writable()
+    rows = settled.read_rows()
+    if run_out:
+        trec.check_run_file(run_out, rows)
+    return replace(settled, options=settled.task.settle(settled.options, rows)), rows
+
+
+def _is_same(stored: Result, name: str, facts: list[Any]) -> bool:
+    """Whether a stored run is the answer to the same words as well, not only to the same question."""
+    return name in ("", stored.name) and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts)
 
 
 def time_in_turn(

@@ -146,11 +146,11 @@ def look_ahead(registry: str | Path | Registry, options: SweepOptions, store: St
     for cell in plan.cells:
         job, row = plan.jobs.get(cell.job), rows.get(cell.job)
         build = job is not None and any(need not in state.done for need in job.needs)
-        known = "stored" if cell.job in state.done else "failed" if row and row.state == "failed" else ""
+        stage = "stored" if cell.job in state.done else "failed" if row and row.state == "failed" else ""
         unavailable = f"unavailable: {cell.failure.message}" if cell.failure else ""
         todo = "to build and measure" if build else "to measure"
         baseline = str(cell.baseline) if cell.baseline else None
-        cells.append({**vars(cell.key), "state": known or unavailable or todo, "baseline": baseline})
+        cells.append({**vars(cell.key), "state": stage or unavailable or todo, "baseline": baseline})
     seconds = expected_seconds(plan, state, rows, options.jobs or available_cores())
     return Ahead(tuple(cells), describe_plan(plan, state), round(seconds, 1))
 

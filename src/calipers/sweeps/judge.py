@@ -16,7 +16,7 @@ from calipers.core import CalipersError, RequestError, Result
 from calipers.runs import catalogue
 from calipers.sweeps.abilities import weight_size
 from calipers.sweeps.driver import State, timing_of
-from calipers.sweeps.plan import Cell, Plan
+from calipers.sweeps.plan import Plan, PlannedCell
 from calipers.sweeps.records import CellKey, CellResult, Registry, SweepOptions
 
 _BROKEN = ("REGRESSION", "INVALID")
@@ -47,7 +47,7 @@ def judge(plan: Plan, state: State, options: SweepOptions, before: Mapping[str, 
     return _sorted(_newly_broken(_dominated(list(cells.values())), before))
 
 
-def _measured(cell: Cell, plan: Plan, state: State, result: Result | None) -> CellResult:
+def _measured(cell: PlannedCell, plan: Plan, state: State, result: Result | None) -> CellResult:
     failure = cell.failure or state.failures.get(cell.job)
     made = CellResult(cell.key, cell.model.group, failure=failure if result is None else None)
     if result is None:
@@ -71,7 +71,7 @@ def _measured(cell: Cell, plan: Plan, state: State, result: Result | None) -> Ce
     )
 
 
-def _size(cell: Cell, plan: Plan) -> int | None:
+def _size(cell: PlannedCell, plan: Plan) -> int | None:
     try:
         return weight_size(models.find(plan.jobs[cell.job].spec["reference"]), cell.model.options)
     except CalipersError:

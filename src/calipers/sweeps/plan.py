@@ -42,7 +42,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedCell:
     """One row of the table, with the jobs that fill it."""
 
     key: CellKey
@@ -57,7 +57,7 @@ class Cell:
 @dataclass
 class Plan:
     registry: Registry
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[PlannedCell] = field(default_factory=list)
     jobs: dict[str, Job] = field(default_factory=dict)
     rows: dict[str, Dataset] = field(default_factory=dict)  # by the id of the task
     skipped: list[tuple[str, str]] = field(default_factory=list)  # model and task that do not go together, and why
@@ -187,9 +187,9 @@ class _Planner:
         if only and not self._plan.cells:
             raise RequestError(f"`only` {', '.join(only)} matches no cell of {self.registry.path}")
 
-    def _cell(self, key: CellKey, model: ModelEntry, task: TaskEntry) -> Cell:
+    def _cell(self, key: CellKey, model: ModelEntry, task: TaskEntry) -> PlannedCell:
         facts, rows = self.facts(model), self.rows(task)
-        cell = Cell(key, model, task, self._baseline(key, model))
+        cell = PlannedCell(key, model, task, self._baseline(key, model))
         failure = rows if isinstance(rows, Failure) else facts.failure
         if failure is not None and not (facts.failure and key.precision in model.artifacts):
             return replace(cell, failure=failure)

@@ -21,7 +21,7 @@ from calipers.rendering.numbers import NONE, megabytes, number
 from calipers.runs.api import evaluate
 from calipers.runs.store import Store
 from calipers.sweeps.api import prepare
-from calipers.sweeps.plan import Cell, Job
+from calipers.sweeps.plan import Job, PlannedCell
 from calipers.sweeps.records import SweepOptions
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def show_stages(console: Console, made: list[StageTable]) -> None:
 
 
 def _table(
-    cell: Cell, job: Job, stages: Sequence[BuiltStage], options: SweepOptions, store: Store, progress: Progress
+    cell: PlannedCell, job: Job, stages: Sequence[BuiltStage], options: SweepOptions, store: Store, progress: Progress
 ) -> StageTable:
     figures: list[StageFigure] = []
     results: list[Result | None] = []
@@ -109,7 +109,7 @@ def _table(
 
 
 def _measure(
-    cell: Cell, job: Job, stage: BuiltStage, options: SweepOptions, store: Store, progress: Progress
+    cell: PlannedCell, job: Job, stage: BuiltStage, options: SweepOptions, store: Store, progress: Progress
 ) -> tuple[Result | None, str | None]:
     torch = stage["name"] == "torch"
     model_options = cell.model.options if torch else ModelOptions(**job.spec["model_options"])

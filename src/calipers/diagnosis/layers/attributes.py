@@ -95,12 +95,14 @@ def run(model: Encoder | None, space: Space, options: AttributeOptions, progress
         raise RequestError("the layer attributes checks what queries state, and none states a colour, brand or size")
     results = [ids[: options.k] for ids in _results(space.searched.details["results"], rows)]
     stated = _stated(products.extractor, requests)
-    asked = requested_types(space, products, rows, np.logical_or.reduce(list(stated.values())).tolist(), options.grades)
-    kinds = {kind for kind in asked.types if kind}
+    requested = requested_types(
+        space, products, rows, np.logical_or.reduce(list(stated.values())).tolist(), options.grades
+    )
+    kinds = {kind for kind in requested.types if kind}
     share = share_of(products, kinds)
-    judged = {id for ids in asked.judged for id in ids or ()}
+    judged = {id for ids in requested.judged for id in ids or ()}
     items = products.read({id for ids in results for id in ids} | judged, kinds, share)
-    pools = asked.pools(items, set(space.corpus.ids), share)
+    pools = requested.pools(items, set(space.corpus.ids), share)
     exact = len(rows) == len(space.queries)
     return _outcomes(products.extractor, queries, requests, items, results, pools, options, exact=exact)
 
@@ -171,9 +173,9 @@ def _outcomes(
     states["dimension"][other] = Agreement.UNASKED  # what 20 litres are of another thing contradicts no bottle
     columns: dict[str, Counts] = dict(count(states, pairs.query, _stated(extractor, requests)))
     if pools.knows_types:
-        known = np.array([bool(kind) or not pools.by_column for kind in pools.types], np.bool_)
+        typed = np.array([bool(kind) or not pools.by_column for kind in pools.types], np.bool_)
         failures = np.bincount(pairs.query[other], minlength=len(requests)).astype(np.float64)
-        columns["type_failures"] = np.where(known, failures, np.nan)
+        columns["type_failures"] = np.where(typed, failures, np.nan)
     possible = what_is_possible(extractor, requests, items, pools, k=options.k, seed=options.seed)
     for name, shares in (("floor", possible.floor), ("random", possible.random)):
         columns |= {f"{part}_{name}" if part else name: each for part, each in shares.items()}

@@ -114,16 +114,16 @@ def _by_column(
     relevant = [[id for id, grade in judged.items() if grade >= least] for judged in qrels]
     type_of = products.types_of({id for ids in relevant for id in ids})
     names = {kind: _names(kind) for kind in products.types}
-    asked = []
+    types = []
     for text, ids in zip(texts, relevant, strict=True):
         counts = Counter(type_of[id] for id in ids if id in type_of).most_common(1)
         if counts and 2 * counts[0][1] > sum(id in type_of for id in ids):
-            asked.append(counts[0][0])
+            types.append(counts[0][0])
         else:
             folded = fold(text)
             named = [kind for kind, several in names.items() if any(holds(folded, name) for name in several)]
-            asked.append(named[0] if len(named) == 1 else "")
-    return asked
+            types.append(named[0] if len(named) == 1 else "")
+    return types
 
 
 def _names(kind: str) -> set[str]:
