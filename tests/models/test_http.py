@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from calipers import cli, models
-from calipers.core import Encoder, InferenceError, ModelError, RequestError
+from calipers.core import Encoder, InferenceError, InvalidOutput, ModelError, RequestError
 from calipers.models import ModelOptions, http
 from tests.support.endpoint import Endpoint, Reply, expected, serving
 from tests.support.samples import PAIRS, Run
@@ -326,3 +326,60 @@ def test_eval_over_http_measures_what_the_same_vectors_measure(
     found, same = json.loads(by_http.stdout), json.loads(by_file.stdout)
     assert found["metrics"] == same["metrics"]
     assert (found["model_id"], found["model_path"]) == ("trigrams", f"{endpoint.url}/v1/embeddings")
+
+
+# --- what a server says itself ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"CUDA out of memory", "CUDA out of memory"),
+        (b'{"error": "CUDA out of memory", "error_type": "backend"}', "CUDA out of memory"),
+        (b'{"error": {"message": "CUDA out of memory", "code": 500}}', "CUDA out of memory"),
+        (b'{"detail": [{"msg": "CUDA out of memory"}]}', "CUDA out of memory"),
+        (b"", "Internal Server Error"),
+    ],
+    ids=["plain", "TEI", "OpenAI", "FastAPI", "nothing"],
+)
+def test_a_lasting_fault_keeps_the_words_of_the_server(endpoint: Endpoint, body: bytes, words: str) -> None:
+    encoder = load(f"{endpoint.url}/v1")
+    endpoint.every = Reply(500, body)
+    with pytest.raises(InferenceError, match=rf"did not answer in \d tries: status 500: {words}$"):
+        encoder.encode(TEXTS)
+
+
+def test_status_413_suggests_a_smaller_batch(calipers: Run, endpoint: Endpoint, pairs: Path) -> None:
+    reply = endpoint.reply
+
+    def refuse_large(path: str, body: dict[str, Any]) -> Reply:
+        texts = body.get("input", body.get("inputs"))
+        return Reply(413, b'{"error": "batch size 8 > maximum 4"}') if len(texts) > 4 else reply(path, body)
+
+    endpoint.reply = refuse_large  # type: ignore[method-assign]
+    done = calipers("eval", "-m", endpoint.url, "--dataset", pairs, "--no-store")
+    assert done.returncode == 4
+    assert re.search(r"status 413 \(set --batch-size below \d+\): batch size 8 > maximum 4", done.stderr), done.stderr
+    assert calipers("eval", "-m", endpoint.url, "--dataset", pairs, "--no-store", "--batch-size", "4").returncode == 0
+
+
+def test_status_413_of_one_text_does_not_suggest_a_smaller_batch(endpoint: Endpoint) -> None:
+    encoder = load(f"{endpoint.url}/v1", batch_size=1)
+    endpoint.every = Reply(413, b"must have less than 512 tokens")
+    with pytest.raises(InferenceError, match=r"status 413 \(one text is more than it takes\): must have"):
+        encoder.encode(TEXTS)
+
+
+def test_a_size_that_changes_between_calls_is_invalid(endpoint: Endpoint) -> None:
+    encoder = load(f"{endpoint.url}/embed")
+    encoder.encode(TEXTS)
+    endpoint.spoil = lambda texts, vectors: [v[:8] for v in vectors]
+    with pytest.raises(InvalidOutput, match=r"INVALID: .*16 numbers in its first answer, then 8"):
+        encoder.encode(["another text"])
+
+
+def test_a_size_that_changes_is_invalid_on_the_command_line(calipers: Run, endpoint: Endpoint, pairs: Path) -> None:
+    endpoint.spoil = lambda texts, vectors: [v[: 16 - len(text) % 2] for text, v in zip(texts, vectors, strict=True)]
+    done = calipers("eval", "-m", endpoint.url, "--dataset", pairs, "--json", "--no-store")
+    assert done.returncode == 4
+    assert "INVALID" in json.loads(done.stderr)["error"]

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress
+from calipers.core import SILENT, InferenceError, InvalidOutput, ModelError, ModelInfo, Progress
 from calipers.core.references import clean, secrets_of
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
@@ -43,6 +43,8 @@ _FIRST_PAUSE = 0.5  # seconds, doubled after each failure
 _LONGEST_PAUSE = 30.0
 _LEAST_BUDGET = 8.0  # seconds for a request with its repetitions, where the timeout is shorter
 _LARGEST_ANSWER = 32 << 20
+_LARGEST_REFUSAL = 4096
+_WORDS = ("error", "message", "detail", "msg", "errors", "reason")  # keys of what a server says went wrong
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _TRIED = (*TRIAL_TEXTS[:2], TRIAL_TEXTS[-1])  # few, since requests cost money
 _VERSIONED = ("/v1/rerank", "/v2/rerank")
@@ -59,8 +61,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def load(source: Source, options: ModelOptions) -> HttpEncoder:
     options.refuse_others("an endpoint", "model_id", "prompt", "normalize", "batch_size", "timeout", "truncate_dim")
-    url = _find_endpoint(source.reference, ("/v1/embeddings", "/embed"), lambda place: embed(place, ["test"], options))
-    batches = _try_batches(lambda texts: embed(url, texts, options), "texts", options)
+    size = 0
+
+    def attempt(place: str) -> None:
+        nonlocal size
+        size = embed(place, ["test"], options).shape[1]
+
+    url = _find_endpoint(source.reference, ("/v1/embeddings", "/embed"), attempt)
+    batches = _try_batches(lambda texts: embed(url, texts, options, size), "texts", options)
     settings = {
         "protocol": "tei" if _path(url).endswith("/embed") else "openai",
         "prompt": options.prompt or "",
@@ -68,7 +76,7 @@ def load(source: Source, options: ModelOptions) -> HttpEncoder:
         **shorten(options).settings,
         **batches.settings,
     }
-    return HttpEncoder(url, options, _info(url, options, settings, batches.notes), batches.rows)
+    return HttpEncoder(url, options, _info(url, options, settings, batches.notes), batches.rows, size)
 
 
 def load_scorer(source: Source, options: ModelOptions) -> HttpScorer:
@@ -170,18 +178,25 @@ class _Endpoint:
     rows: int = _ROWS  # texts or documents a request
 
 
+@dataclass(frozen=True, eq=False)
 class HttpEncoder(_Endpoint):
+    size: int = 0  # numbers of a vector in the first answer
+
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         distinct, places = once_each(texts)
         prompt = (self.options.prompt or "") if prompt is None else prompt
         progress.start("Encoding", len(distinct))
         batches = [distinct[i : i + self.rows] for i in range(0, len(distinct), self.rows)]
+        if not batches:
+            raise InferenceError("there is no text to encode")
+
+        def send(batch: list[str]) -> Vectors:
+            return embed(self.url, [prompt + text for text in batch], self.options, self.size)
+
         parts = []
-        for part in _answers(lambda batch: embed(self.url, [prompt + text for text in batch], self.options), batches):
+        for part in _answers(send, batches):
             parts.append(part)
             progress.advance(len(part))
-        if len({part.shape[1] for part in parts}) != 1:
-            raise InferenceError(f"{self.info.path} answered with vectors of different lengths, or none")
         vectors = np.concatenate(parts)
         # OpenAI's protocol cannot request it, so it is done here; for TEI it changes nothing.
         return shorten(self.options).apply(unit_like(vectors) if self.options.normalize else vectors)[places]
@@ -223,8 +238,9 @@ def _answers(send: Callable[[Batch], Answer], batches: Sequence[Batch]) -> Itera
             pool.shutdown(cancel_futures=True)
 
 
-def embed(url: str, texts: list[str], options: ModelOptions) -> Vectors:
-    """One request: float32[len(texts), d]."""
+def embed(url: str, texts: list[str], options: ModelOptions, size: int = 0) -> Vectors:
+    """One request: float32[len(texts), d]. Vectors of different lengths, or of another one than an earlier answer's
+    `size`, are INVALID."""
     if _path(url).endswith("/embed"):
         normalize = {} if options.normalize is None else {"normalize": options.normalize}
         rows = _post(url, {"inputs": texts, "truncate": True, **normalize}, options)
@@ -232,13 +248,21 @@ def embed(url: str, texts: list[str], options: ModelOptions) -> Vectors:
         body = {"input": texts, "model": options.model_id or "default", "encoding_format": "float"}
         rows = _openai_vectors(_post(url, body, options), len(texts), url)
     try:
-        if len({len(row) for row in rows}) > 1:
-            raise _fault(url, "answered with vectors of different lengths")
+        lengths = {len(row) for row in rows}
+        if len(lengths) > 1:
+            shown = " and ".join(map(str, sorted(lengths)[:: len(lengths) - 1]))
+            raise InvalidOutput(f"{clean(url)} answered with vectors of different lengths: {shown} numbers", ())
         vectors = single(np.array([[np.nan if x is None else x for x in row] for row in rows], dtype=np.float64))
     except (TypeError, ValueError, OverflowError) as error:
         raise _fault(url, "answered with something else than vectors") from error
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise _fault(url, f"answered {list(vectors.shape)} to {len(texts)} texts: expected one vector each")
+    if size and vectors.shape[1] != size:
+        raise InvalidOutput(
+            f"{clean(url)} answered with vectors of different lengths: {size} numbers in its first answer, then "
+            f"{vectors.shape[1]}",
+            (),
+        )
     return vectors
 
 
@@ -292,8 +316,8 @@ def _post(url: str, body: Mapping[str, object], options: ModelOptions) -> Any:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code not in (408, 409, 425, 429) and error.code < 500:
-                    raise _refusal(error, url) from error
-            failure, retry_after = f"status {error.code}", error.headers.get("Retry-After") or ""
+                    raise _refusal(error, url, body) from error
+                failure, retry_after = _describe(error, url), error.headers.get("Retry-After") or ""
         except (OSError, http.client.HTTPException) as error:
             late = f"timed out: no whole answer in {seconds:g} seconds" if deadline.passed else ""
             failure, retry_after = late or first_line(getattr(error, "reason", None) or error), ""
@@ -321,12 +345,50 @@ class _NotThere(InferenceError):
     """Status 404 or 405: another path may work."""
 
 
-def _refusal(error: urllib.error.HTTPError, url: str) -> InferenceError:
+class Refused(InferenceError):
+    """The server does not take this request: a text or a batch too large, another form than it expects."""
+
+
+def _refusal(error: urllib.error.HTTPError, url: str, body: Mapping[str, object]) -> InferenceError:
+    kind = _NotThere if error.code in (404, 405) else Refused
+    return kind(f"{clean(url)} answered with {_describe(error, url, body)}")
+
+
+def _describe(error: urllib.error.HTTPError, url: str, body: Mapping[str, object] | None = None) -> str:
+    """The status, what to do about it and the server's own words."""
     hint = " (set CALIPERS_API_KEY)" if error.code in (401, 403) else ""
-    text = " ".join(error.read(500).decode("utf-8", "replace").split())
-    kind = _NotThere if error.code in (404, 405) else InferenceError
-    reason = _redact(text or str(error.reason), url)[:200]
-    return kind(f"{clean(url)} answered with status {error.code}{hint}: {reason}")
+    lists = [value for value in (body or {}).values() if isinstance(value, list)]
+    if error.code == 413 and lists:
+        rows = max(map(len, lists))
+        hint = f" (set `batch_size` below {rows})" if rows > 1 else " (one text is more than it takes)"
+    try:
+        content = error.read(_LARGEST_REFUSAL)
+    except (OSError, http.client.HTTPException):  # the status is known all the same
+        content = b""
+    words = " ".join(own_words(content.decode("utf-8", "replace")).split())
+    return f"status {error.code}{hint}: {_redact(words or str(error.reason), url)[:200]}"
+
+
+def own_words(content: str) -> str:
+    """What a server says went wrong, out of the JSON that usual servers wrap it in.
+
+    >>> own_words('{"error": {"message": "CUDA out of memory"}}'), own_words('{"detail": [{"msg": "too long"}]}')
+    ('CUDA out of memory', 'too long')
+    >>> own_words("Bad Gateway"), own_words('{"code": 7}')
+    ('Bad Gateway', '{"code": 7}')
+    """
+    try:
+        value: object = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    for _ in range(4):  # an error in a list in an entry, at most
+        if isinstance(value, str):
+            return value
+        if isinstance(value, dict):
+            value = next((value[name] for name in _WORDS if value.get(name)), None)
+        else:
+            value = value[0] if isinstance(value, list) and value else None
+    return content
 
 
 def _redact(text: str, url: str) -> str:
