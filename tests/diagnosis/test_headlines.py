@@ -98,7 +98,8 @@ def test_one_cause_is_one_warning() -> None:
     ]
     assert [line for line in warnings if "brand" in line] == ["They contradict (brand_explicit is 0.61)."]
     (vocabulary,) = [line for line in warnings if "unknown_words" in line]
-    assert vocabulary.startswith("The unknown part of the word never reaches the model (unknown_words is 0.1600, above")
+    assert vocabulary.startswith("The vocabulary cannot write some words of the corpus, and their unknown parts never")
+    assert "(unknown_words is 0.1600, above" in vocabulary
     assert "fragmentation is 2.70" in vocabulary
     assert "queries_without_direction" in vocabulary
     assert len(warnings) == 4  # with word order
@@ -139,3 +140,10 @@ def test_every_cause_names_figures_that_exist(pattern: str) -> None:
     names = [metric.name for layer in LAYERS.values() for metric in layer.measures(layer.options())]
     for alternative in re.split(r"\|(?![^(]*\))", pattern):
         assert any(re.fullmatch(alternative, name) for name in names), alternative
+
+
+def test_a_headline_names_what_it_is_about() -> None:
+    """A warning stands among others as a headline: 'their', 'these' and 'the others' have nothing to refer to there."""
+    layers = ("geometry", "knowledge", "attributes")
+    for kind in [*RETRIEVAL.values(), *(kind for layer in layers for kind in kinds_of(layer).values())]:
+        assert not re.match(r"(their|they|these|the others)\b|.* of (them|these)\b", kind.advice), kind.name

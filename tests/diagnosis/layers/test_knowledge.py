@@ -217,6 +217,20 @@ def test_the_effect_of_fragmentation_is_a_difference_of_means() -> None:
     assert knowledge.fragmentation_effect(relative, None) is None
 
 
+@pytest.mark.parametrize(
+    ("entity", "reason"),
+    [
+        ("lens", "the tokenizer has all 1 entities whole, so that there is none to compare with: name some that it sp"),
+        ("coffeelens", "the tokenizer splits all 1 entities, so that there is none to compare with: name some that it has"),
+    ],
+)
+def test_entities_of_one_kind_have_no_effect_and_say_why(space: Space, entity: str, reason: str) -> None:
+    outcomes = run(replace(space, entities=[entity]))
+    effect = {figure.name: figure for figure in read_figures(outcomes)}["fragmentation_effect"]
+    assert effect.value is None
+    assert (effect.reason or "").startswith(reason)
+
+
 def test_its_error_is_that_of_a_difference_of_means() -> None:
     rng = np.random.default_rng(0)
     split = rng.random(400) < 0.3

@@ -337,3 +337,18 @@ def test_pairs_that_are_named_as_meant_share_no_sub_word(
             for query, document in pairs
         ]
         assert any(shared) == (which is None)  # without the model only letters are compared
+
+
+def test_a_pair_is_named_as_meant_only_where_it_is_closer_than_chance() -> None:
+    """All texts are close to q0, so its cosine of 0.94 says nothing; q1 and q2 are one text and near one document."""
+    around = np.tile([[1.0, 0.3, 0.0]], (30, 1)) + np.random.default_rng(0).normal(0, 0.02, (30, 3))
+    texts = [f"thing {i}" for i in range(30)]
+    documents = np.array([*around, [0.0, 0.0, 1.0]], np.float32)
+    asked = np.array([[1.0, 0.0, 0.0], [0.0, 0.1, 1.0], [0.0, 0.1, 1.0]], np.float32)
+    space = Space(
+        Texts(tuple(f"d{i}" for i in range(31)), [*texts, "umbrella"], documents),
+        Texts(("q0", "q1", "q2"), ["xyzzy", "傘 です", "傘 です"], asked),
+        [{"d0": 3.0, "d30": 0.0}, {"d30": 3.0, "d0": 0.0}, {"d30": 3.0, "d0": 0.0}],
+    )
+    meant = [named.id for named in read_named(run(space)) if named.figure == "meaning_correlation"]
+    assert meant == ["q1 / d30"]

@@ -196,5 +196,5 @@ def test_terms_are_measured_beside_the_corpus(potion: Encoder) -> None:
     figures = {f.name: f for f in read_figures(outcomes)}
     assert figures["fragmentation"].value == 1.0
     assert figures["terms_unknown_words"].value == 0.5
-    assert "never reaches the model" in str(figures["terms_unknown_words"].warning)
+    assert "never reach the model" in str(figures["terms_unknown_words"].warning)
     assert outcomes.ids[-2:] == ("0:laptop/term", "1:ᚠᚢᚦ/term")

@@ -307,7 +307,7 @@ def _contributions(probed: Probe) -> tuple[dict[str, Floats], dict[str, str]]:
     elif probed.sizes is None:
         reasons["fragmentation_effect"] = "the backend does not show its tokenizer"
     else:
-        reasons["fragmentation_effect"] = "it takes entities that are split and entities that are not"
+        reasons["fragmentation_effect"] = _why_no_effect(probed.relative, probed.sizes)
     if echo is not None:
         columns |= {"lexical_drift": np.where(np.isnan(echo), np.nan, echo > 0.5), "halo_echo": echo}
     else:
@@ -337,6 +337,21 @@ def fragmentation_effect(relative: Floats, sizes: list[tuple[int, int]] | None) 
     added[whole] = (relative[whole] - means[0]) * n / whole.sum()
     added[broken] = (means[1] - relative[broken]) * n / broken.sum()
     return np.asarray(means[0] - means[1] + added)
+
+
+def _why_no_effect(relative: Floats, sizes: list[tuple[int, int]]) -> str:
+    """Why whole entities cannot be compared with split ones.
+
+    >>> _why_no_effect(np.array([0.6, 0.4]), [(1, 2), (1, 3)])
+    'the tokenizer splits all 2 entities, so that there is none to compare with: name some that it has whole (`entities`)'
+    """
+    alive = [size for value, size in zip(relative, sizes, strict=True) if np.isfinite(value)]
+    if not alive:
+        return "no entity has a coherence"
+    all_split = all(pieces > words for words, pieces in alive)
+    how, which = ("splits all", "it has whole") if all_split else ("has all", "it splits")
+    how = f"{how} {len(alive)} entities{'' if all_split else ' whole'}"
+    return f"the tokenizer {how}, so that there is none to compare with: name some that {which} (`entities`)"
 
 
 # --- examples ----------------------------------------------------------------------------------------------------

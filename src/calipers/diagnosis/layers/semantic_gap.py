@@ -42,6 +42,7 @@ _RESAMPLES = 1000
 _AT_RANDOM = 200  # documents that say what overlap chance gives
 _NAMED, _PER_QUERY = 10, 2
 _COMPARED = 1000  # pairs whose sub-words are compared, for those that are named
+_BEYOND_CHANCE = 0.95  # share of random documents that a pair is closer than, where it is named as meant
 _ROWS = 8192  # pairs whose vectors are in hand at a time
 
 
@@ -110,7 +111,7 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         ids=tuple(ids),
         columns=columns,
         texts=texts,
-        details={**figure_tables(figures, _named(judged, space, model)), "pairs": _table(judged, space)},
+        details={**figure_tables(figures, _named(judged, space, model, options)), "pairs": _table(judged, space)},
         counts={
             "judged_pairs" if judged.graded else "retrieved_pairs": len(judged.query),
             "relevant_pairs": int(judged.relevant.sum()),
@@ -337,11 +338,12 @@ def hallucination_warning(figures: dict[str, Figure]) -> str | None:
 # --- examples ----------------------------------------------------------------------------------------------------
 
 
-def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
+def _named(judged: Judged, space: Space, model: Encoder | None, options: SemanticGapOptions) -> list[Named]:
     """Pairs of each kind, the plainest first: matched by letters alone, close without reason, and understood.
 
     Of the last two, a pair that shares a sub-word of the model has one reason to be close, and so has one with unknown
-    sub-words on both sides, which are the same to the model: neither is named.
+    sub-words on both sides, which are the same to the model: neither is named. Understood is a pair only if it is
+    closer than nearly all documents are to the query: in some spaces all texts of one script are close.
     """
     kinds: tuple[tuple[str, Bools, Floats, str], ...] = (
         ("semantic_gap", judged.alone, judged.cosine, "by association, not by letters"),
@@ -354,7 +356,9 @@ def _named(judged: Judged, space: Space, model: Encoder | None) -> list[Named]:
         rows = np.flatnonzero(which)[np.argsort(-order[which], kind="stable")]
         if figure != "lexical_correlation" and isinstance(model, ShowsPieces):
             rows = _without_common_pieces(judged, space, model, rows[:_COMPARED])
-        named += [_pair(judged, space, row, figure, kind) for row in _plainest(judged, rows)]
+        if figure == "meaning_correlation":
+            rows = _beyond_chance(judged, space, rows[:_COMPARED], options)
+        named += [_pair(judged, space, row, figure, kind) for row in _plainest(judged, space, rows)]
     return named
 
 
@@ -376,12 +380,27 @@ def _without_common_pieces(judged: Judged, space: Space, model: ShowsPieces, row
     return rows[np.array(apart, np.bool_)]
 
 
-def _plainest(judged: Judged, ordered: Ints) -> list[int]:
-    seen: Counter[int] = Counter()
+def _beyond_chance(judged: Judged, space: Space, rows: Ints, options: SemanticGapOptions) -> Ints:
+    """The rows whose cosine is above those of the query with nearly all documents that are drawn at random."""
+    assert space.queries is not None
+    drawn = geometry.sample(len(space.corpus), _AT_RANDOM, seed=options.seed)
+    at_random = geometry.unit_or_zero(space.corpus.vectors[drawn])
+    queries, place = np.unique(judged.query[rows], return_inverse=True)
+    cosines = geometry.unit_or_zero(space.queries.vectors[queries]) @ at_random.T
+    return rows[judged.cosine[rows] > np.quantile(cosines, _BEYOND_CHANCE, axis=1)[place]] if len(rows) else rows
+
+
+def _plainest(judged: Judged, space: Space, ordered: Ints) -> list[int]:
+    """The first rows, not all of one query; queries of one text are one."""
+    assert space.queries is not None
+    seen: Counter[str] = Counter()
+    taken: set[tuple[str, int]] = set()
     rows: list[int] = []
     for row in ordered.tolist():
-        seen[judged.query[row]] += 1
-        if seen[judged.query[row]] <= _PER_QUERY and len(rows) < _NAMED:
+        text, document = space.queries.texts[int(judged.query[row])], int(judged.document[row])
+        if seen[text] < _PER_QUERY and (text, document) not in taken and len(rows) < _NAMED:
+            seen[text] += 1
+            taken.add((text, document))
             rows.append(row)
     return rows
 
