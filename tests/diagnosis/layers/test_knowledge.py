@@ -220,8 +220,8 @@ def test_the_effect_of_fragmentation_is_a_difference_of_means() -> None:
 @pytest.mark.parametrize(
     ("entity", "reason"),
     [
-        ("lens", "the tokenizer has all 1 entities whole, so that there is none to compare with: name some that it sp"),
-        ("coffeelens", "the tokenizer splits all 1 entities, so that there is none to compare with: name some that it has"),
+        ("lens", "the tokenizer has all 1 entities whole, with none to compare with: name some that it sp"),
+        ("coffeelens", "the tokenizer splits all 1 entities, with none to compare with: name some that it has"),
     ],
 )
 def test_entities_of_one_kind_have_no_effect_and_say_why(space: Space, entity: str, reason: str) -> None:

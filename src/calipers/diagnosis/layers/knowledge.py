@@ -343,7 +343,7 @@ def _why_no_effect(relative: Floats, sizes: list[tuple[int, int]]) -> str:
     """Why whole entities cannot be compared with split ones.
 
     >>> _why_no_effect(np.array([0.6, 0.4]), [(1, 2), (1, 3)])
-    'the tokenizer splits all 2 entities, so that there is none to compare with: name some that it has whole (`entities`)'
+    'the tokenizer splits all 2 entities, with none to compare with: name some that it has whole (`entities`)'
     """
     alive = [size for value, size in zip(relative, sizes, strict=True) if np.isfinite(value)]
     if not alive:
@@ -351,7 +351,7 @@ def _why_no_effect(relative: Floats, sizes: list[tuple[int, int]]) -> str:
     all_split = all(pieces > words for words, pieces in alive)
     how, which = ("splits all", "it has whole") if all_split else ("has all", "it splits")
     how = f"{how} {len(alive)} entities{'' if all_split else ' whole'}"
-    return f"the tokenizer {how}, so that there is none to compare with: name some that {which} (`entities`)"
+    return f"the tokenizer {how}, with none to compare with: name some that {which} (`entities`)"
 
 
 # --- examples ----------------------------------------------------------------------------------------------------
