@@ -7,8 +7,10 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,68 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(place: Store) -> N
         with pytest.raises(RequestError, match=r"written by a newer Calipers \(schema 999\): update Calipers"):
             act()
     assert sql(place, "SELECT count(*) FROM runs") == (1,)
+
+
+def multiply(place: Store, runs: int, year: int) -> None:
+    """Add rows: copies of the first run with ids and names of their own."""
+    columns = "created, task, model_id, dataset, examples, metric, value, cache_key"
+    numbers = f"WITH RECURSIVE n(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM n WHERE number < {runs})"
+    own = f"'{year}-' || number, json_set(facts, '$.name', '{year}n' || number)"
+    into = f"INSERT INTO runs (run_id, facts, {columns})"
+    sql(place, f"{numbers} {into} SELECT {own}, {columns} FROM n, (SELECT * FROM runs ORDER BY rowid LIMIT 1)")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One number: how much SQLite did since it was set to 0, in tens of instructions."""
+    count, connect = [0], sqlite3.connect
+
+    def counted(*args: Any, **settings: Any) -> sqlite3.Connection:
+        database = connect(*args, **settings)
+        database.set_progress_handler(lambda: count.__setitem__(0, count[0] + 1), 10)
+        return database
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+    return count
+
+
+NEW_IDS = (f"2026-{i}" for i in range(10))
+QUESTIONS: dict[str, Callable[[Store], object]] = {
+    "an id": lambda place: place.load("2025-mine"),
+    "the beginning of an id": lambda place: place.resolve("2025-m"),
+    "a name": lambda place: place.load("mine"),
+    "latest": lambda place: place.resolve("latest"),
+    "a key": lambda place: place.find("key"),
+    "whether a name is there": lambda place: (place.has_name("mine"), place.has_name("other")),
+    "the first 50 lines": lambda place: list(islice(place.lines(), 50)),
+    "an append": lambda place: place.save(make(next(NEW_IDS)), "other"),
+    "tags": lambda place: place.tag("mine", ["release"]),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_one_run_costs_does_not_grow_with_the_store(place: Store, question: str, steps: list[int]) -> None:
+    place.save(make("2025-mine", name="mine"), "key")
+    sql(place, "UPDATE runs SET cache_key = 'key'")
+    costs = []
+    for runs, year in ((100, 2023), (10_000, 2024)):
+        multiply(place, runs, year)
+        sql(place, "UPDATE runs SET cache_key = run_id WHERE run_id != '2025-mine'")
+        steps[0] = 0
+        QUESTIONS[question](place)
+        costs.append(steps[0])
+    assert costs[1] <= 1.5 * costs[0] + 10, costs
+
+
+def test_a_list_is_read_page_by_page_and_writers_need_not_wait_for_its_end(place: Store) -> None:
+    place.save(make("2025-mine"))
+    multiply(place, 400, 2024)
+    lines = place.lines()
+    first = next(lines)
+    place.save(make("2026-new"))  # while the list is read
+    rest = [line.run_id for line in lines]
+    assert (first.run_id, rest[-1], len(rest)) == ("2024-400", "2025-mine", 400)
+    assert place.count() == 402
 
 
 def test_each_migration_runs_once_on_an_old_store(place: Store, monkeypatch: pytest.MonkeyPatch) -> None:

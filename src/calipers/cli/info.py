@@ -57,7 +57,7 @@ def doctor(place: Path | None, repair: bool, as_json: bool) -> None:
     tables.show_facts(out, "Kernels of matrix products", kernels or [("numpy", "does not name its kernel")])
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
     runs = store.Store(place)
-    tables.show_facts(out, "Places", [("Store", f"{runs.folder} ({len(runs.list())} runs)"), ("Hub cache", hub)])
+    tables.show_facts(out, "Places", [("Store", f"{runs.folder} ({runs.count()} runs)"), ("Hub cache", hub)])
     mended = integrity.repair(runs) if repair else []
     left = integrity.inspect(runs)
     facts = [(f"removed {damage.what}", damage.why) for damage in mended] + [(d.what, d.why) for d in left]
@@ -79,7 +79,7 @@ def _doctor_json(place: Path | None, *, repair: bool) -> None:
         **record.describe_environment(),
         "providers": onnx_session.available_providers(),
         "kernels": {kernel.owner: kernel.description for kernel in loaded_kernels()},
-        "store": {"path": str(runs.folder), "runs": len(runs.list())},
+        "store": {"path": str(runs.folder), "runs": runs.count()},
         "removed": mended,
         "damage": [{"what": damage.what, "why": damage.why} for damage in integrity.inspect(runs)],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +38,21 @@ def list_(store: Path | None, as_json: bool, as_csv: bool, limit: int, **flags: 
         raise click.UsageError("--json and --csv exclude each other: give one of them")
     out, err = options.consoles()
     place, chosen = Store(store), options.make(RunFilter, flags)
-    everything = place.list()
-    lines = chosen.choose(everything)
+    lines = list(islice(chosen.choose(place.lines()), limit + 1))  # one more, to see whether there is one
+    lines, beyond = lines[:limit], lines[limit:]
     if as_json:
-        options.echo_json(document.to_json([vars(line) for line in lines[:limit]]))
+        options.echo_json(document.to_json([vars(line) for line in lines]))
         return
     if as_csv:
-        click.echo(to_csv(lines[:limit]), nl=False)
+        click.echo(to_csv(lines), nl=False)
         return
-    if not everything:
+    if not (total := place.count()):
         err.print(f"no runs yet in {place.folder}: calipers eval makes one", markup=False)
         return
     if lines:
-        text.show_runs(out, lines[:limit])
-    shown = f"{len(lines)} of {len(everything)} runs" if len(lines) < len(everything) else f"{len(lines)} runs"
-    older = f", {len(lines) - limit} older runs not shown (--limit)" if len(lines) > limit else ""
+        text.show_runs(out, lines)
+    shown = f"{len(lines)} of {total} runs" if len(lines) < total else f"{len(lines)} runs"
+    older = ", older runs not shown (--limit)" if beyond else ""
     err.print(f"{shown}{older}; the store in {place.folder} has {megabytes(place.size())}", markup=False)
 
 
@@ -66,7 +67,7 @@ def tag(run: str, tags: tuple[str, ...], remove: bool, store: Path | None) -> No
 
     place = Store(store)
     run_id = place.tag(run, tags, remove=remove)
-    line = next(line for line in place.list() if line.run_id == run_id)
+    line = place.line(run_id)
     click.echo(f"{run_id}: {', '.join(line.tags) or 'no tags'}")
 
 
@@ -88,7 +89,7 @@ def prune(store: Path | None, dry_run: bool, **flags: Any) -> None:
     from calipers.runs.store import Store
 
     place = Store(store)
-    chosen = options.make(PruneOptions, flags).choose(options.make(RunFilter, flags).choose(place.list()))
+    chosen = options.make(PruneOptions, flags).choose(options.make(RunFilter, flags).choose(place.lines()))
     verb = "would remove" if dry_run else "removed"
     for line in chosen:
         if not dry_run:
@@ -188,8 +189,7 @@ def import_(
         options.echo_json(document.to_json([result.to_dict() for result in results]))
         return
     out, err = options.consoles()
-    imported = {result.run_id for result in results}
-    text.show_runs(out, [line for line in place.list() if line.run_id in imported])
+    text.show_runs(out, [place.line(result.run_id) for result in reversed(list(results))])
     for result in results:
         for warning in result.warnings:
             err.print(f"{result.run_id}: {printable(warning)}", markup=False, highlight=False, soft_wrap=True)

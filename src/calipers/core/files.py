@@ -12,21 +12,27 @@ _WRITES = count()  # several threads may write to one path at the same time
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write to. It is flushed to the disk and moved to `path`, or deleted after an error. A
-    device or a pipe is written to as it is."""
+def whole_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
+    """A place beside `path` to write to. It is flushed to the disk (unless the caller has done so) and moved to `path`,
+    or deleted after an error. A device or a pipe is written to as it is."""
     if _is_stream(path):
         yield path
         return
     part = _part(path)
     try:
         yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
+        if flush:
+            sync_file(part)
         part.replace(path)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)  # also after a move: renaming to another link of the same file does nothing
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file last beyond a loss of power."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

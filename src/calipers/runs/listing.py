@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 
@@ -27,8 +27,8 @@ class RunFilter(Options):
     )
     tag: tuple[str, ...] = option((), "Runs with this tag; may be repeated.", group="Which runs", metavar="TAG")
 
-    def choose(self, lines: Sequence[RunLine]) -> list[RunLine]:
-        return [line for line in lines if self._matches(line)]
+    def choose(self, lines: Iterable[RunLine]) -> Iterator[RunLine]:
+        return filter(self._matches, lines)
 
     def _matches(self, line: RunLine) -> bool:
         model = f"{line.name} {line.model_id} {line.model_path or ''} {line.fingerprint}"
@@ -59,7 +59,7 @@ class PruneOptions(Options):
     )
     named: bool = option(False, "Runs with a name or a tag, too.", group="What goes")
 
-    def choose(self, lines: Sequence[RunLine]) -> list[RunLine]:
+    def choose(self, lines: Iterable[RunLine]) -> list[RunLine]:
         """The runs of a list, newest first, that all the limits let go."""
         if self.keep is None and self.older_than is None:
             raise RequestError("nothing says which runs go: set `keep` or `older_than`")

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from calipers.core import RequestError
 
+# A query by these very words has an index.
+NAME = "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.name') END"
+
 
 def _create_runs(database: sqlite3.Connection) -> None:
     database.execute(
@@ -44,12 +47,17 @@ def _add_tags_and_labels(database: sqlite3.Connection) -> None:
     )
 
 
+def _add_index_of_names(database: sqlite3.Connection) -> None:
+    database.execute(f"CREATE INDEX runs_by_name ON runs ({NAME})")
+
+
 # Never edited, only added to: a store of any age is brought up by running those it has not seen.
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _create_runs,
     _add_cache_key,
     _create_jobs,
     _add_tags_and_labels,
+    _add_index_of_names,
 )
 
 

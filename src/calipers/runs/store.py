@@ -7,7 +7,6 @@ versions that are newer than what many machines have.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -21,15 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine, name_some
+from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
 from calipers.core.errors import boundary, quote
-from calipers.core.files import check_place, sync_folder, whole_file, write_whole
+from calipers.core.files import check_place, sync_folder, write_whole
 from calipers.core.inputs import below
 from calipers.rendering.document import to_json
-from calipers.runs.migrations import migrate
+from calipers.runs.migrations import NAME, migrate
+from calipers.runs.outcome_files import outcome_files, read_outcomes, write_outcomes
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # nothing that a path or a pattern would read otherwise
 _WAIT = 30.0  # seconds to wait for another process that writes
@@ -37,13 +34,14 @@ _LEAST_FREE = 1_000_000  # bytes on the disk, below which a run is not begun
 _DIGESTS = "outcome_digests"  # among the facts: SHA-256 of each file of outcomes
 _LINE = "run_id, created, task, model_id, dataset, examples, metric, value"  # columns of the table, fields of RunLine
 _REST = (
-    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.name') END, "
-    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.model.path') END, "
-    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.model.fingerprint') END, "
+    "CASE WHEN json_valid(facts) THEN "
+    f"json_extract(facts, '$.name', '$.model.path', '$.model.fingerprint', '$.{_DIGESTS}') END, "
     "(SELECT group_concat(tag, ' ') FROM tags WHERE tags.run_id = runs.run_id), "
     "(SELECT label FROM labels WHERE labels.run_id = runs.run_id ORDER BY made DESC LIMIT 1)"
 )
-_TAG, _UNTAG = "INSERT OR IGNORE INTO tags VALUES (?, ?)", "DELETE FROM tags WHERE run_id = ? AND tag = ?"
+# In two steps, or SQLite reads every row in the order of the list.
+_BEGINNING = "run_id IN (SELECT run_id FROM runs WHERE run_id >= ? AND run_id < ?)"
+_PAGE = 256  # rows that are read under one lock: writers wait no longer than that, however long a list is
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _RESERVED = re.compile(r"latest|\d{8}-\d{6}.*|bm25")
 
@@ -98,7 +96,7 @@ class Store:
         with self._open(create=True) as database, failure, ExitStack() as moves:
             # Files are written before the transaction, whose lock lasts no longer than moving them, and moved inside
             # it, so that a repeated id is refused before its files are touched.
-            facts = {**_facts(result), _DIGESTS: _write_outcomes(path, result.outcomes, moves)}
+            facts = {**_facts(result), _DIGESTS: write_outcomes(path, result.outcomes, moves)}
             with self._writing(database):
                 database.execute(
                     f"INSERT INTO runs ({_LINE}, facts, cache_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -141,29 +139,61 @@ class Store:
         for (run_id,) in rows:
             # A run that was removed meanwhile, or whose file is gone, is not an answer: the model must run.
             try:
-                return self.load(str(run_id))
+                return self._load(str(run_id))
             except RequestError as error:
                 if damaged is not None:
                     damaged.append(f"a stored run counts as absent: {error}")
         return None
 
     def list(self) -> list[RunLine]:
-        """The last written first. A row that no version of ours can have written is left out: `calipers doctor`
-        names it."""
-        sizes, width = self._sizes(), len(_LINE.split(", "))
-        rows = self._select(f"{_LINE}, {_REST}")
-        return [_stored_line(row, sizes.get(row[0], 0)) for row in rows if why_damaged(row[:width]) is None]
+        """Every run, the last written first; `lines` reads no more than is taken from it."""
+        return list(self.lines())
+
+    def lines(self) -> Iterator[RunLine]:
+        """The runs, the last written first. A row that no version of ours can have written is left out: `calipers
+        doctor` names it."""
+        width = len(_LINE.split(", "))
+        for row in self._rows(f"{_LINE}, {_REST}"):
+            if why_damaged(row[:width]) is None:
+                yield self._line(row)
+
+    def line(self, run_id: str) -> RunLine:
+        """One run as a list shows it."""
+        for row in self._rows(f"{_LINE}, {_REST}", "run_id = ?", run_id):
+            return self._line(row)
+        raise RequestError(f"the run {run_id} was removed by another process")
+
+    def count(self) -> int:
+        """Rows of runs, whatever is in them."""
+        if not self.exists:
+            return 0
+        with self._open() as database:
+            return int(database.execute("SELECT COUNT(*) FROM runs").fetchone()[0])
 
     def rows(self) -> Sequence[tuple[Any, ...]]:
         """What the database holds of each run, whatever it is: the fields of `RunLine` that are columns."""
-        return self._select(_LINE)
+        return list(self._rows(_LINE))
 
-    def _select(self, columns: str) -> Sequence[tuple[Any, ...]]:
-        if not self._database.exists():
-            return []
+    def _rows(self, columns: str, where: str = "1", *values: str) -> Iterator[tuple[Any, ...]]:
+        """Rows that meet a condition, the last written first. They are read page by page, with no lock in between."""
+        if not self.exists:
+            return
+        query = f"SELECT rowid, {columns} FROM runs WHERE rowid < ? AND {where} ORDER BY rowid DESC LIMIT ?"
+        last, size = 1 << 62, 8  # rows of a page: few where one is wanted
         with self._open() as database:
             database.text_factory = lambda content: content.decode("utf-8", "replace")
-            return database.execute(f"SELECT {columns} FROM runs ORDER BY rowid DESC").fetchall()
+            while rows := database.execute(query, (last, *map(_storable, values), size)).fetchall():
+                yield from (row[1:] for row in rows)
+                last, size = rows[-1][0], min(2 * size, _PAGE)
+
+    def _line(self, row: Sequence[Any]) -> RunLine:
+        """Facts beyond the columns may be missing, or anything where the database was changed by others."""
+        *columns, facts, tags, label = row
+        name, path, fingerprint, digests = json.loads(facts) if facts else (None,) * 4
+        size = sum(file.stat().st_size for file in self._files(columns[0], digests) if file.is_file())
+        name, path, fingerprint, tags, label = (_text(v) for v in (name, path, fingerprint, tags, label))
+        rest: list[Any] = [name, path or None, fingerprint, tuple(sorted(tags.split())), label, size]
+        return RunLine(*columns, *rest)
 
     def tag(self, run: str, tags: Sequence[str], *, remove: bool = False) -> str:
         """Put tags on a run, or take them off; the run's id."""
@@ -199,25 +229,20 @@ class Store:
 
     def size(self) -> int:
         """Bytes of all that is kept: runs, outcomes and vectors."""
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
-
-    def _sizes(self) -> dict[str, int]:
-        sizes: dict[str, int] = {}
-        with suppress(OSError), os.scandir(self.folder / "outcomes") as files:
-            for file in files:
-                run_id = file.name.partition(".")[0]
-                sizes[run_id] = sizes.get(run_id, 0) + file.stat().st_size
-        return sizes
+        places = (os.path.join(folder, file) for folder, _, files in os.walk(self.folder) for file in files)
+        return sum(os.stat(place).st_size for place in places)
 
     def load(self, name: str) -> Result:
-        run_id = self.resolve(name)
+        return self._load(self.resolve(name))
+
+    def _load(self, run_id: str) -> Result:
         with self._open() as database:
             row = database.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise RequestError(f"the run {run_id} was removed by another process")
         try:
             facts = json.loads(row[0])
-            return _with_outcomes(facts, _read_outcomes(self._outcomes_file(run_id), facts.pop(_DIGESTS, {})))
+            return _with_outcomes(facts, read_outcomes(self._outcomes_file(run_id), facts.pop(_DIGESTS, {})))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RequestError(
                 f"the run {run_id} was written by another version of calipers, and this one cannot read its facts "
@@ -226,36 +251,52 @@ class Store:
 
     def remove(self, name: str) -> str:
         run_id = self.resolve(name)
+        files = self.files_of(run_id)
         with self._open() as database, self._writing(database):
             for table in ("runs", "tags", "labels"):
                 database.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-        for file in self.files_of(run_id):
+        for file in files:
             file.unlink(missing_ok=True)
         return run_id
 
     def files_of(self, run_id: str) -> tuple[Path, ...]:
         """The files beside the database that hold a run's outcomes."""
-        return tuple(self._outcomes_file(run_id).parent.glob(f"{run_id}.*"))
+        digests = f"CASE WHEN json_valid(facts) THEN json_extract(facts, '$.{_DIGESTS}') END"
+        for (content,) in self._rows(digests, "run_id = ?", run_id):
+            return self._files(run_id, json.loads(content) if content else None)
+        return self._files(run_id, None)
+
+    def _files(self, run_id: str, digests: object) -> tuple[Path, ...]:
+        return outcome_files(self._outcomes_file(run_id), digests)
 
     def resolve(self, name: str) -> str:
         """A run by its id, by the beginning of it, by its name (the newest of that name), or "latest"."""
-        lines = self.list()
-        run_ids = [line.run_id for line in lines]
-        if name == "latest" and run_ids:
-            return run_ids[0]
-        if named := [line.run_id for line in lines if name and line.name == name]:
-            return named[0]
-        matches = [r for r in run_ids if r == name] or [r for r in run_ids if name and r.startswith(name)]
+        if name == "latest" and (newest := next(self._ids("1"), None)):
+            return newest
+        for condition in (f"{NAME} = ?", "run_id = ?"):
+            if name and (run_id := next(self._ids(condition, name), None)):
+                return run_id
+        matches = list(self._ids(_BEGINNING, name, f"{name}\U0010ffff")) if name else []
         if len(matches) == 1:
             return matches[0]
         if matches:
             raise RequestError(f"{name!r} is the beginning of {len(matches)} runs: {', '.join(matches[:5])}")
         raise RequestError(f"there is no run {name!r} in {self.folder} (calipers runs list)")
 
+    def _ids(self, condition: str, *values: str) -> Iterator[str]:
+        """The ids of whole rows that meet a condition, the last written first."""
+        return (str(row[0]) for row in self._rows(_LINE, condition, *values) if why_damaged(row) is None)
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """The database with a write lock; committed at the end, rolled back after an error."""
         with self._open(create=True) as database, self._writing(database):
+            yield database
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The database without a lock beyond each statement's."""
+        with self._open() as database:
             yield database
 
     @contextmanager
@@ -277,7 +318,7 @@ class Store:
             database.commit()
 
     def has_name(self, name: str) -> bool:
-        return any(line.name == name for line in self.list())
+        return any(self._ids(f"{NAME} = ?", name))
 
     @property
     def _database(self) -> Path:
@@ -314,7 +355,7 @@ def write_run(folder: Path, result: Result, key: str | None) -> None:
     part.mkdir(parents=True)
     try:
         with ExitStack() as moves:
-            digests = _write_outcomes(part / "outcomes.parquet", result.outcomes, moves)
+            digests = write_outcomes(part / "outcomes.parquet", result.outcomes, moves)
         facts = {**_facts(result), _DIGESTS: digests}
         write_whole(part / "run.json", json.dumps({"key": key, "facts": facts}, allow_nan=False))
         shutil.rmtree(folder, ignore_errors=True)
@@ -329,7 +370,7 @@ def read_run(folder: Path) -> tuple[Result, str | None]:
     try:
         content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         facts = content["facts"]
-        outcomes = _read_outcomes(folder / "outcomes.parquet", facts.pop(_DIGESTS, {}))
+        outcomes = read_outcomes(folder / "outcomes.parquet", facts.pop(_DIGESTS, {}))
         return _with_outcomes(facts, outcomes), content["key"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RequestError(f"{folder} does not hold a run: {error!r}") from error
@@ -358,12 +399,8 @@ def _storable(value: Any) -> Any:
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _stored_line(row: Sequence[Any], size: int) -> RunLine:
-    """Facts beyond the columns may be missing, or anything where the database was changed by others."""
-    *facts, name, path, fingerprint, tags, label = row
-    name, path, fingerprint, tags, label = (str(value or "") for value in (name, path, fingerprint, tags, label))
-    rest: list[Any] = [name, path or None, fingerprint, tuple(sorted(tags.split())), label, size]
-    return RunLine(*facts, *rest)
+def _text(value: object) -> str:
+    return str(_storable(str(value or "")))
 
 
 def _run_line(result: Result) -> RunLine:
@@ -388,31 +425,6 @@ def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
     return Result(**{**facts, **changed}, outcomes=outcomes)
 
 
-def _write_outcomes(path: Path, outcomes: Outcomes, moves: ExitStack) -> dict[str, str]:
-    """One file for the examples, and one for each table of details beside it: written in full now, and in their place
-    when `moves` closes. The SHA-256 of each, by what its name has behind the run id."""
-    examples: dict[str, Any] = {"id": outcomes.ids}
-    examples |= {f"text:{name}": texts for name, texts in outcomes.texts.items()}
-    examples |= {f"value:{name}": values for name, values in outcomes.columns.items()}
-    tables: dict[str, Mapping[str, Any]] = {f".{name}.parquet": table for name, table in outcomes.details.items()}
-    tables[".parquet"] = examples
-    return {suffix: _write_table(path.with_suffix(suffix), table, moves) for suffix, table in tables.items()}
-
-
-def _write_table(path: Path, columns: Mapping[str, Any], moves: ExitStack) -> str:
-    import pyarrow
-    import pyarrow.parquet
-
-    part = moves.enter_context(whole_file(path))
-    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), part.absolute(), compression="zstd")
-    return _sha256(part)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _leave_document(result: Result, folder: Path) -> str:
     """Write the JSON of a run that the store does not take, and say where it is."""
     name = f"{result.run_id}.json"
@@ -422,61 +434,3 @@ def _leave_document(result: Result, folder: Path) -> str:
             write_whole(place, to_json(result.to_dict()) + "\n")
             return f"its JSON is in {place}"
     return "its JSON could not be written either: `output` or `as_json` keep it"
-
-
-class _StoredColumns(dict[str, Any]):
-    """Columns of stored outcomes; one that is not there is named."""
-
-    def __init__(self, columns: Mapping[str, Any], path: Path) -> None:
-        super().__init__(columns)
-        self._path = path
-
-    def __missing__(self, name: str) -> Any:
-        raise RequestError(
-            f"the outcomes in {self._path} have no column {name!r}: they have {name_some(list(self)) or 'none'}"
-        )
-
-
-def _read_outcomes(path: Path, digests: Mapping[str, str] | None = None) -> Outcomes:
-    for suffix, digest in (digests or {}).items():
-        file = path.with_suffix(suffix)
-        if file.is_file() and _sha256(file) != digest:
-            raise RequestError(f"the outcomes in {file} are damaged: their checksum is not the one of the run")
-    named = _StoredColumns(_read_table(path), path)
-    ids = named["id"].to_pylist()
-    details = {f.stem.removeprefix(f"{path.stem}."): f for f in path.parent.glob(f"{path.stem}.*.parquet")}
-    return Outcomes(
-        ids=tuple(ids),
-        texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
-        columns=_StoredColumns(
-            {n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")}, path
-        ),
-        details={name: {n: _array(c) for n, c in _read_table(file).items()} for name, file in details.items()},
-    )
-
-
-def _array(column: Any) -> NDArray[Any]:
-    """A column of arrow as numpy has it. Not by np.asarray, for which arrow imports pandas: a second's work."""
-    import pyarrow
-
-    kind = column.type
-    if not column.num_chunks or column.null_count:
-        return np.asarray(column)
-    if pyarrow.types.is_boolean(kind):
-        return np.concatenate([np.from_dlpack(chunk.cast("uint8")) for chunk in column.chunks]).astype(np.bool_)
-    if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind):
-        return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
-    return np.array(column.to_pylist(), dtype=object) if pyarrow.types.is_string(kind) else np.asarray(column)
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        # Absolute, because arrow reads a leading ~ as a home folder. read_table() would import pandas too.
-        with pyarrow.parquet.ParquetFile(path.absolute()) as file:
-            table = file.read()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise RequestError(f"the outcomes in {path} cannot be read: {error}") from error
-    return {name: table[name] for name in table.column_names}

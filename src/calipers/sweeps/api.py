@@ -167,7 +167,7 @@ def queue_rows(registry: str | Path, store: Store) -> list[JobRow]:
 
 def last_sweep(registry: str | Path, store: Store) -> Sweep:
     """The last sweep of a registry that finished."""
-    document = Queue(store, str(Path(registry).resolve())).last() if store.exists else None
+    document = Queue(store, str(Path(registry).resolve())).last()
     if document is None:
         raise RequestError(f"no sweep of {registry} has finished in {store.folder}")
     cells = tuple(CellResult.from_dict(cell) for cell in document["cells"])

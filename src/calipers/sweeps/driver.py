@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import CalipersError, RequestError, Result
-from calipers.core.files import write_whole
+from calipers.core.files import sync_folder, write_whole
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.runs.api import run_key
@@ -272,6 +272,7 @@ class Driver:
             except RequestError:
                 if not self._has(result.run_id):
                     raise
+        sync_folder(self.store.folder / "outcomes")  # before the copy goes
         self._clean(job)
         return result
 

@@ -112,25 +112,25 @@ class Queue:
 
     def last(self) -> dict[str, Any] | None:
         """The document of the last sweep of this registry that finished."""
-        with self.store.transaction() as database:
+        if not self.store.exists:
+            return None
+        with self.store.reading() as database:
             row = database.execute(
-                "SELECT document FROM sweeps WHERE name = ? AND finished IS NOT NULL ORDER BY finished DESC",
+                "SELECT document FROM sweeps WHERE name = ? AND finished IS NOT NULL ORDER BY finished DESC LIMIT 1",
                 (self.name,),
             ).fetchone()
         return json.loads(row[0]) if row and row[0] else None
 
     def rows(self, job_ids: Iterable[str] | None = None) -> dict[str, JobRow]:
         """By id: these jobs, or those of the registry's last sweep."""
-        with self.store.transaction() as database:
-            if job_ids is None:
-                lines = database.execute(
-                    f"SELECT {_COLUMNS} FROM jobs WHERE sweep_id = "
-                    "(SELECT sweep_id FROM sweeps WHERE name = ? ORDER BY created DESC LIMIT 1)",
-                    (self.name,),
-                ).fetchall()
-            else:
-                wanted = set(job_ids)
-                lines = [r for r in database.execute(f"SELECT {_COLUMNS} FROM jobs").fetchall() if r[0] in wanted]
+        chosen, values = (
+            "sweep_id = (SELECT sweep_id FROM sweeps WHERE name = ? ORDER BY created DESC LIMIT 1)",
+            self.name,
+        )
+        if job_ids is not None:
+            chosen, values = "job_id IN (SELECT value FROM json_each(?))", json.dumps(list(job_ids))
+        with self.store.reading() as database:
+            lines = database.execute(f"SELECT {_COLUMNS} FROM jobs WHERE {chosen}", (values,)).fetchall()
         return {row[0]: JobRow(*row) for row in lines}
 
     def add(self, jobs: Iterable[tuple[str, str, str]], retry: Iterable[str] = ()) -> None:
