@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calipers import cli, models
+from calipers import cli, evaluate, models
 from calipers.core import Encoder, InferenceError, InvalidOutput, ModelError, RequestError
+from calipers.core.models import truncated_by
 from calipers.models import ModelOptions, http
 from tests.support.endpoint import Endpoint, Reply, expected, serving
 from tests.support.samples import PAIRS, Run
+from tests.support.shown import shown
 
 TEXTS = ["the red bicycle", "a bakery", "rain tonight"]
 CUT = Reply(body=b'{"data": [', lost=9)
@@ -70,6 +72,40 @@ def test_tei_is_asked_to_truncate_and_to_normalise_as_wished(
 ) -> None:
     load(f"{endpoint.url}/embed", normalize=wish).encode(["a"])
     assert endpoint.requests[-1].body == {"inputs": ["a"], "truncate": True, **asked}
+
+
+class TestTextsThatAreCut:
+    """TEI reports its limit under /info, counts tokens under /tokenize, and refuses longer texts unless it may cut."""
+
+    TEXTS = ("one two", "one two three four five", "a b c d", "five", "one two three four five")
+
+    def test_tei_s_are_counted_once_each(self, endpoint: Endpoint) -> None:
+        endpoint.limit = 3
+        encoder = load(endpoint.url + "/embed")
+        np.testing.assert_array_equal(encoder.encode(self.TEXTS)[:2], expected(["one two", "one two three"]))
+        assert (truncated_by(encoder), encoder.info.settings["max_length"]) == (2, 3)
+        assert "truncation" not in encoder.info.settings
+
+    def test_no_further_request_where_nothing_is_cut(self, endpoint: Endpoint) -> None:
+        endpoint.limit = 5
+        encoder = load(endpoint.url + "/embed")
+        before = len(endpoint.requests)
+        encoder.encode(self.TEXTS)
+        assert (truncated_by(encoder), len(endpoint.requests) - before) == (0, 1)
+
+    @pytest.mark.parametrize("path", ["/embed", "/v1/embeddings"])
+    def test_an_endpoint_that_reports_no_limit_says_that_it_is_unknown(
+        self, endpoint: Endpoint, path: str, pairs: Path
+    ) -> None:
+        result = evaluate(endpoint.url + path, dataset=str(pairs))
+        assert result.model.settings["truncation"].startswith("unknown")
+        assert "truncated texts unknown" in shown(result)
+
+    def test_a_limit_without_a_way_to_count_is_unknown(self, endpoint: Endpoint) -> None:
+        endpoint.limit = 3
+        original = endpoint.reply
+        endpoint.reply = lambda path, body: Reply(404) if path == "/tokenize" else original(path, body)  # type: ignore[method-assign]
+        assert load(endpoint.url + "/embed").info.settings["max_length"] is None
 
 
 def test_normalize_holds_for_openai_too_which_cannot_be_asked(endpoint: Endpoint) -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from calipers import ModelOptions, evaluate, tasks
-from calipers.core import Result
-from calipers.rendering.text import show_result
+from calipers import ModelOptions, compare, evaluate
+from calipers.comparison import json as documents
+from calipers.comparison.markdown import verdicts_markdown
 from tests.support.cross_encoders import tiny
 from tests.support.samples import write_jsonl
-
-
-def shown(result: Result) -> str:
-    out = io.StringIO()
-    show_result(Console(file=out, width=200), result, tasks.find(result.task))
-    return out.getvalue()
+from tests.support.shown import shown, shown_verdicts
 
 
 def pairs(folder: Path) -> Path:
@@ -92,10 +84,30 @@ def test_a_search_counts_queries_documents_and_reranked_pairs_apart(minilm: Path
     search = evaluate(str(minilm), model_options=short, **options)
     counts = search.outcomes.counts
     assert (counts["queries_truncated"], counts["documents_truncated"], counts["truncated"]) == (1, 2, 3)
-    assert "2 scored, 1 queries truncated, 2 documents truncated" in shown(search)
+    assert "2 scored, 1 query and 2 documents truncated" in shown(search)
     sizes = evaluate(str(minilm), model_options=ModelOptions(max_length=32, truncate_dim="32,all"), **options)
     assert sizes.outcomes.counts["documents_truncated"] == 2
     ranker = tiny(tmp_path / "ranker", minilm, max_position_embeddings=40)
     staged = evaluate("bm25", rerank=str(ranker), **options)
     assert staged.outcomes.counts["reranked_pairs_truncated"] > 0
     assert "documents_truncated" not in staged.outcomes.counts
+
+
+def test_a_comparison_shows_what_each_model_cuts(minilm: Path, tmp_path: Path) -> None:
+    dataset = str(make_shop(tmp_path / "shop"))
+    short, whole = (
+        evaluate(str(minilm), task="retrieval", dataset=dataset, model_options=ModelOptions(max_length=length))
+        for length in (32, 128)
+    )
+    verdicts = compare(whole, [short], resamples=100)
+    line = "Texts longer than a model reads: "
+    assert line in shown_verdicts(verdicts)
+    assert "none truncated" in shown_verdicts(verdicts)
+    assert "1 query and 2 documents truncated" in shown_verdicts(verdicts)
+    assert "1 query and 2 documents truncated" in verdicts_markdown(verdicts)
+    document = documents.document(verdicts)
+    assert document["baseline"]["truncated"] == {"truncated": 0}
+    cut = {"truncated": 3, "queries_truncated": 1, "documents_truncated": 2}
+    assert document["candidates"][0]["truncated"] == cut
+    assert f"{line}1 query and 2 documents truncated in every model" in shown_verdicts(compare(short, [short]))
+    assert line not in shown_verdicts(compare(whole, [whole]))

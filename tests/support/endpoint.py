@@ -49,14 +49,25 @@ class Endpoint(ThreadingHTTPServer):
         self.every: Reply | None = None
         self.spoil: Callable[[list[str], list[Any]], list[Any]] = lambda texts, vectors: vectors
         self.requests: list[Handler] = []
+        self.limit: int | None = None  # words of a text that are read, where the server reports it as TEI does
         self.released = threading.Event()
 
     def reply(self, path: str, body: dict[str, Any]) -> Reply:
         if self.replies or self.every:
             return self.replies.pop(0) if self.replies else self.every or Reply()
+        if self.limit and path == "/tokenize":
+            return Reply(
+                body=json.dumps([[{"text": word} for word in text.split()] for text in body["inputs"]]).encode()
+            )
         if path not in self.paths:
             return Reply(404, b"no such path")
         texts = body["inputs" if path == "/embed" else "input"]
+        if self.limit and path == "/embed":
+            longest = max(len(text.split()) for text in texts)
+            if longest > self.limit and not body["truncate"]:
+                message = f"Input validation error: `inputs` must have less than {self.limit} tokens. Given: {longest}"
+                return Reply(413, json.dumps({"error": message, "error_type": "Validation"}).encode())
+            texts = [" ".join(text.split()[: self.limit]) for text in texts]
         vectors = self.spoil(texts, [trigrams(text) for text in texts])
         rows = [{"index": i, "embedding": vector} for i, vector in enumerate(vectors)]
         return Reply(body=json.dumps(vectors if path == "/embed" else {"data": rows[::-1]}).encode())
@@ -69,7 +80,15 @@ class Handler(BaseHTTPRequestHandler):
         self.when = time.monotonic()
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(self)
-        reply = self.server.reply(self.path.partition("?")[0], self.body)
+        self.answer(self.server.reply(self.path.partition("?")[0], self.body))
+
+    def do_GET(self) -> None:
+        reported = self.path == "/info" and self.server.limit
+        self.answer(
+            Reply(body=json.dumps({"max_input_length": self.server.limit}).encode()) if reported else Reply(404)
+        )
+
+    def answer(self, reply: Reply) -> None:
         if reply.stalls:
             self.server.released.wait(10)
             return

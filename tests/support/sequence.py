@@ -103,7 +103,7 @@ def _built(folder: Path) -> Any:
 
     with tempfile.TemporaryDirectory() as target:
         built = build(str(folder / "encoder"), target, recipe=Recipe("fp32"))
-        return [(stage.name, stage.fingerprint) for stage in built.stages]
+        return [(stage.name, stage.sha256) for stage in built.stages]
 
 
 CALLS: dict[str, Callable[[Path], Any]] = {

@@ -28,8 +28,9 @@ def verdicts_markdown(verdicts: Sequence[Verdict], gate: GateOptions | None = No
     costs = "\n".join(table(*candidate_table(verdicts, gate, code), right=range(1, 11)))
     last = escape(wording.rule(verdicts, gate, gate.exit_code([v.label for v in verdicts])))
     warnings = [f"> warning: {code(words)}" for words in settings.assumptions(verdicts)]
+    notes = [escape(cut)] if (cut := settings.truncation(verdicts)) else []
     blocks = (block for verdict in verdicts for block in _blocks(verdicts, verdict))
-    return "\n\n".join([title, about, costs, last, *warnings, *blocks]) + "\n"
+    return "\n\n".join([title, about, costs, last, *notes, *warnings, *blocks]) + "\n"
 
 
 def failure_markdown(message: str, baseline: str, candidates: Sequence[str]) -> str:

@@ -315,7 +315,15 @@ def run_facts(result: Result | None) -> dict[str, Any]:
     """Which run this is; every value is None for a candidate whose output was dead, for it has none."""
     facts = {name: plain(attrgetter(place)(result)) if result else None for name, place in _RUN_FACTS.items()}
     speed = result.speed if result else None
-    return facts | {"speed": None if speed is None else dict(vars(speed))}
+    return facts | {"speed": None if speed is None else dict(vars(speed)), "truncated": _truncated(result)}
+
+
+def _truncated(result: Result | None) -> dict[str, int] | None:
+    """How many texts the model cut, in a search also by what they are; None where that is unknown."""
+    if result is None or "truncation" in result.model.settings:
+        return None
+    counts = {name: count for name, count in result.outcomes.counts.items() if name.endswith("truncated")}
+    return {"truncated": 0, **{name: int(count) for name, count in counts.items()}}
 
 
 def plain(value: Any) -> Any:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calipers.comparison.records import Verdict
-from calipers.core import Result
+from calipers.core import Result, printable
 from calipers.rendering.numbers import shorten
+from calipers.rendering.text import truncated_texts
 
 # How a model is run, or where something comes from: the answers are the same.
 _HARMLESS = {
     *("backend", "device", "provider", "shape", "batching", "through", "short_cut", "revision", "output"),
-    *("pooling_assumed", "by", "vectors", "protocol", "mlm_head", "version of calipers"),
+    *("pooling_assumed", "by", "vectors", "protocol", "mlm_head", "truncation", "version of calipers"),
 }
 _VERSION = "version of "
 
@@ -51,10 +52,8 @@ def _value(value: Any) -> str:
 
 def assumptions(verdicts: Sequence[Verdict]) -> list[str]:
     """A sentence on the models whose files do not name their pooling and normalisation: the figures depend on them."""
-    sides = [(verdicts[0].baseline_name, verdicts[0].baseline)]
-    sides += [(verdict.candidate_name, verdict.candidate) for verdict in verdicts if verdict.candidate]
     by_words: dict[str, list[str]] = {}
-    for name, result in sides:
+    for name, result in _sides(verdicts):
         if words := _assumed(result):
             by_words.setdefault(words, []).append(name)
     return [
@@ -62,6 +61,24 @@ def assumptions(verdicts: Sequence[Verdict]) -> list[str]:
         f"{'its files name' if len(names) == 1 else 'their files name'} none (--pooling, --normalize)"
         for words, names in by_words.items()
     ]
+
+
+def _sides(verdicts: Sequence[Verdict]) -> list[tuple[str, Result]]:
+    """The baseline and the candidates that gave a result, with their names."""
+    first = verdicts[0]
+    sides = [(first.baseline_name or first.baseline.model.artifact, first.baseline)]
+    return sides + [(verdict.candidate_name, verdict.candidate) for verdict in verdicts if verdict.candidate]
+
+
+def truncation(verdicts: Sequence[Verdict]) -> str:
+    """How many texts each model cut; "" where none cut any."""
+    sides = [(name, truncated_texts(result)) for name, result in _sides(verdicts)]
+    different = {words for _, words in sides}
+    if len(different) == 1:
+        (same,) = different
+        return f"Texts longer than a model reads: {same} in every model" if same else ""
+    parts = "; ".join(f"{printable(name)}: {words or 'none truncated'}" for name, words in sides)
+    return f"Texts longer than a model reads: {parts}"
 
 
 def _assumed(result: Result) -> str:

@@ -78,6 +78,8 @@ def _about(verdicts: Sequence[Verdict], metric: str) -> str:
 def _notes(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """What the numbers do not say: how they were timed, what differs, and what would settle an open question."""
     yield from _timing(verdicts)
+    if cut := settings.truncation(verdicts):
+        yield cut
     many = len(verdicts) > 1
     for verdict in verdicts:
         name = printable(verdict.candidate_name)

@@ -224,7 +224,7 @@ def _notes(space: Space, info: ModelInfo) -> tuple[str, ...]:
     pairs = space.searched.counts.get("reranked_pairs_truncated") if space.searched else None
     return (
         *spaces.notes_on_directions(space),
-        *spaces.notes_on_truncation(space.truncated, info.settings.get("max_length")),
+        *spaces.notes_on_truncation(space.truncated, info.settings),
         *((f"{pairs:,} reranked pairs are longer than the reranker reads and are cut",) if pairs else ()),
     )
 

@@ -27,7 +27,7 @@ from calipers.core.references import clean, secrets_of
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.magnitudes import single
-from calipers.models.batching import Answer, once_each
+from calipers.models.batching import Answer, CountsTruncated, once_each
 from calipers.models.deadline import Deadline
 from calipers.models.heads import Pair, Scores
 from calipers.models.options import ModelOptions
@@ -48,6 +48,7 @@ _WORDS = ("error", "message", "detail", "msg", "errors", "reason")  # keys of wh
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _TRIED = (*TRIAL_TEXTS[:2], TRIAL_TEXTS[-1])  # few, since requests cost money
 _VERSIONED = ("/v1/rerank", "/v2/rerank")
+_NOT_REPORTED = {"truncation": "unknown: the endpoint does not report which texts it cuts"}
 
 Batch = TypeVar("Batch")
 
@@ -69,14 +70,18 @@ def load(source: Source, options: ModelOptions) -> HttpEncoder:
 
     url = _find_endpoint(source.reference, ("/v1/embeddings", "/embed"), attempt)
     batches = _try_batches(lambda texts: embed(url, texts, options, size), "texts", options)
+    tei = _path(url).endswith("/embed")
+    longest = _find_limit(url, options) if tei else None
     settings = {
-        "protocol": "tei" if _path(url).endswith("/embed") else "openai",
+        "protocol": "tei" if tei else "openai",
         "prompt": options.prompt or "",
         "normalize": options.normalize,
+        "max_length": longest,
+        **({} if longest else _NOT_REPORTED),
         **shorten(options).settings,
         **batches.settings,
     }
-    return HttpEncoder(url, options, _info(url, options, settings, batches.notes), batches.rows, size)
+    return HttpEncoder(url, options, _info(url, options, settings, batches.notes), batches.rows, longest, size)
 
 
 def load_scorer(source: Source, options: ModelOptions) -> HttpScorer:
@@ -95,6 +100,7 @@ def load_scorer(source: Source, options: ModelOptions) -> HttpScorer:
         "activation": "none: raw scores are asked for" if tei else "the endpoint's own",
         "labels": 1,
         "max_length": None,  # the endpoint's own, which it does not report
+        **_NOT_REPORTED,
         "prompt": options.prompt or "",
         **batches.settings,
     }
@@ -171,11 +177,12 @@ def _info(url: str, options: ModelOptions, settings: Mapping[str, object], notes
 
 
 @dataclass(frozen=True, eq=False)
-class _Endpoint:
+class _Endpoint(CountsTruncated):
     url: str = field(repr=False)  # it may hold a password
     options: ModelOptions
     info: ModelInfo
     rows: int = _ROWS  # texts or documents a request
+    longest: int | None = None  # tokens of a text that are read, where the endpoint reports it
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,17 +196,25 @@ class HttpEncoder(_Endpoint):
         batches = [distinct[i : i + self.rows] for i in range(0, len(distinct), self.rows)]
         if not batches:
             raise InferenceError("there is no text to encode")
-
-        def send(batch: list[str]) -> Vectors:
-            return embed(self.url, [prompt + text for text in batch], self.options, self.size)
-
         parts = []
-        for part in _answers(send, batches):
+        for part, cut in _answers(lambda batch: self._embed([prompt + text for text in batch]), batches):
             parts.append(part)
+            self.tally.count += cut
             progress.advance(len(part))
         vectors = np.concatenate(parts)
         # OpenAI's protocol cannot request it, so it is done here; for TEI it changes nothing.
         return shorten(self.options).apply(unit_like(vectors) if self.options.normalize else vectors)[places]
+
+    def _embed(self, texts: list[str]) -> tuple[Vectors, int]:
+        """The answer to one request, and how many texts are cut. A server that reports its limit refuses longer texts
+        where it is not allowed to cut them: only then are tokens counted, and the texts sent again to be cut."""
+        if self.longest is None:
+            return embed(self.url, texts, self.options, self.size), 0
+        try:
+            return embed(self.url, texts, self.options, self.size, truncate=False), 0
+        except _TooLong:
+            tokens = _count_tokens(self.url, texts, self.options)
+            return embed(self.url, texts, self.options, self.size), sum(count > self.longest for count in tokens)
 
 
 class HttpScorer(_Endpoint):
@@ -238,15 +253,15 @@ def _answers(send: Callable[[Batch], Answer], batches: Sequence[Batch]) -> Itera
             pool.shutdown(cancel_futures=True)
 
 
-def embed(url: str, texts: list[str], options: ModelOptions, size: int = 0) -> Vectors:
+def embed(url: str, texts: list[str], options: ModelOptions, size: int = 0, *, truncate: bool = True) -> Vectors:
     """One request: float32[len(texts), d]. Vectors of different lengths, or of another one than an earlier answer's
     `size`, are INVALID."""
     if _path(url).endswith("/embed"):
         normalize = {} if options.normalize is None else {"normalize": options.normalize}
-        rows = _post(url, {"inputs": texts, "truncate": True, **normalize}, options)
+        rows = _send(url, {"inputs": texts, "truncate": truncate, **normalize}, options)
     else:
         body = {"input": texts, "model": options.model_id or "default", "encoding_format": "float"}
-        rows = _openai_vectors(_post(url, body, options), len(texts), url)
+        rows = _openai_vectors(_send(url, body, options), len(texts), url)
     try:
         lengths = {len(row) for row in rows}
         if len(lengths) > 1:
@@ -264,6 +279,30 @@ def embed(url: str, texts: list[str], options: ModelOptions, size: int = 0) -> V
             (),
         )
     return vectors
+
+
+def _beside(url: str, name: str) -> str:
+    """The address of another route of a TEI server."""
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(path=parts.path.removesuffix("/embed") + name).geturl()
+
+
+def _find_limit(url: str, options: ModelOptions) -> int | None:
+    """How many tokens of a text a TEI server reads; None where it does not report that, or cannot count tokens."""
+    try:
+        limit = _send(_beside(url, "/info"), None, options, tries=1).get("max_input_length")
+        counted = _count_tokens(url, ["test"], options, tries=1)
+    except (InferenceError, AttributeError):
+        return None
+    return limit if type(limit) is int and limit > 0 and counted[0] > 0 else None
+
+
+def _count_tokens(url: str, texts: list[str], options: ModelOptions, *, tries: int = _TRIES) -> list[int]:
+    """Of each text, with the special ones."""
+    rows = _send(_beside(url, "/tokenize"), {"inputs": texts, "add_special_tokens": True}, options, tries=tries)
+    if not isinstance(rows, list) or len(rows) != len(texts) or not all(isinstance(row, list) for row in rows):
+        raise _fault(url, "did not answer in the form of /tokenize: expected the tokens of each text")
+    return [len(row) for row in rows]
 
 
 def _openai_vectors(answer: Any, texts: int, url: str) -> list[Any]:
@@ -284,11 +323,11 @@ def rerank(url: str, query: str, documents: list[str], options: ModelOptions) ->
     n = len(documents)
     if _path(url).endswith(_VERSIONED):
         body = {"model": options.model_id or "default", "query": query, "documents": documents, "top_n": n}
-        answer, key = _post(url, body, options), "relevance_score"
+        answer, key = _send(url, body, options), "relevance_score"
         rows = answer.get("results") if isinstance(answer, dict) else None
     else:
         body = {"query": query, "texts": documents, "raw_scores": True, "truncate": True}
-        rows, key = _post(url, body, options), "score"
+        rows, key = _send(url, body, options), "score"
     try:
         scores = {row["index"]: np.nan if row[key] is None else float(row[key]) for row in rows}
     except (TypeError, KeyError, ValueError, OverflowError) as error:
@@ -300,14 +339,15 @@ def rerank(url: str, query: str, documents: list[str], options: ModelOptions) ->
     return [scores[i] for i in range(n)]
 
 
-def _post(url: str, body: Mapping[str, object], options: ModelOptions) -> Any:
-    """POST as JSON. Busy and broken answers, and connections that fail, are tried again with growing pauses, as long as
-    the time allows."""
+def _send(url: str, body: Mapping[str, object] | None, options: ModelOptions, *, tries: int = _TRIES) -> Any:
+    """POST as JSON, or GET without a body. Busy and broken answers, and connections that fail, are tried again with
+    growing pauses, as long as the time allows."""
     parts = urllib.parse.urlsplit(url)
     place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()  # without the login
-    request = urllib.request.Request(place, json.dumps(body).encode(), _headers(url), method="POST")
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(place, content, _headers(url), method="GET" if body is None else "POST")
     end = time.monotonic() + max(options.timeout, _LEAST_BUDGET)
-    for attempt in range(_TRIES):
+    for attempt in range(tries):
         seconds = max(0.1, min(options.timeout, end - time.monotonic()))
         deadline = Deadline(seconds)
         try:
@@ -323,7 +363,7 @@ def _post(url: str, body: Mapping[str, object], options: ModelOptions) -> Any:
             failure, retry_after = late or first_line(getattr(error, "reason", None) or error), ""
         requested = float(retry_after) if _DIGITS.fullmatch(retry_after) else 0.0
         pause = min(_LONGEST_PAUSE, max(requested, _FIRST_PAUSE * 2**attempt))
-        if attempt + 1 == _TRIES or time.monotonic() + pause > end:
+        if attempt + 1 == tries or time.monotonic() + pause > end:
             break
         time.sleep(pause)
     raise _fault(url, f"did not answer in {attempt + 1} tries: {failure}")
@@ -349,8 +389,15 @@ class Refused(InferenceError):
     """The server does not take this request: a text or a batch too large, another form than it expects."""
 
 
-def _refusal(error: urllib.error.HTTPError, url: str, body: Mapping[str, object]) -> InferenceError:
-    kind = _NotThere if error.code in (404, 405) else Refused
+class _TooLong(Refused):
+    """Status 413: TEI refuses a text with more tokens than it reads."""
+
+
+_KINDS: Mapping[int, type[InferenceError]] = {404: _NotThere, 405: _NotThere, 413: _TooLong}
+
+
+def _refusal(error: urllib.error.HTTPError, url: str, body: Mapping[str, object] | None) -> InferenceError:
+    kind = _KINDS.get(error.code, Refused)
     return kind(f"{clean(url)} answered with {_describe(error, url, body)}")
 
 

@@ -206,8 +206,7 @@ class _Embedder:
         return vectors
 
     def notes(self) -> Iterator[str]:
-        longest = self.model.info.settings.get("max_length")
-        return spaces.notes_on_truncation(self.cut, longest)
+        return spaces.notes_on_truncation(self.cut, self.model.info.settings)
 
     @property
     def prompts(self) -> tuple[str | None, str | None]:

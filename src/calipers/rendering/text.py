@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import SILENT, DataSource, Measurement, Metric, Progress, Result, RunLine, Task
-from calipers.rendering.numbers import data_parts, interval, interval_name, megabytes, number, plural
+from calipers.rendering.numbers import count, data_parts, interval, interval_name, megabytes, number, plural
 from calipers.rendering.tables import Cell, fits, is_bounded, make_table, show_facts, show_table, warn
 
 if TYPE_CHECKING:
@@ -193,11 +193,19 @@ def data_line(result: Result) -> str:
 
 
 # Texts that were cut, in a search by what they are.
-_CUT = {
-    "queries_truncated": "queries truncated",
-    "documents_truncated": "documents truncated",
-    "reranked_pairs_truncated": "reranked pairs truncated",
-}
+_CUT = {"queries_truncated": "query", "documents_truncated": "document", "reranked_pairs_truncated": "reranked pair"}
+
+
+def truncated_texts(result: Result) -> str:
+    """How many texts or pairs the model cut, in a search by what they are; "" where it cut none."""
+    counts = result.outcomes.counts
+    parts = [count(noun, int(counts[name])) for name, noun in _CUT.items() if counts.get(name)]
+    if not parts and counts.get("truncated"):
+        parts = [f"{int(counts['truncated']):,}"]
+    words = [f"{' and '.join(parts)} truncated"] if parts else []
+    if result.model.settings.get("truncation"):
+        words.append("truncated texts unknown: the endpoint does not report them")
+    return ", ".join(words)
 
 
 def chosen_rows(source: DataSource) -> str:
@@ -222,8 +230,7 @@ def _counts(result: Result) -> str:
     counts = result.outcomes.counts
     more = f", {counts['tokens']:,} tokens" if "tokens" in counts else ""
     more += f", {counts['unknown']:,} unknown" if counts.get("unknown") else ""
-    for name, words in _CUT.items() if counts.keys() & _CUT.keys() else {"truncated": "truncated"}.items():
-        more += f", {counts[name]:,} {words}" if counts.get(name) else ""
+    more += f", {cut}" if (cut := truncated_texts(result)) else ""
     return f"{len(result.outcomes):,} scored{requested}{blank}{more}"
 
 

@@ -243,9 +243,11 @@ def notes_on_directions(space: Space) -> Iterator[str]:
             )
 
 
-def notes_on_truncation(truncated: Mapping[str, int], longest: object) -> Iterator[str]:
-    """A sentence for each kind of text of which the model cuts some, at `longest` tokens where that is known."""
-    where = f" at {longest} tokens" if longest else ""
+def notes_on_truncation(truncated: Mapping[str, int], settings: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each kind of text of which the model with these settings cuts some, or where that is unknown."""
+    where = f" at {settings['max_length']} tokens" if settings.get("max_length") else ""
+    if "truncation" in settings:
+        yield f"how many texts the model cuts is {settings['truncation']}"
     for kind, count in truncated.items():
         if count:
             yield f"{count:,} {kind} are longer than the model reads and are cut{where}"
