@@ -43,6 +43,10 @@ def test_a_healthy_space_gives_no_warning(part: Part, tmp_path: Path, capsys: An
     assert found["dataset"]["documents"] == 500
     assert found["layers"]["retrieval"]["metrics"]["ndcg@10"] > 0.4
     assert set(found["layers"]) == {"geometry", "retrieval"}
+    for place in (found, *found["layers"].values()):  # each says how long it searched, and at what rate
+        assert 0 < place["timing"]["search_seconds"] < found["timing"]["total_seconds"]
+        assert place["timing"]["search_share"] > 0
+    assert found["layers"]["retrieval"]["timing"]["index_seconds"] > 0
 
 
 @pytest.mark.parametrize("scale", [1e20, 1e-25])

@@ -397,6 +397,18 @@ def write_folder(folder: Path) -> Path:
     return folder
 
 
+def test_a_run_says_how_long_it_searched_and_at_what_rate(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "data")
+    np.save(tmp_path / "v.npy", np.eye(4, dtype=np.float32))
+    (tmp_path / "v.ids").write_text("1/query\n2/query\na/document\nb/document")
+    options = ModelOptions(threads=1)
+    timing = calipers.evaluate(
+        str(tmp_path / "v.npy"), task="retrieval", dataset=str(folder), resamples=100, model_options=options
+    ).timing
+    assert 0 < timing["search_seconds"] < timing["inference_seconds"]
+    assert 0 <= timing["search_share"] < 1
+
+
 RUN = "1 Q0 a 1 2 x\n1 Q0 b 2 1 x\n2 Q0 a 1 1 x\n2 Q0 b 2 1 x\n"
 
 

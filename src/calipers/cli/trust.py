@@ -52,15 +52,17 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
     if not query and not (flags["save"] or flags["calibrate"]):
         raise click.UsageError("there is nothing to do: give a QUERY, or --calibrate or --save")
     options.check_outputs(flags, "save")
+    from calipers.metrics.threads import at_most
     from calipers.reliability import api, text
 
-    with options.progress_bar() as progress:
+    model_options = options.model_options(flags)
+    with options.progress_bar() as progress, at_most(model_options.threads):
         answer = api.trust(
             model,
             flags["corpus"],
             query,
             options=options.make(api.TrustOptions, flags),
-            model_options=options.model_options(flags),
+            model_options=model_options,
             vectors=options.vector_cache(options.open_store(flags["store"], False), flags),
             progress=progress,
         )

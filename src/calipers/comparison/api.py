@@ -27,6 +27,7 @@ from calipers.core import (
 from calipers.core.errors import boundary
 from calipers.core.references import clean
 from calipers.data import DataOptions
+from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import api, catalogue
 from calipers.runs.record import CONFIDENCE, RESAMPLES
@@ -102,7 +103,8 @@ def compare(
     if unlabelled and (fresh or store):
         raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
     if unlabelled:
-        return with_names(verdict.correct(_agree(baseline, candidates, work)), names)
+        with at_most(work.protocol.model_options.threads):
+            return with_names(verdict.correct(_agree(baseline, candidates, work)), names)
     given = [_Side(side, _stored(side, store), name) for side, name in zip(sides, names or [""] * count, strict=True)]
     if fresh and all(side.run for side in given):
         raise RequestError("`fresh` runs models again, and all sides are stored runs")

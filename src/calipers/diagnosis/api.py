@@ -22,6 +22,8 @@ from calipers.diagnosis import adaptation, layers
 from calipers.diagnosis.layers import Layer, Space, retrieval
 from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
+from calipers.metrics.search_timing import SearchWork, count_searches
+from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import catalogue, embedding
 from calipers.runs import space as spaces
@@ -72,10 +74,12 @@ def diagnose(
     options = replace(options, layer_options=_with_data_options(material, options.layer_options))
     _refuse_without_effect(options, material, baseline)
     setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress)
-    first = None if baseline is None else _examine(baseline, setting.of(baseline, model), None, is_baseline=True)
+    with at_most(setting.model_options.threads):
+        first = None if baseline is None else _examine(baseline, setting.of(baseline, model), None, is_baseline=True)
     if first and first.dead:
         raise InvalidOutput(f"the baseline cannot be compared: {first.dead.reason}", first.dead.rows)
-    second = _examine(model, setting.of(model, baseline), first)
+    with at_most(setting.model_options.threads), count_searches() as searches:
+        second = _examine(model, setting.of(model, baseline), first)
     if second.dead and not first:  # beside a baseline it is a verdict
         raise second.dead
     baseline_notes = [f"the baseline: {note}" for note in first.notes] if first else []
@@ -87,7 +91,7 @@ def diagnose(
         counts=material.counts(),
         findings=_judge(first, second, setting) if first else second.findings,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        timing={**second.timing, "total_seconds": round(time.perf_counter() - start, 3)},
+        timing={**second.timing, **searches.facts(), "total_seconds": round(time.perf_counter() - start, 3)},
         notes=(*material.notes, *second.info.notes, *second.notes, *baseline_notes),
         scorecard=_scorecard(inputs, setting, first, second),
         similarity=second.similarity,
@@ -194,14 +198,15 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, 
     encoder, plain = embedding.open_encoder(model, ids, loading, setting.vectors, is_baseline=is_baseline)
     try:
         space = embedding.embed(encoder, material, search, progress) if setting.layers else embedding.NOWHERE
-        space = embedding.search(space, encoder.info, material, search, progress)
+        with count_searches() as shared:
+            space = embedding.search(space, encoder.info, material, search, progress)
         if first is not None and first.shown is not None:
             space = replace(space, reference=first.shown)
         if any(layer.name == "knowledge" for layer in setting.layers):
             entities, head = material.entities, options.mlm_head
             space = adaptation.probe_space(space, model, entities, head, setting.model_options)
         embedded = time.perf_counter()
-        findings = [_run(layer, encoder, space, setting) for layer in setting.layers]
+        findings = [_run(layer, encoder, space, setting, shared) for layer in setting.layers]
         if all(f.result is None for f in findings) and not options.mteb:
             raise RequestError(findings[0].reason or "no layer can be run on these inputs")
         findings += [_general(plain, setting)] if options.mteb else []
@@ -250,14 +255,16 @@ def _layer_options(layer: Layer, options: DiagnosisOptions) -> Any:
     return layer.options(**{name: value for name, value in values.items() if name in accepted})
 
 
-def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting) -> Finding:
+def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting, shared: SearchWork) -> Finding:
+    """`shared` is the search whose results every layer reads; it counts as the retrieval layer's."""
     start = time.perf_counter()
     requested = layer.name in setting.options.layers
     try:
         if layer.skip_reason and not requested and (why := layer.skip_reason(space)):
             raise RequestError(why)
         options = _layer_options(layer, setting.options)
-        outcomes = layer.run(encoder, space, options, setting.progress)
+        with count_searches() as searches:
+            outcomes = layer.run(encoder, space, options, setting.progress)
         cut = {f"{kind.replace(' ', '_')}_truncated": count for kind, count in space.truncated.items() if count}
         outcomes = replace(outcomes, counts={**outcomes.counts, **cut})
     except RequestError as error:
@@ -265,13 +272,16 @@ def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting) 
             raise
         return Finding(layer.name, layer.about, None, reason=str(error))
     seconds = round(time.perf_counter() - start, 3)
-    result = _to_result(layer, outcomes, options, encoder.info, setting, seconds)
+    if layer is retrieval.LAYER:
+        searches.add(shared)
+    spent = {"load_seconds": 0.0, "inference_seconds": seconds, "metrics_seconds": 0.0, "total_seconds": seconds}
+    result = _to_result(layer, outcomes, options, encoder.info, setting, spent | searches.facts())
     result = setting.keep(result)
     return Finding(layer.name, layer.about, result)
 
 
 def _to_result(
-    layer: Layer, outcomes: Outcomes, options: Any, info: ModelInfo, setting: _Setting, seconds: float
+    layer: Layer, outcomes: Outcomes, options: Any, info: ModelInfo, setting: _Setting, timing: Mapping[str, float]
 ) -> Result:
     """A layer's outcomes as a run like any other: its figures are the metrics."""
     dataset = setting.material.dataset
@@ -296,7 +306,7 @@ def _to_result(
         },
         request=_request(info, setting.options),
         warnings=(*info.notes, *outcomes.notes),
-        timing={"load_seconds": 0.0, "inference_seconds": seconds, "metrics_seconds": 0.0, "total_seconds": seconds},
+        timing=timing,
     )
 
 

@@ -327,6 +327,7 @@ def _layer(finding: Finding) -> dict[str, Any]:
         "figures": [vars(f) for f in figures],
         "options": dict(result.options) if result else {},
         "scored": dict(result.outcomes.counts) if result else {},
+        "timing": dict(result.timing) if result else {},
         "reason": finding.reason,
     }
     if finding.verdict:

@@ -58,7 +58,7 @@ def facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     timing = diagnosis.timing
     if "total_seconds" in timing:
         reused = f", {timing.get('texts_reused', 0):,.0f} texts from the cache" if timing.get("texts_reused") else ""
-        rows.append(("Time", f"{timing['total_seconds']:.1f} s{reused}"))
+        rows.append(("Time", f"{timing['total_seconds']:.1f} s{numbers.search_time(timing)}{reused}"))
     return rows
 
 

@@ -13,7 +13,8 @@ from calipers.metrics import search
 from calipers.metrics.arrays import Array, Ints, Vectors
 from calipers.metrics.codecs import Codec, fit
 from calipers.metrics.geometry import unit
-from calipers.metrics.kernels import load_faiss
+from calipers.metrics.kernels import faiss_threads
+from calipers.metrics.search_timing import approximate_part
 
 MOST_DOCUMENTS = 200_000  # an index over more takes minutes to build
 INDEXES = {
@@ -47,13 +48,8 @@ def nearest_stored(queries: Array, vectors: Array, k: int, *, codec: str, seed: 
 def nearest_indexed(queries: Array, vectors: Array, k: int, *, index: str) -> Ints:
     """The k documents that an index of FAISS finds, int64[q, k], -1 where it finds fewer. One thread: a graph that
     several build at once is another one every time."""
-    faiss = load_faiss()
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
+    with approximate_part(), faiss_threads(1) as faiss:
         _, documents = _make(faiss, index, unit(vectors)).search(unit(queries), k)
-    finally:
-        faiss.omp_set_num_threads(threads)
     return np.asarray(documents, np.int64)
 
 

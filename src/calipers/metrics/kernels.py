@@ -61,6 +61,18 @@ def load_faiss() -> Any:
 
 
 @contextmanager
+def faiss_threads(number: int) -> Iterator[Any]:
+    """FAISS, on so many threads inside."""
+    faiss = load_faiss()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(number)
+    try:
+        yield faiss
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+@contextmanager
 def _core_type() -> Iterator[None]:
     numpy_kernel = next((kernel for kernel in loaded_kernels() if kernel.owner == "numpy"), None)
     if _SETTING in os.environ or numpy_kernel is None:

@@ -8,8 +8,9 @@ import numpy as np
 
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import in_reach
-from calipers.metrics.kernels import load_faiss
+from calipers.metrics.kernels import faiss_threads
 from calipers.metrics.products import largest_products
+from calipers.metrics.threads import permitted_threads
 
 _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
 _SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
@@ -125,13 +126,13 @@ class Manhattan(Distance):
     order = 1
 
     def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
-        faiss = load_faiss()
-        distances, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_L1)
+        with faiss_threads(permitted_threads()) as faiss:
+            distances, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_L1)
         return -distances, documents
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
-        faiss = load_faiss()
-        return np.asarray(-faiss.pairwise_distances(queries, window, metric=faiss.METRIC_L1))
+        with faiss_threads(permitted_threads()) as faiss:
+            return np.asarray(-faiss.pairwise_distances(queries, window, metric=faiss.METRIC_L1))
 
     def length(self, rows: Floats) -> Floats:
         return np.asarray(np.abs(rows).sum(axis=1))

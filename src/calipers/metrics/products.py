@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from calipers.metrics.arrays import Ints, Vectors, slices
-from calipers.metrics.threads import available_cores, one_thread_each
+from calipers.metrics.threads import one_thread_each, permitted_threads
 
 Product = Callable[[Vectors, Vectors, Vectors], object]  # queries [q, d], rows [n, d], result [q, n]
 
@@ -36,7 +36,7 @@ def largest_products(queries: Vectors, rows: Vectors, k: int, *, threads: int | 
     ([[1.0], [1.0]], [[1], [0]])
     """
     scores, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    threads = threads or available_cores()
+    threads = threads or permitted_threads()
     multiply = fastest_product("torch" in sys.modules)
 
     def work(part: slice) -> None:

@@ -20,6 +20,7 @@ from calipers.metrics.geometry import unit
 from calipers.metrics.magnitudes import common_power, single
 from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, rounding
 from calipers.metrics.products import largest_products
+from calipers.metrics.search_timing import exact_part
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
@@ -162,12 +163,13 @@ def exact_search(
     queries = np.ascontiguousarray(queries, dtype=np.float32)
     best, seen = _join([], len(queries)), 0
     for vectors in windows:
-        window = np.ascontiguousarray(vectors, dtype=np.float32)
-        pieces = []
-        for query, document in _candidates(queries, window, k, last_scores(best, k), measure):
-            score = measure.exact(queries, window, query, document)
-            pieces.append(cut_hits(sort_hits(query, document + seen, score, queries=len(queries)), k, wanted))
-        best = _merge_hits(best, _join(pieces, len(queries)), k, wanted)
+        with exact_part(len(queries), *vectors.shape):
+            window = np.ascontiguousarray(vectors, dtype=np.float32)
+            pieces = []
+            for query, document in _candidates(queries, window, k, last_scores(best, k), measure):
+                score = measure.exact(queries, window, query, document)
+                pieces.append(cut_hits(sort_hits(query, document + seen, score, queries=len(queries)), k, wanted))
+            best = _merge_hits(best, _join(pieces, len(queries)), k, wanted)
         seen += len(window)
     return best
 
@@ -273,9 +275,10 @@ def _by_parts(
 ) -> tuple[Floats, Ints]:
     distances, nearest_rows = np.empty((size, k)), np.empty((size, k), np.int64)
     for part in slices(size, _QUERIES):
-        rows = unit(queries(part))
-        proposals = _propose(rows, vectors, k, None if exclude is None else exclude[part], allowed)
-        distances[part], nearest_rows[part] = _settle(rows, vectors, proposals, k)
+        rows, searched = unit(queries(part)), len(vectors) if allowed is None else int(allowed.sum())
+        with exact_part(len(rows), searched, rows.shape[1]):
+            proposals = _propose(rows, vectors, k, None if exclude is None else exclude[part], allowed)
+            distances[part], nearest_rows[part] = _settle(rows, vectors, proposals, k)
     return distances, nearest_rows
 
 
@@ -301,12 +304,12 @@ def _propose(queries: Vectors, vectors: Array, k: int, exclude: Ints | None, all
 
 
 def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposals: Ints) -> None:
-    """Put the best rows of the window among the earlier proposals, in place."""
+    """Put the best rows of the window among the earlier proposals, in place; of equal ones the earlier rows stay."""
     wide = best.shape[1]
     scores, places = largest_products(queries, window, min(wide, len(rows)))
     both = np.concatenate([best, scores], axis=1)
     rows_of_both = np.concatenate([proposals, rows[places]], axis=1)
-    kept = np.argpartition(-both, wide - 1, axis=1)[:, :wide]
+    kept = np.lexsort((rows_of_both, -both), axis=1)[:, :wide]
     best[:] = np.take_along_axis(both, kept, axis=1)
     proposals[:] = np.take_along_axis(rows_of_both, kept, axis=1)
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 from threadpoolctl import ThreadpoolController
@@ -17,6 +18,43 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+_PERMITTED: ContextVar[int | None] = ContextVar("permitted threads", default=None)
+
+
+@contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """Searches, matrix products and tokenizers inside use so many threads; None leaves what is set."""
+    if threads is None:
+        yield
+        return
+    token = _PERMITTED.set(threads)
+    try:
+        with ThreadpoolController().limit(limits=threads, user_api="blas"), tokenizer_threads(threads):
+            yield
+    finally:
+        _PERMITTED.reset(token)
+
+
+@contextmanager
+def tokenizer_threads(number: int) -> Iterator[None]:
+    """Tokenizers on so many threads, unless the user's environment decides. More than one is a setting of the process,
+    which their library reads once, when it first needs threads."""
+    name, value = ("TOKENIZERS_PARALLELISM", "false") if number == 1 else ("RAYON_NUM_THREADS", str(number))
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+def permitted_threads() -> int:
+    """As many threads as a search may use: those that were permitted, else one for each core."""
+    return _PERMITTED.get() or available_cores()
 
 
 # PyTorch's number of threads is a setting of the process: the first to enter saves it, the last to leave restores it.

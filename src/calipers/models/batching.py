@@ -13,7 +13,7 @@ import numpy as np
 
 from calipers.core import InferenceError, ModelInfo, Progress
 from calipers.metrics.arrays import Ints, Vectors
-from calipers.metrics.threads import torch_threads
+from calipers.metrics.threads import tokenizer_threads, torch_threads
 from calipers.models.tokenizer import Tokenizer, Tokens
 
 _WINDOW = 65_536  # texts or pairs whose token ids are held in memory together
@@ -156,7 +156,8 @@ class BatchedModel(CountsTruncated):
 
         with self.work.one_core_each():
             for start in range(0, len(distinct), _WINDOW):
-                tokens = tokenize(distinct[start : start + _WINDOW])
+                with tokenizer_threads(self.work.workers):
+                    tokens = tokenize(distinct[start : start + _WINDOW])
                 lengths = np.array([len(row.ids) for row in tokens])
                 self.tally.count += sum(row.cut for row in tokens)
                 for rows, values in answers(lengths, compute_rows, self.work):

@@ -20,6 +20,7 @@ from calipers.core.inputs import refuse_irregular
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.magnitudes import common_power, single
+from calipers.metrics.threads import tokenizer_threads
 from calipers.models import hub
 from calipers.models.batching import CountsTruncated
 from calipers.models.layout import prompt_settings, read_layout, read_modules, settle, vector_settings
@@ -80,10 +81,12 @@ class _Rules:
     tokenizer: Tokenizer
     unknown: int | None = None  # left out of the mean
     characters: int | None = None  # where a text is cut before it is tokenized
+    threads: int = 1
 
     def ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], set[str]]:
         """Of each text, and the texts that are cut, at a character or at a token."""
-        rows = self.tokenizer.encode([text[: self.characters] for text in texts])
+        with tokenizer_threads(self.threads):
+            rows = self.tokenizer.encode([text[: self.characters] for text in texts])
         pairs = zip(rows, texts, strict=True)
         cut = {text for row, text in pairs if row.cut or len(text) > (self.characters or len(text))}
         return [row.ids if self.unknown is None else row.ids[row.ids != self.unknown] for row in rows], cut
@@ -93,11 +96,12 @@ def _read_rules(folder: Path, backend: Backend, options: ModelOptions) -> _Rules
     config, cut = read_json(folder / "config.json"), backend.truncation or {}
     if config.get("model_type") != "model2vec":
         length = options.max_length or cut.get("max_length", NO_LIMIT)
-        return _Rules(_tokenizer(backend, length, str(cut.get("direction", "right"))))
+        return _Rules(_tokenizer(backend, length, str(cut.get("direction", "right"))), threads=options.workers)
     length = options.max_length or config.get("max_length", _MAX_LENGTH)
     median = int(np.median([len(token) for token in backend.get_vocab(with_added_tokens=True)]))
     characters = None if length is None else length * median
-    return _Rules(_tokenizer(backend, length or NO_LIMIT, "right"), unknown_id(backend), characters)
+    tokenizer = _tokenizer(backend, length or NO_LIMIT, "right")
+    return _Rules(tokenizer, unknown_id(backend), characters, options.workers)
 
 
 def _tokenizer(backend: Backend, length: object, side: str) -> Tokenizer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from calipers.core import DataSource, printable
 from calipers.core.rounding import digits_apart, percentage
@@ -155,3 +155,16 @@ def data_parts(source: DataSource, quote: Callable[[str], str] = str) -> list[st
     """Where data come from: path, configuration and split, as far as they are given."""
     named = (("configuration", source.name), ("split", source.split))
     return [quote(source.path), *(f"{what} {quote(name)}" for what, name in named if name)]
+
+
+def search_time(timing: Mapping[str, float]) -> str:
+    """How long exact searches took, and how near they were to the rate of a matrix product; nothing where there was
+    none.
+
+    >>> search_time({"search_seconds": 2.04, "search_share": 0.913})
+    ' (searching 2.0, at 91 % of the rate of matrix products)'
+    """
+    if "search_share" not in timing:
+        return ""
+    share = f"{100 * timing['search_share']:.0f} %"
+    return f" (searching {timing['search_seconds']:.1f}, at {share} of the rate of matrix products)"

@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import SILENT, DataSource, Measurement, Metric, Progress, Result, RunLine, Task
-from calipers.rendering.numbers import count, data_parts, interval, interval_name, megabytes, number, plural
+from calipers.rendering.numbers import (
+    count,
+    data_parts,
+    interval,
+    interval_name,
+    megabytes,
+    number,
+    plural,
+    search_time,
+)
 from calipers.rendering.tables import Cell, fits, is_bounded, make_table, show_facts, show_table, warn
 
 if TYPE_CHECKING:
@@ -242,5 +251,5 @@ def _times(result: Result) -> str:
         return f"{timing['total_seconds']:.1f} s: the outcomes of a stored run, found in {timing['reused_seconds']:.1f}"
     return (
         f"{timing['total_seconds']:.1f} s: loading {timing['load_seconds']:.1f}, "
-        f"inference {timing['inference_seconds']:.1f}, metrics {timing['metrics_seconds']:.1f}"
+        f"inference {timing['inference_seconds']:.1f}{search_time(timing)}, metrics {timing['metrics_seconds']:.1f}"
     )

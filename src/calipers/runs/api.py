@@ -24,6 +24,8 @@ from calipers.core import (
 )
 from calipers.core.models import truncated_by
 from calipers.data import DataOptions, trec
+from calipers.metrics.search_timing import count_searches
+from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.record import CONFIDENCE, RESAMPLES, Resampling, make_result, measure
@@ -83,7 +85,8 @@ def evaluate(
     key = settled.key(rows) if store else None
     damaged: list[str] = []
     stored = store.find(key, damaged) if store and key and reuse else None
-    info, outcomes = settled.answer(rows, stored, progress, clock, timed=timed)
+    with at_most(request.model_options.threads):
+        info, outcomes = settled.answer(rows, stored, progress, clock, timed=timed)
     outcomes, chosen = _with_clusters(outcomes, rows), request.record(info)
     facts = [chosen, resampling.record(settled.task.unit, outcomes)]
     if stored and not run_out and _is_same(stored, name, facts):
@@ -314,8 +317,10 @@ class _Settled:
         model = self.load(self.task.text_ids(rows))
         clock.lap("load_seconds")
         before = truncated_by(model)
-        outcomes = self.task.run(model, rows, self.options, progress)
+        with count_searches() as searches:
+            outcomes = self.task.run(model, rows, self.options, progress)
         clock.lap("inference_seconds")
+        clock.laps |= searches.facts()
         if (cut := truncated_by(model) - before) and "truncated" not in outcomes.counts:
             outcomes = replace(outcomes, counts={**outcomes.counts, "truncated": cut})
         if timed and self.shards is None:
