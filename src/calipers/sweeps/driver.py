@@ -56,6 +56,7 @@ class Driver:
         self.plan, self.store, self.queue, self.options, self.watch = plan, store, queue, options, watch
         self.folders = Folders.of(store)
         self.state = State()
+        self._tasks = {cell.job: cell.task.id for cell in plan.cells}
         self._lost: dict[str, int] = {}
         self._renewed = self._began = time.monotonic()
         self._seen = 0  # jobs that were done before anything ran
@@ -96,7 +97,7 @@ class Driver:
         try:
             key = run_key(
                 spec["reference"],
-                self.plan.rows[self._task_of(job)],
+                self.plan.rows[self._tasks[job.id]],
                 task=spec["task"],
                 task_options=spec["task_options"],
                 dataset=spec["dataset"],
@@ -107,9 +108,6 @@ class Driver:
         except (CalipersError, OSError):
             return None  # its own process says why
         return self.store.find(key) if key else None
-
-    def _task_of(self, job: Job) -> str:
-        return next(cell.task.id for cell in self.plan.cells if cell.job == job.id)
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
@@ -141,7 +139,7 @@ class Driver:
         fresh = done - self._seen
         left = seconds / fresh * (total - done - failed) if fresh >= 3 else None
         names = tuple(self.plan.jobs[job].name for job in self.state.running)
-        return SweepStatus(total, done, failed, names, seconds, left)
+        return SweepStatus(total, names, done, failed, seconds, left)
 
     def _is_over(self) -> bool:
         if self.options.fail_fast and self.state.failures:

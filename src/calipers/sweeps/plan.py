@@ -195,12 +195,10 @@ class _Planner:
             return replace(cell, failure=failure)
         assert not isinstance(rows, Failure)
         try:
-            place, options, needs = self._artifact(key, model, task, facts)
+            work = Work(key, task, rows, facts, *self._artifact(key, model, task, facts))
         except CalipersError as error:
             return replace(cell, failure=Failure("model-load", str(error), error.exit_code))
-        job = self._measure(key, task, rows, place, options, needs, facts)
-        timing = self._timing(key, task, rows, place, options, needs, facts) if self.options.latency else ""
-        return replace(cell, job=job.id, timing=timing)
+        return replace(cell, job=self._measure(work).id, timing=self._timing(work) if self.options.latency else "")
 
     def _baseline(self, key: CellKey, model: ModelEntry) -> CellKey | None:
         if model.baseline is None or (model.baseline == OWN and key.precision == OWN):
@@ -268,39 +266,29 @@ class _Planner:
             "calibration": model.calibration or (str(corpus) if corpus else None),
         }
 
-    def _measure(
-        self,
-        key: CellKey,
-        task: TaskEntry,
-        rows: Dataset,
-        place: str,
-        options: ModelOptions,
-        needs: tuple[str, ...],
-        facts: ModelFacts,
-    ) -> Job:
+    def _measure(self, work: Work) -> Job:
         question = {
-            "task": task.task,
-            "task_options": dict(task.task_options),
-            "dataset": task.dataset,
-            "columns": dict(task.columns),
-            "model_options": asdict(options),
-            "data_options": asdict(task.data_options),
+            "task": work.task.task,
+            "task_options": dict(work.task.task_options),
+            "dataset": work.task.dataset,
+            "columns": dict(work.task.columns),
+            "model_options": asdict(work.options),
+            "data_options": asdict(work.task.data_options),
         }
-        made = needs or (place, _fingerprint(place, options))
-        id = _digest([question, made, rows.fingerprint, list(rows.ids), code_version()])
+        id = _digest([question, work.made, work.rows.fingerprint, list(work.rows.ids), code_version()])
         spec = {
             "kind": "measure",
-            "name": str(key),
-            "reference": place,
+            "name": str(work.key),
+            "reference": work.place,
             **question,
             "confidence": self.options.confidence,
             "resamples": self.options.resamples,
             "result": str(self.folders.result(id)),
             "shards": str(self.folders.shards(id)),
         }
-        gpus = int(options.device.startswith("cuda"))
-        job = Job(id, "measure", str(key), spec, needs, priority=facts.entry.priority, gpus=gpus)
-        return self._put(replace(job, after=self._parts(job, rows)))
+        gpus = int(work.options.device.startswith("cuda"))
+        job = Job(id, "measure", str(work.key), spec, work.needs, priority=work.facts.entry.priority, gpus=gpus)
+        return self._put(replace(job, after=self._parts(job, work.rows)))
 
     def _parts(self, job: Job, rows: Dataset) -> tuple[str, ...]:
         """On a cluster, the shards of a long cell as jobs of their own, which fill the same folder."""
@@ -317,35 +305,26 @@ class _Planner:
             ids.append(id)
         return tuple(ids)
 
-    def _timing(
-        self,
-        key: CellKey,
-        task: TaskEntry,
-        rows: Dataset,
-        place: str,
-        options: ModelOptions,
-        needs: tuple[str, ...],
-        facts: ModelFacts,
-    ) -> str:
-        measured = tasks.find(task.task)
-        texts = _texts(rows, measured.ability)
-        if measured.ability == "retrieve" and facts.source is not None and facts.source.backend == "bm25":
+    def _timing(self, work: Work) -> str:
+        measured, source = tasks.find(work.task.task), work.facts.source
+        if measured.ability == "retrieve" and source is not None and source.backend == "bm25":
             return ""
-        head = abilities.head_for(measured)
-        made = needs or (place, _fingerprint(place, options))
-        id = _digest(["time", made, asdict(options), head, code_version()])
+        head, name = abilities.head_for(measured), f"{work.key.model}/{work.key.precision}"
+        id = _digest(["time", work.made, asdict(work.options), head, code_version()])
+        if id in self._plan.jobs:
+            return id
+        texts = _texts(work.rows, measured.ability)
         spec = {
             "kind": "time",
-            "name": f"{key.model}/{key.precision}",
-            "reference": place,
+            "name": name,
+            "reference": work.place,
             "ability": head,
             "texts": texts,
-            "text_ids": {text: list(ids) for text, ids in measured.text_ids(rows).items() if text in texts},
-            "model_options": asdict(options),
+            "text_ids": {text: list(ids) for text, ids in measured.text_ids(work.rows).items() if text in texts},
+            "model_options": asdict(work.options),
             "result": str(self.folders.timed(id)),
         }
-        if id not in self._plan.jobs:
-            self._put(Job(id, "time", f"{key.model}/{key.precision}", spec, needs, priority="~"))
+        self._put(Job(id, "time", name, spec, work.needs, priority="~"))
         return id
 
     def _put(self, job: Job) -> Job:
@@ -373,6 +352,25 @@ class ModelFacts:
     @cached_property
     def fingerprint(self) -> str | None:
         return _fingerprint(self.entry.reference, self.entry.options)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a cell needs: the model of `facts` as the artifact in `place` under its options, on the rows of a task.
+    `needs` are the jobs that make the artifact."""
+
+    key: CellKey
+    task: TaskEntry
+    rows: Dataset
+    facts: ModelFacts
+    place: str
+    options: ModelOptions
+    needs: tuple[str, ...]
+
+    @property
+    def made(self) -> tuple[str | None, ...]:
+        """What decides the content of the artifact: the jobs that make it, else its place and its files."""
+        return self.needs or (self.place, _fingerprint(self.place, self.options))
 
 
 def _fingerprint(place: str, options: ModelOptions) -> str | None:

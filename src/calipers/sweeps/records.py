@@ -48,11 +48,11 @@ class TaskEntry:
 
     id: str
     task: str
-    line: int
     dataset: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     data_options: DataOptions = field(default_factory=DataOptions)
     task_options: Mapping[str, Any] = field(default_factory=dict)
+    line: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ class SweepStatus:
     """How far a sweep is: counts of jobs, the names of those that run, and an estimate of what is left."""
 
     jobs: int
+    running: tuple[str, ...]
     done: int
     failed: int
-    running: tuple[str, ...]
     seconds: float
     left: float | None = None  # seconds to go, where enough is done to tell
 
     def __str__(self) -> str:
         """
-        >>> str(SweepStatus(10, 4, 1, ("minilm/sts/w8a8",), 60.0, 75.0))
+        >>> str(SweepStatus(10, ("minilm/sts/w8a8",), 4, 1, 60.0, 75.0))
         '4 of 10 jobs done, 1 failed, 1 running (minilm/sts/w8a8), 4.0 a minute, about 75 s to go'
         """
         names = f" ({', '.join(self.running[:3])}{', …' if len(self.running) > 3 else ''})" if self.running else ""

@@ -75,7 +75,7 @@ class _Reader:
         if not isinstance(content.value, dict):
             self.problem(content.line, f"a registry is a mapping with {', '.join(SECTIONS)}")
             return Registry(self.path, (), ())
-        self._refuse_unknown(content, SECTIONS, "a registry")
+        self._refuse_unknown(content.value, SECTIONS, "a registry")
         for name in ("models", "tasks"):
             if name not in content.value:
                 self.problem(content.line, f"the registry has no `{name}`")
@@ -103,21 +103,26 @@ class _Reader:
         return []
 
     def _defaults(self, section: Located | None) -> dict[str, Located]:
-        if section is None or section.value is None:
-            return {}
-        if not isinstance(section.value, dict):
-            self.problem(section.line, "`defaults` must hold options of models and tasks")
-            return {}
+        entries = self._mapping(section, "`defaults` must hold options of models and tasks")
         allowed = (
             *("group", "priority", "baseline", "precisions", "calibration", "dataset", "columns"),
             *self._model_types,
             *self._data_types,
             *self._task_types,
         )
-        self._refuse_unknown(section, allowed, "`defaults`")
-        return {_plain_key(key): value for key, value in section.items()}
+        self._refuse_unknown(entries, allowed, "`defaults`")
+        return {_plain_key(key): value for key, value in entries.items()}
 
-    def _refuse_unknown(self, section: Located, allowed: Sequence[str], owner: str) -> None:
+    def _mapping(self, section: Located | None, problem: str) -> Mapping[str, Located]:
+        """What a section holds; nothing where it is not there, or no mapping."""
+        if section is None or section.value is None:
+            return {}
+        if not isinstance(section.value, dict):
+            self.problem(section.line, problem)
+            return {}
+        return section.value
+
+    def _refuse_unknown(self, section: Mapping[str, Located], allowed: Sequence[str], owner: str) -> None:
         for key, value in section.items():
             if _plain_key(key) not in allowed:
                 self.problem(value.line, f"unknown key {key!r} of {owner}: {suggestion(_plain_key(key), allowed)}")
@@ -195,12 +200,8 @@ class _Reader:
                 self.problem(value.line, f"{key!r} is not an option of the task {task.name}")
 
     def _columns(self, section: Located | None) -> dict[str, str]:
-        if section is None or section.value is None:
-            return {}
-        if not isinstance(section.value, dict):
-            self.problem(section.line, "`columns` must hold lines KEY: NAME")
-            return {}
-        return {key: str(name.plain()) for key, name in section.items()}
+        entries = self._mapping(section, "`columns` must hold lines KEY: NAME")
+        return {key: str(name.plain()) for key, name in entries.items()}
 
     def _expand(
         self, entry: Located, keys: Sequence[str], defaults: Mapping[str, Located], owner: str
@@ -209,7 +210,7 @@ class _Reader:
         if not isinstance(entry.value, dict):
             self.problem(entry.line, f"{owner} must be a mapping, found {entry.plain()!r}")
             return
-        self._refuse_unknown(entry, keys, owner)
+        self._refuse_unknown(entry.value, keys, owner)
         own = {_plain_key(key): value for key, value in entry.items()}
         values = {**{key: value for key, value in defaults.items() if key in keys}, **own}
         matrix = values.pop("matrix", None)
@@ -219,7 +220,7 @@ class _Reader:
         if not isinstance(matrix.value, dict) or not all(isinstance(v.value, list) for _, v in matrix.items()):
             self.problem(matrix.line, "`matrix` must hold lines OPTION: [VALUE, VALUE, …]")
             return
-        self._refuse_unknown(matrix, keys, "a matrix")
+        self._refuse_unknown(matrix.value, keys, "a matrix")
         axes = [[(_plain_key(key), value) for value in axis.value] for key, axis in matrix.items()]
         for point in product(*axes):
             yield {**values, **dict(point)}, "".join(f",{key}={value.plain()}" for key, value in point)
@@ -297,13 +298,8 @@ class _Reader:
         return made
 
     def _thresholds(self, section: Located | None) -> dict[str, Thresholds]:
-        if section is None or section.value is None:
-            return {}
-        if not isinstance(section.value, dict):
-            self.problem(section.line, "`thresholds` must hold lines METRIC: PASS,RISK")
-            return {}
         limits = {}
-        for name, value in section.items():
+        for name, value in self._mapping(section, "`thresholds` must hold lines METRIC: PASS,RISK").items():
             plain = value.plain()
             text = ",".join(map(str, plain)) if isinstance(plain, list) else str(plain)
             if not tasks.has_metric(name):

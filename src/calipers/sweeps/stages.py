@@ -35,11 +35,11 @@ BuiltStage = Mapping[str, Any]  # a stage as the build that made it wrote it dow
 class StageTable:
     """The stages of one cell, from the model itself to its precision, and a sentence about the loss."""
 
+    stages: tuple[StageFigure, ...]
     cell: str
+    sentence: str
     metric: str
     digits: int
-    stages: tuple[StageFigure, ...]
-    sentence: str
 
     def rows(self) -> list[tuple[str, ...]]:
         return [
@@ -105,7 +105,8 @@ def _table(
     metric = next(iter(first.metrics))
     digits = next(m.digits for m in task.measures(task.options(**first.options)) if m.name == metric)
     lost = attribution.lost_steps(figures)
-    return StageTable(str(cell.key), metric, digits, tuple(figures), attribution.sentence(figures, lost, metric))
+    sentence = attribution.sentence(figures, lost, metric)
+    return StageTable(tuple(figures), str(cell.key), sentence, metric, digits)
 
 
 def _measure(
