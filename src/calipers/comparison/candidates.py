@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison, GateOptions, Verdict
@@ -17,14 +17,25 @@ if TYPE_CHECKING:
 _MODEL, _VALUE, _CHANGE, _ENDS, _CHANCES, _LABEL, _SIZE, _P50, _P95, _RATE, _MARK = range(11)
 _COSTS = (_SIZE, _P50, _P95, _RATE)
 _RIGHT = (_VALUE, _CHANGE, _ENDS, _CHANCES, *_COSTS)
-# From wide to narrow: which cells each column shows, one above the other.
-_LAYOUTS: tuple[tuple[tuple[int, ...], ...], ...] = (
-    tuple((place,) for place in range(11)),
-    ((0,), (1,), (2,), (3,), (4,), (5, 10), (6,), (7, 8), (9,)),
-    ((0,), (1,), (2, 3), (5, 4), (6, 10), (7, 8), (9,)),
-    ((0,), (1, 10), (2, 3), (5, 4), (6, 9), (7, 8)),
-)
 _NARROW = (60, 40, 32, 26, 20, 16)  # characters of a name, where the whole one is too long
+
+
+class _Layout(NamedTuple):
+    """Which cells each column shows, one above the other, and the names that can be read beside them."""
+
+    columns: tuple[tuple[int, ...], ...]
+    names: tuple[int, ...] = _NARROW  # characters; the whole name comes first
+    compact: bool = False  # units stand in the header; both latencies, and a label with its mark, in one cell
+
+
+# From wide to narrow. The second is one line a row at 100 columns.
+_LAYOUTS = (
+    _Layout(tuple((place,) for place in range(11)), names=()),
+    _Layout(tuple((place,) for place in range(_MARK) if place != _P95), names=tuple(range(60, 14, -2)), compact=True),
+    _Layout(((0,), (1,), (2,), (3,), (4,), (5, 10), (6,), (7, 8), (9,)), names=_NARROW[:-1]),
+    _Layout(((0,), (1,), (2, 3), (5, 4), (6, 10), (7, 8), (9,)), names=_NARROW[:-1]),
+    _Layout(((0,), (1, 10), (2, 3), (5, 4), (6, 9), (7, 8))),
+)
 
 Row = tuple[str, ...]
 
@@ -48,10 +59,11 @@ def show_candidates(
         show_table(console, [header[i] for i in used], [[row[i] for i in used] for row in rows], right=right)
         return
     for layout, width in _choices():
-        columns = [shown for column in layout if (shown := [place for place in column if place in used])]
+        columns = [shown for column in layout.columns if (shown := [place for place in column if place in used])]
+        titles, *lines = [_compact(row) for row in (header, *rows)] if layout.compact else (header, *rows)
         table = make_table(
-            [_cell(header, column, {}) for column in columns],
-            [_cell_row(row, columns, styles, width) for row in rows],
+            [_cell(titles, column, {}) for column in columns],
+            [_cell_row(row, columns, styles, width) for row in lines],
             right=[number for number, column in enumerate(columns) if column[0] in _RIGHT],
             dense=True,
         )
@@ -73,11 +85,23 @@ def candidate_table(
     return tuple(header[i] for i in used), [tuple(row[i] for i in used) for row in named]
 
 
-def _choices() -> Iterator[tuple[tuple[tuple[int, ...], ...], int]]:
+def _choices() -> Iterator[tuple[_Layout, int]]:
     """Layouts with the width of a name: shorter names come before a narrower layout, as far as they can be read."""
     for layout in _LAYOUTS:
-        readable = [width for width in _NARROW if width >= (20 if layout is not _LAYOUTS[-1] else 0)]
-        yield from ((layout, width) for width in (10_000, *(readable if layout is not _LAYOUTS[0] else ())))
+        yield from ((layout, width) for width in (10_000, *layout.names))
+
+
+def _compact(row: Row) -> Row:
+    """The same with units in the header, both latencies in one cell, and no ending of a file in the name."""
+    if row[_P50] == "p50":
+        return (*row[:_SIZE], "MB", "p50/p95 ms", *row[_P95:])
+    size, p50, p95 = (row[place].removesuffix(" MB").removesuffix(" ms") for place in (_SIZE, _P50, _P95))
+    name, ends = row[_MODEL].replace(".onnx", ""), row[_ENDS].replace(" to ", "…")
+    label = " ".join(filter(None, (row[_LABEL], row[_MARK])))
+    return (
+        *(name, row[_VALUE], row[_CHANGE], ends, row[_CHANCES], label, size),
+        *(f"{p50}/{p95}" if p50 else "", p95, row[_RATE], row[_MARK]),
+    )
 
 
 def _header(verdicts: Sequence[Verdict]) -> Row:
@@ -144,7 +168,8 @@ def _shortened(row: Row, width: int) -> Row:
 
 def _cell(row: Row, column: Sequence[int], styles: Mapping[str, str]) -> Cell:
     first, *below = column
-    return Cell(row[first], styles.get(row[first], "") if first == _LABEL else "", row[below[0]] if below else "")
+    style = styles.get(row[first].partition(" ")[0], "") if first == _LABEL else ""
+    return Cell(row[first], style, row[below[0]] if below else "")
 
 
 def _show_list(console: Console, header: Row, rows: Sequence[Row], styles: Mapping[str, str]) -> None:
