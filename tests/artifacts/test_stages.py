@@ -20,6 +20,7 @@ from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import FILES, BuildOptions, Manifest
 from calipers.core import SILENT, RequestError
 from calipers.models import ModelOptions
+from calipers.rendering import numbers
 from calipers.runs import api
 from tests.support import build_models as small
 from tests.support.exporting import fix_shape
@@ -48,6 +49,11 @@ def test_every_stage_is_there_checked_and_measured(built: Path) -> None:
     assert exported.difference.largest < 1e-4
     assert quantized.size < exported.size
     assert all(0 < stage.latency.p50 <= stage.latency.p95 for stage in found.stages)
+    floats = found.stage("optimized")
+    assert floats.speedup == 1
+    for stage in found.stages:  # by processor time, against the float graph that is quantised
+        assert stage.speedup == pytest.approx(floats.latency.cpu / stage.latency.cpu, abs=1e-3)
+        assert found.rows()[found.stages.index(stage)]["speed"] == numbers.times(stage.speedup)
     assert found.calibration is not None
     assert found.calibration["ids"] == ["0", "1", "2", "3", "4"]
     assert found.calibration["fingerprint"].startswith("sha256:")

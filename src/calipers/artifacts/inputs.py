@@ -15,7 +15,7 @@ from calipers.artifacts.records import Latency
 from calipers.metrics.arrays import Array
 from calipers.metrics.threads import torch_threads
 from calipers.models.batching import Batch, pad
-from calipers.models.onnx_session import Graph
+from calipers.models.onnx_session import CPU, Graph
 from calipers.models.tokenizer import Tokens
 
 FixedShape = tuple[int | None, int | None]  # rows and length of a batch; None where it is free
@@ -93,22 +93,28 @@ def output_name(graph: Graph, name: str | None) -> str:
     return name if name in graph.outputs else next(iter(graph.outputs))
 
 
-def latencies(forwards: Sequence[Callable[[Batch], object]], batches: Sequence[Batch], *, rounds: int) -> list[Latency]:
+def latencies(
+    forwards: Sequence[Callable[[Batch], object]], batches: Sequence[Batch], *, rounds: int, provider: str = CPU
+) -> list[Latency]:
     """Each batch in every round, after one run that does not count. The forwards take turns batch by batch, so that
     other work on the machine slows them all alike."""
     with torch_threads(1):
         for forward in forwards:
             forward(batches[0])
-        seconds = [[_clock(forward, batch) for forward in forwards] for _ in range(rounds) for batch in batches]
-    p50, p95 = np.percentile(np.array(seconds) * 1000, [50, 95], axis=0)
+        clocks = [[_clock(forward, batch) for forward in forwards] for _ in range(rounds) for batch in batches]
+    seconds = np.array(clocks)  # [runs, forwards, (wall, processor)]
+    p50, p95 = np.percentile(seconds[:, :, 0] * 1000, [50, 95], axis=0)
+    # Another provider works on other threads or another device, whose time only the clock on the wall has.
+    cpu = np.median(seconds[:, :, 1 if provider == CPU else 0], axis=0) * 1000
     tokens = round(float(np.mean([batch.mask.sum() / len(batch.mask) for batch in batches])), 1)
     return [
-        Latency(round(float(middle), 3), round(float(high), 3), len(batches), tokens)
-        for middle, high in zip(p50, p95, strict=True)
+        Latency(round(float(middle), 3), round(float(high), 3), len(batches), tokens, round(float(work), 3))
+        for middle, high, work in zip(p50, p95, cpu, strict=True)
     ]
 
 
-def _clock(forward: Callable[[Batch], object], batch: Batch) -> float:
-    start = time.perf_counter()
+def _clock(forward: Callable[[Batch], object], batch: Batch) -> tuple[float, float]:
+    """Seconds on the wall, and of this thread's processor time."""
+    start, work = time.perf_counter(), time.thread_time()
     forward(batch)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.thread_time() - work

@@ -13,7 +13,7 @@ from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.rendering import tables
-from calipers.rendering.numbers import megabytes
+from calipers.rendering.numbers import megabytes, times
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,6 +158,11 @@ class Latency:
     p95: float
     rows: int
     tokens: float  # in a row, on average
+    cpu: float = 0.0  # the median of processor time, which other work on the machine does not lengthen
+
+    def times_as_fast(self, other: Latency) -> float | None:
+        """How many times as fast this is as the other, by processor time; None where either was not timed."""
+        return round(other.cpu / self.cpu, 3) if self.cpu > 0 and other.cpu > 0 else None
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ class Stage:
     latency: Latency
     difference: Difference | None  # None for the first stage
     leak: Leak | None = None  # of a quantised stage
+    speedup: float | None = None  # times as fast as the float graph that is quantised, by processor time
     precision: str = ""  # of a quantised stage
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -233,6 +239,7 @@ def _row(stage: Stage) -> dict[str, str]:
         "size": megabytes(stage.size),
         "p50": f"{stage.latency.p50:.2f} ms",
         "p95": f"{stage.latency.p95:.2f} ms",
+        "speed": times(stage.speedup),
         "largest difference": str(difference) if difference else "none: the first",
         "relative": _share(difference.relative) if difference else "",
         "verdict": _verdict(difference) if difference else "",

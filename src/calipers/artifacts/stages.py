@@ -18,6 +18,7 @@ from calipers.artifacts.check import PaddingLeaks, StageRefused
 from calipers.artifacts.export import ExportSource
 from calipers.artifacts.graphs import FloatGraph
 from calipers.artifacts.inputs import FixedShape, Rows, latencies, output_name, short_path, single
+from calipers.artifacts.processor import gains_nothing
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import FILES, BuildOptions, Difference, Latency, Leak, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
@@ -236,8 +237,14 @@ class _Work:
             self._torch_forward() if stage.name == "torch" else self._forward(Path(stage.path), stage.name, None)
             for stage in stages
         ]
-        times = latencies(forwards, single(self.plan.rows.take(_TIMED_ROWS), self.plan.shape), rounds=_TIMED_ROUNDS)
-        return [replace(stage, latency=latency) for stage, latency in zip(stages, times, strict=True)]
+        batches, provider = single(self.plan.rows.take(_TIMED_ROWS), self.plan.shape), self.plan.provider
+        times = latencies(forwards, batches, rounds=_TIMED_ROUNDS, provider=provider)
+        floats = max(place for place, stage in enumerate(stages) if stage.name in ("exported", "optimized"))
+        speeds = [time.times_as_fast(times[floats]) for time in times]
+        return [
+            replace(stage, latency=time, speedup=speed, notes=(*stage.notes, *gains_nothing(stage, speed, self.recipe)))
+            for stage, time, speed in zip(stages, times, speeds, strict=True)
+        ]
 
     def _torch(self) -> Stage:
         source = self.plan.source

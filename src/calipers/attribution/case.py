@@ -147,7 +147,7 @@ class Case:
         if not self.lost or self.before.stage == "torch":
             return replace(evaluation, size=content_size(graph))
         sound, other = self.latencies([Path(self.before.path), graph])
-        return replace(evaluation, size=content_size(graph), p50=other.p50, float_p50=sound.p50)
+        return replace(evaluation, size=content_size(graph), p50=other.p50, speedup=other.times_as_fast(sound))
 
     def latencies(self, graphs: Sequence[Path]) -> list[Latency]:
         """Of one row on one thread. The graphs take turns, so that other work on the machine slows them all alike."""
@@ -155,7 +155,7 @@ class Case:
         plan = self.plan
         batches = single(plan.rows.take(_TIMED_ROWS), plan.shape)
         opened = [open_graph(path, provider=plan.provider) for path in graphs]
-        return latencies([graph.run for graph in opened], batches, rounds=_TIMED_ROUNDS)
+        return latencies([graph.run for graph in opened], batches, rounds=_TIMED_ROUNDS, provider=plan.provider)
 
     def ranges(self, graph: FloatGraph, recipe: Recipe) -> Ranges | None:
         return self.plan.ranges(graph, recipe, self.progress)

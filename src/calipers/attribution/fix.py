@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,28 +12,16 @@ from calipers.artifacts import stages
 from calipers.artifacts.calibrate import with_ranges
 from calipers.artifacts.graphs import content_hash, content_size
 from calipers.artifacts.masks import mask_nodes
+from calipers.artifacts.processor import this_target
 from calipers.artifacts.recipe import Recipe, call_text, make_recipe, write_recipe
 from calipers.artifacts.records import STAGES
 from calipers.attribution.case import Case
+from calipers.attribution.changes import Change, other_settings
 from calipers.attribution.culprits import CulpritSearch, make_sure
 from calipers.attribution.quantized import QuantizedGraph
 from calipers.attribution.records import BillLine, Fix, FrontierLine
 from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget
 from calipers.core import InferenceError
-
-_MOST_SETTINGS = 5  # to try
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a fix changes. Without a recipe the graph was made elsewhere, and is repaired."""
-
-    how: str
-    recipe: Recipe | None
-    tensors: frozenset[str] = frozenset()  # kept in float
-
-    def keeping(self, tensors: frozenset[str]) -> Change:
-        return Change(f"{self.how}, with nodes kept in float", self.recipe, tensors)
 
 
 def mend(case: Case, search: CulpritSearch) -> Fix | None:
@@ -45,19 +33,20 @@ def mend(case: Case, search: CulpritSearch) -> Fix | None:
         return None
     fix = _faster(case, search.graph, _build(case, search.graph, change))
     lines = [_line(changed.how, evaluation) for changed, evaluation in tried]
-    frontier = sorted([*lines, *_already_built(case)], key=rank)
-    return replace(fix, frontier=tuple(frontier), kept=_why(search, fix.nodes))
+    frontier = sorted([*lines, *_restored(case, lines), *_already_built(case)], key=rank)
+    wide = fix.recipe["wide"] if fix.recipe else ()
+    return replace(fix, frontier=tuple(frontier), kept=_why(search, fix.nodes), wide=_why(search, wide))
 
 
 def _try_all(case: Case, search: CulpritSearch) -> list[tuple[Change, Evaluation]]:
-    """Settings that keep no further node in float; where none of them passes, the best of them with the culprits in
-    float, and the culprits alone."""
+    """Settings that keep no further node in float; where none of them passes and is faster than float, the best of them
+    with 16-bit activations of the culprits, the best with the culprits in float, and the culprits alone."""
     tried = _try_settings(case, search.graph, case.recipe) if case.recipe else []
     if any(_is_good(evaluation) for _, evaluation in tried):
         return tried
     nearest = _nearest(case, tried)
-    if nearest and (both := with_culprits(case, search, nearest)):
-        tried.append(both)
+    if nearest:
+        tried += [both for way in (with_wide, with_culprits) if (both := way(case, search, nearest))]
     tensors = make_sure(search, case.ledger)
     if tensors is None:
         tensors = frozenset(name for culprit in search.culprits for name in culprit.tensors)
@@ -69,7 +58,7 @@ def _try_all(case: Case, search: CulpritSearch) -> list[tuple[Change, Evaluation
 
 def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> list[tuple[Change, Evaluation]]:
     tried = []
-    for change in other_settings(recipe):
+    for change in other_settings(recipe, this_target()):
         evaluation = try_change(case, graph, change)
         if evaluation is None:
             break
@@ -95,17 +84,24 @@ def _best(case: Case, tried: Sequence[tuple[Change, Evaluation]]) -> Change | No
 
 
 def _is_good(evaluation: Evaluation) -> bool:
-    return evaluation.label == "PASS" and not evaluation.p50 > evaluation.float_p50 > 0
+    return evaluation.label == "PASS" and not _line("", evaluation).slower
 
 
 def _line(name: str, evaluation: Evaluation) -> FrontierLine:
     e = evaluation
-    return FrontierLine(name, e.value, e.label, e.size, e.p50, e.float_p50)
+    return FrontierLine(name, e.value, e.label, e.size, e.p50, e.speedup)
 
 
 def rank(line: FrontierLine) -> tuple[bool, bool, float, float]:
-    """What passes first, then what is not slower than float, then by size in steps of 2 %, then by time."""
-    return line.label != "PASS", line.slower, round(math.log(max(line.size, 1)) / 0.02), line.p50
+    """What passes first, then what is not slower than float, then by size in steps of 2 %, then by speed."""
+    return line.label != "PASS", line.slower, round(math.log(max(line.size, 1)) / 0.02), -(line.speedup or 0.0)
+
+
+def _restored(case: Case, lines: Sequence[FrontierLine]) -> list[FrontierLine]:
+    """The graphs of the search that pass, with nodes in float and the settings as they were, beyond `lines`."""
+    seen = {(line.size, line.value) for line in lines}
+    passing = [e for e in case.ledger.evaluations.values() if e.label == "PASS" and (e.size, e.value) not in seen]
+    return [_line(f"{e.nodes} nodes kept in float", e) for e in passing]
 
 
 def _already_built(case: Case) -> list[FrontierLine]:
@@ -135,35 +131,13 @@ def _why(search: CulpritSearch, nodes: Sequence[str]) -> dict[str, str]:
     return reasons
 
 
-def other_settings(recipe: Recipe) -> list[Change]:
-    """Recipes that keep no further node in float, the most promising first."""
-    if recipe.precision == "int4":
-        smaller = [Change("blocks of 16 weights", replace(recipe, block_size=16))] if recipe.block_size > 16 else []
-        return [*smaller, *([] if recipe.symmetric else [Change("symmetric blocks", replace(recipe, symmetric=True))])]
-    if recipe.precision in ("fp16", "fp32"):
-        return []
-    channels = [] if recipe.per_channel else [Change("a scale for each channel", replace(recipe, per_channel=True))]
-    if recipe.precision == "int8-dynamic":
-        return channels
-    fine = replace(recipe, per_channel=True, float_outputs=True)
-    smooth = replace(recalibrated(fine, recipe.calibration, recipe.percentile), smooth=0.5)
-    changes = [
-        *channels,
-        Change("a scale for each channel and results of products in float", fine),
-        Change("the same with SmoothQuant (0.5)", smooth),
-        *(
-            Change(f"ranges by {name}", recalibrated(recipe, method, share))
-            for name, method, share in (("percentile 99.99", "percentile", 99.99), ("entropy", "entropy", 99.999))
-            if method != recipe.calibration
-        ),
-    ]
-    return [change for change in changes if change.recipe != recipe][:_MOST_SETTINGS]
-
-
-def recalibrated(recipe: Recipe, method: str, share: float) -> Recipe:
-    """The recipe with ranges that are to be taken anew; ranges that it sets itself stay."""
-    kept = {} if recipe.calibrated else recipe.ranges
-    return replace(recipe, calibration=method, percentile=share, ranges=kept, calibrated={}, smoothing={})
+def with_wide(case: Case, search: CulpritSearch, nearest: Change) -> tuple[Change, Evaluation] | None:
+    """The best of the other settings with 16-bit activations of the culprits: as small as without. None where there is
+    nothing to widen, or no evaluation is left."""
+    nodes = sorted(search.graph.view.owners_of(search.tensors)) if search.tensors else []
+    mixed = nearest.widening(nodes)
+    evaluation = try_change(case, search.graph, mixed) if mixed else None
+    return (mixed, evaluation) if mixed and evaluation else None
 
 
 def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> tuple[Change, Evaluation] | None:
@@ -217,11 +191,12 @@ def _bill(case: Case, how: str, target: Path, sound: Path, nodes: tuple[str, ...
         case.notes.append(f"the fix cannot be measured: {error}")
         fixed = INVALID
     before, guilty = case.before, case.guilty
-    times = [latency.p50 for latency in case.latencies([sound, Path(guilty.path), target])]
+    times = case.latencies([sound, Path(guilty.path), target])
+    costs = [(latency.p50, latency.times_as_fast(times[0])) for latency in times]
     bill = (
-        BillLine("float", before.value, before.label, content_size(sound), times[0]),
-        BillLine("broken", guilty.value, guilty.label, guilty.size, times[1]),
-        BillLine("fixed", fixed.value, fixed.label, content_size(target), times[2]),
+        BillLine("float", before.value, before.label, content_size(sound), *costs[0]),
+        BillLine("broken", guilty.value, guilty.label, guilty.size, *costs[1]),
+        BillLine("fixed", fixed.value, fixed.label, content_size(target), *costs[2]),
     )
     return Fix(how, fixed.passes, fixed.label, nodes, bill, str(target))
 
@@ -229,7 +204,7 @@ def _bill(case: Case, how: str, target: Path, sound: Path, nodes: tuple[str, ...
 def _faster(case: Case, graph: QuantizedGraph, fix: Fix) -> Fix:
     """A fix that is slower than float saves nothing but space: the same with unsigned activations is tried, which
     onnxruntime's kernels for x86 run two to three times faster than signed ones (see docs/build.md)."""
-    if not fix.passed or fix.recipe is None or fix.bill[2].p50 < fix.bill[0].p50:
+    if not fix.passed or fix.recipe is None or (fix.bill[2].speedup or 1) >= 1:
         return fix
     recipe = make_recipe(fix.recipe, "the fix")
     if not recipe.needs_ranges or recipe.unsigned or case.recipe is None:

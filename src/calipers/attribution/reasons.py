@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calipers.artifacts.processor import has_vnni
 from calipers.attribution.graph_view import Rounded
 from calipers.attribution.parts import ATTENTION
 from calipers.attribution.qdq import Weights, dequantize
@@ -146,22 +146,11 @@ def _fits_by_channels(original: Floats, now: Floats, error: float) -> bool:
 def of_kernels(gap: float, noise: float) -> list[str]:
     """`gap`: how much further integer kernels are from the float output than the same graph in float between its pairs,
     as a share of it; `noise`: what may be by chance."""
-    vnni = _has_vnni()
+    vnni = has_vnni()
     if gap <= max(0.02, 1.2 * noise) or vnni:
         return []
     why = "this CPU has no VNNI: u8·s8 products saturate" if vnni is False else "u8·s8 products may saturate"
     return [f"integer kernels move the output by {gap:.0%} against the same graph in float ({why}; try reduce_range)"]
-
-
-def _has_vnni() -> bool | None:
-    """Whether this CPU multiplies 8-bit integers without saturation; None where the system does not say."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    if "flags" not in flags:
-        return True if "asimddp" in flags else None  # ARM has dot products that do not saturate
-    return "vnni" in flags
 
 
 def of_float_graph(proto: ModelProto) -> list[str]:

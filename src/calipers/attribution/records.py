@@ -79,6 +79,7 @@ class StageFigure:
     p95: float
     difference: float | None  # largest difference of outputs from the stage before
     bound: float | None  # what a float stage may differ by; None where rounding is intended
+    speedup: float | None = None  # times as fast as the float graph that is quantised, by processor time
     run: str | None = None  # id of the stored run
     reason: str | None = None
     notes: tuple[str, ...] = ()
@@ -104,6 +105,7 @@ class StageFigure:
             "step": _compared(self.step),
             "size": self.size,
             "latency": {"p50": self.p50, "p95": self.p95},
+            "speedup": self.speedup,
             "difference": {"largest": self.difference, "bound": self.bound, "passes": not self.differs},
             "notes": list(self.notes),
         }
@@ -162,6 +164,7 @@ class BillLine:
     label: Label | None
     size: int
     p50: float
+    speedup: float | None = None  # times as fast as float, timed in turn, by processor time
 
 
 @dataclass(frozen=True)
@@ -173,12 +176,12 @@ class FrontierLine:
     label: Label
     size: int
     p50: float
-    float_p50: float  # of the float graph, timed in turn
+    speedup: float | None  # times as fast as the float graph, timed in turn, by processor time
 
     @property
     def slower(self) -> bool:
         """Than float: such a graph saves space only."""
-        return self.p50 > self.float_p50 > 0
+        return self.speedup is not None and self.speedup < 1
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,7 @@ class Fix:
     arguments: str | None = None  # the call of onnxruntime's quantiser
     frontier: tuple[FrontierLine, ...] = ()  # what was seen, the smallest that passes first
     kept: Mapping[str, str] = field(default_factory=dict)  # node in float → why
+    wide: Mapping[str, str] = field(default_factory=dict)  # node with 16-bit activations → why
 
 
 @dataclass(frozen=True)
@@ -246,6 +250,7 @@ class Attribution:
                 "verdict": stage.label or "baseline",
                 "size": numbers.megabytes(stage.size),
                 "p50": f"{stage.p50:.2f} ms",
+                "speed": numbers.times(stage.speedup),
                 "outputs differ by": _difference(stage),
             }
             for stage in self.stages

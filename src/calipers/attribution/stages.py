@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from calipers import models
 from calipers.artifacts import stages as artifacts
+from calipers.artifacts.processor import gains_nothing
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import Manifest, Stage
 from calipers.attribution.case import Case
@@ -46,6 +47,7 @@ def measure(model: str, manifest: Manifest | None, case: Case) -> list[StageFigu
     for stage in manifest.stages:
         reference = model if stage.name == "torch" else stage.path
         figures.append(_figure(stage.name, reference, stage, figures, case))
+        case.notes += [f"{stage.title}: {note}" for note in gains_nothing(stage, stage.speedup, case.plan.recipe)]
     return figures
 
 
@@ -71,6 +73,7 @@ def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[Sta
         label=None if not before else verdict.label if verdict else "INVALID",
         size=stage.size if stage else 0,
         p50=stage.latency.p50 if stage else 0.0,
+        speedup=stage.speedup if stage else None,
         p95=stage.latency.p95 if stage else 0.0,
         difference=difference.largest if difference else None,
         bound=difference.bound if difference else None,

@@ -76,6 +76,7 @@ def _show_fix(console: Console, fix: Fix, attribution: Attribution) -> None:
             "verdict": line.label or "baseline",
             "size": numbers.megabytes(line.size),
             "p50": f"{line.p50:.2f} ms",
+            "speed": numbers.times(line.speedup),
         }
         for line in fix.bill
     ]
@@ -83,6 +84,8 @@ def _show_fix(console: Console, fix: Fix, attribution: Attribution) -> None:
     _show_frontier(console, fix, attribution)
     for node, why in list(fix.kept.items())[:_NODES]:
         tables.say(console, f"{node} stays in float: {why}")
+    for node, why in list(fix.wide.items())[:_NODES]:
+        tables.say(console, f"{node} has 16-bit activations: {why}")
     tables.say(console, f"Graph: {fix.graph}")
     if fix.recipe_file:
         tables.say(console, f"Recipe: {fix.recipe_file}, for calipers build --recipe")
@@ -95,8 +98,8 @@ def _show_fix(console: Console, fix: Fix, attribution: Attribution) -> None:
 def _show_frontier(console: Console, fix: Fix, attribution: Attribution) -> None:
     """What else was seen, and what that means for the choice."""
     floats, *_, fixed = fix.bill
-    if fixed.p50 > floats.p50 > 0:
-        times = f"{fixed.p50:.1f} against {floats.p50:.1f} ms"
+    if fixed.speedup is not None and fixed.speedup < 1:
+        times = f"{numbers.times(fixed.speedup)} as fast; {fixed.p50:.1f} against {floats.p50:.1f} ms"
         tables.say(console, f"The fix is slower than float ({times}): it saves space only.")
     if not fix.frontier:
         return
@@ -107,7 +110,7 @@ def _show_frontier(console: Console, fix: Fix, attribution: Attribution) -> None
             "verdict": line.label,
             "size": numbers.megabytes(line.size),
             "p50": f"{line.p50:.2f} ms" if line.p50 else "",
-            "against float": f"{line.p50 / line.float_p50:.2f}" if line.float_p50 else "",
+            "speed": numbers.times(line.speedup),
         }
         for line in fix.frontier
     ]

@@ -24,8 +24,8 @@ class Evaluation:
     nodes: int = 0  # kept in float
     result: Result | None = None
     size: int = 0  # bytes
-    p50: float = 0.0  # milliseconds, and of the float graph timed in turn
-    float_p50: float = 0.0
+    p50: float = 0.0  # milliseconds
+    speedup: float | None = None  # times as fast as the float graph, timed in turn
 
 
 INVALID = Evaluation(None, "INVALID", passes=False)

@@ -50,6 +50,17 @@ def percent(share: float | None, limits: Iterable[float] = ()) -> str:
     return f"{share:+.0%}" if abs(share) >= 10 else f"{signed(100 * share, 1, [100 * x for x in limits])}%"
 
 
+def times(ratio: float | None) -> str:
+    """How many times as fast something is.
+
+    >>> times(2.41), times(0.52), times(None)
+    ('2.4 ×', '0.52 ×', '–')
+    """
+    if ratio is None or not math.isfinite(ratio):
+        return NONE
+    return f"{ratio:.1f} ×" if ratio >= 1.05 else f"{ratio:.2f} ×"
+
+
 def chance(share: float) -> str:
     """A chance in percent, rounded towards a half: it must not look more certain than it is.
 
