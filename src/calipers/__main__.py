@@ -1,3 +1,32 @@
-from calipers.cli import main
+"""The `calipers` command, also as `python -m calipers`: Ctrl-C ends it with exit code 130 and one line, whenever."""
 
-main()
+from __future__ import annotations
+
+import signal
+import sys
+from typing import NoReturn
+
+
+class Interruption(KeyboardInterrupt):
+    """Ctrl-C. Once a plain KeyboardInterrupt has passed through Python's `exec` of a text (so a dataclass is made),
+    `python -m` ends by the signal, whatever exit code is set; one of a class of its own leaves the exit code alone."""
+
+
+def main() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        from calipers.cli import main as run_command
+
+        run_command()
+    except KeyboardInterrupt:  # before the command began, or after it
+        print("calipers: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise Interruption
+
+
+if __name__ == "__main__":
+    main()

@@ -14,10 +14,13 @@ from tests.hostile.surfaces import Case
 from tests.support.processes import Request, Starter
 
 LONGEST = 400  # characters of a sentence
-SECONDS = 10.0  # of processor time; the clock is allowed three times that, since tests run beside each other
+SECONDS = 10.0  # of processor time, and of the clock on a machine with nothing else to do
 MEMORY = 1_000_000  # KB beyond a process that has imported the backends
 _MOST_MEMORY = 6_000_000_000  # bytes of address space: the machine is not to be eaten while it is tested
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+_ASSIGNMENT = re.compile(r"[A-Z_]+=", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,10 @@ def ask(case: Case, seed: int, sound: Sound, folder: Path, start: Starter, serve
     home.mkdir()
     environment = {**os.environ, "HOME": str(home), "CALIPERS_STORE": str(home / "runs"), "CALIPERS_SANDBOX": "auto"}
     environment |= {"XDG_CACHE_HOME": str(home / "cache"), "NO_PROXY": "*"}
-    environment |= {"CALIPERS_TEST_MEMORY": str(_MOST_MEMORY), "CALIPERS_TEST_SECONDS": "45"}
+    while _ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    environment |= {"CALIPERS_TEST_MEMORY": str(_MOST_MEMORY), "CALIPERS_TEST_SECONDS": "90"}
     begin = time.monotonic()
     code = start(Request(words, str(home), environment, str(out), str(err)))
     seconds = time.monotonic() - begin
@@ -53,19 +59,24 @@ def ask(case: Case, seed: int, sound: Sound, folder: Path, start: Starter, serve
     return answer, [fault for fault in _faults(answer, case, folder) if fault]
 
 
+def crowd() -> float:
+    """How many processes share a core, at least one: so many times longer a command may take by the clock."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
-    lines = [line for line in answer.err.splitlines() if line.startswith("calipers: ")]
+    lines = [line for line in answer.err.splitlines() if line.startswith(("calipers: ", '{"error": "'))]
     rules: dict[str, Callable[[], bool]] = {
         f"exit code {answer.code}": lambda: answer.code not in case.codes,
         "a traceback": lambda: "Traceback" in answer.err,
         "an unexpected error": lambda: "unexpected " in answer.err,
         f"{len(lines)} sentences": lambda: answer.code in (2, 3, 4) and len(lines) != 1,
         "more than its sentence": lambda: answer.code in (2, 3, 4) and len(answer.err.strip().splitlines()) != 1,
-        "a long sentence": lambda: any(len(line) > LONGEST + 10 for line in lines),
+        "a long sentence": lambda: any(len(line) > LONGEST + 60 for line in lines),
         "control characters": lambda: bool(_CONTROL.search(answer.err + answer.out)),
         "a secret": lambda: "S3CRET" in answer.err + answer.out,
         f"{answer.processor:.1f} s of processor": lambda: answer.processor > SECONDS,
-        f"{answer.seconds:.1f} s": lambda: answer.seconds > 3 * SECONDS,
+        f"{answer.seconds:.1f} s": lambda: answer.seconds > SECONDS * crowd(),
         f"{answer.peak / 1000:,.0f} MB": lambda: answer.peak > MEMORY,
         "code that ran": lambda: bool(list(folder.rglob("pwned"))),
         "a lost canary": lambda: case.surface == "store" and not (folder / "files" / "x.parquet").exists(),

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from tests.hostile import models, mutations
+from tests.hostile import commands, models, mutations
 from tests.hostile.mutations import change, eval_line
 from tests.hostile.places import Sound
 
@@ -302,13 +302,14 @@ def http(sound: Sound, folder: Path, rng: Random) -> list[str]:
     return words if rng.random() < 0.8 else [*words, "--task", "reranking"]
 
 
-_READING, _MODEL = (0, 2, 4), (0, 2, 3, 4)
+_READING, _MODEL, _ANY = (0, 2, 4), (0, 2, 3, 4), (0, 1, 2, 3, 4, 5)
 SURFACES: dict[str, tuple[Surface, tuple[int, ...]]] = {
     "data": (data, _READING), "large data": (large_data, _READING), "parquet": (parquet, _READING),
     "tasks": (tasks, (0, 2, 3, 4)), "beir": (beir, _READING), "yaml": (yaml, (0, 1, 2, 5)), "onnx bytes": (models.onnx_bytes, _MODEL),
     "onnx graphs": (models.onnx_graphs, _MODEL), "torch": (models.torch_folder, _MODEL), "static": (models.static, _MODEL),
     "tokenizer": (models.tokenizer, _MODEL), "vectors": (models.vectors, _MODEL), "trust": (trust, (0, 2)), "flags": (flags, (0, 2, 3, 4, 5)),
-    "store": (store, (0, 1, 2, 3, 5)), "http": (http, (2, 3, 4)),
+    "store": (store, (0, 1, 2, 3, 5)), "http": (http, (2, 3, 4)), "every flag": (commands.every_flag, _ANY), "registry": (commands.registry, _ANY),
+    "builds": (commands.builds, _MODEL), "side files": (commands.side_files, _READING), "names": (commands.odd_names, (0, 2, 5)), "surroundings": (commands.surroundings, (0, 2, 5)),
 }  # fmt: skip
 
 

@@ -138,6 +138,7 @@ def try_environment(place: Path, sound: Path, wheel: Path, one: Environment) -> 
         done = subprocess.run(command, cwd=home, env=surroundings, capture_output=True, check=False)
         if done.returncode not in ((1,) if command[1] == "sweep" else (0, 5)):  # the sweep holds a model that is worse
             failures.append(f"{one.name}: {' '.join(command)}: {done.returncode} {done.stderr.decode()[-300:]}")
+            print(f"   {failures[-1]}", flush=True)
     print(f"   {len(commands) - len(failures)} of {len(commands)} commands work", flush=True)
     shutil.rmtree(home)
     return failures

@@ -192,11 +192,13 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Lock the folder for this build and remove what a killed one left. A folder with other content is an error."""
+    """Lock the folder for this build and remove what a killed one left. A folder with other content is an error. A new
+    folder goes with a build that ends without a file of its own."""
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"`output` must be a folder, and {folder} is a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists():
         raise RequestError(f"{folder} was not made by a build and is not empty: name a new folder as `output`")
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / _MARK).open("w")
@@ -206,7 +208,11 @@ def claim(folder: Path) -> Iterator[None]:
         _lock(handle, folder)
         for left in folder.glob(".*.part"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        yield
+        try:
+            yield
+        finally:
+            if is_new and [file.name for file in folder.iterdir()] == [_MARK]:
+                shutil.rmtree(folder)
 
 
 def _lock(handle: IO[str], folder: Path) -> None:

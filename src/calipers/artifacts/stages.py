@@ -22,7 +22,7 @@ from calipers.artifacts.processor import gains_nothing
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import FILES, BuildOptions, Difference, Latency, Leak, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
-from calipers.core.files import package_versions
+from calipers.core.files import package_versions, uninterrupted
 from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Forward
 from calipers.models.onnx_session import CPU, open_graph
@@ -122,25 +122,32 @@ def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
         keep = plan.options.keep_stages or (plan.folder / "exported").exists()
         if not manifest.finished(plan.folder, precision, key, stages=False):
             manifest.check_room(plan.folder, precision, plan.source.fingerprint, force=plan.options.force)
-        export.copy_settings(plan.source.folder, plan.folder)
-        place = plan.folder / FILES[precision]
         with nullcontext(plan.folder) if keep else manifest.scratch(plan.folder) as folder:
             work = _Work(replace(plan, folder=folder), progress)
             stages = work.run()
-            manifest.place_result(Path(stages[-1].path), place)
-        stages = [stage if keep or stage.name == "torch" else replace(stage, path="") for stage in stages]
-        stages[-1] = replace(stages[-1], path=str(place), sha256=graphs.content_hash(place))
-        built = _manifest(plan, work, stages, key)
-        manifest.add_build(built, plan.folder)
+            with uninterrupted():
+                return _place(plan, work, stages, key, keep=keep)
+
+
+def _place(plan: BuildPlan, work: _Work, stages: list[Stage], key: str, *, keep: bool) -> Manifest:
+    """Put the last stage, the model's settings and the record into the folder: until then it is as it was."""
+    place = plan.folder / FILES[plan.recipe.precision]
+    export.copy_settings(plan.source.folder, plan.folder)
+    manifest.place_result(Path(stages[-1].path), place)
+    stages = [stage if keep or stage.name == "torch" else replace(stage, path="") for stage in stages]
+    stages[-1] = replace(stages[-1], path=str(place), sha256=graphs.content_hash(place))
+    built = _manifest(plan, work, stages, key)
+    manifest.add_build(built, plan.folder)
     return built
 
 
 def make_stages(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
     """Make and keep the stages in the folder, for a search in them. The last becomes no file of the folder."""
     with manifest.claim(plan.folder):
-        export.copy_settings(plan.source.folder, plan.folder)
         work = _Work(plan, progress)
-        return _manifest(plan, work, work.run(), _request(plan))
+        stages = work.run()
+        export.copy_settings(plan.source.folder, plan.folder)
+        return _manifest(plan, work, stages, _request(plan))
 
 
 def _request(plan: BuildPlan) -> str:

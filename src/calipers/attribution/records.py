@@ -46,7 +46,7 @@ class AttributionOptions(Options):
         "A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals.",
         group="Verdict",
         metavar="SHARE",
-        above=0,
+        above=0.5,
         below=1,
     )
     resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", at_least=100, at_most=MOST_RESAMPLES)

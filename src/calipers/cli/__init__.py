@@ -71,7 +71,7 @@ def app(debug: bool, input_limit: tuple[str, ...]) -> None:
     A MODEL is a folder, an .onnx file, a hub id, an .npy or .parquet of vectors, or an http address.
 
     Exit codes: 0 done, 1 a regression, 2 the request or the data is wrong, 3 the model cannot be loaded,
-    4 inference failed, 5 inconclusive.
+    4 inference failed, 5 inconclusive, 130 interrupted.
     """
 
 

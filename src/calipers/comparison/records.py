@@ -54,7 +54,7 @@ class VerdictOptions(Options):
         "Exit 1 from this chance of a REGRESSION on, 0 below its complement, else 5; also of the intervals.",
         group="Verdict",
         metavar="SHARE",
-        above=0,
+        above=0.5,
         below=1,
     )
     # With fewer resamples, an interval is a few numbers.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import FrameType
 
 _WRITES = count()  # several threads may write to one path at the same time
 
@@ -33,6 +36,24 @@ def sync_file(path: Path) -> None:
     """Make the content of a file last beyond a loss of power."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keep Ctrl-C waiting while several files that belong together are put into their places. Only the main thread is
+    ever interrupted. A mask of signals would not do: another thread takes the signal and Python passes it on."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    waiting: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting:
+            before(*waiting[0])
 
 
 def sync_folder(folder: Path) -> None:

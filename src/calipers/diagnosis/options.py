@@ -40,7 +40,7 @@ class DiagnosisOptions(Options):
     similarity: str | None = _option(
         None, "Of vectors in a search. Default: what the model's files say, else cosine.", choices=SIMILARITIES
     )
-    confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0, below=1)
+    confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0.5, below=1)
     resamples: int = _option(api.RESAMPLES, "Of the comparison.", at_least=100, at_most=MOST_RESAMPLES)
 
     @property

@@ -97,7 +97,7 @@ class SweepOptions(Options):
     latency: bool = option(
         True, "Time every artifact, alone, after the other cells.", group="Running", off="--no-latency"
     )
-    confidence: float = option(0.95, "Of intervals and labels.", group="Verdict", metavar="SHARE", above=0, below=1)
+    confidence: float = option(0.95, "Of intervals and labels.", group="Verdict", metavar="SHARE", above=0.5, below=1)
     resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100)
 
 

@@ -2,6 +2,7 @@
 
 KILL_AT is ROLE:SIDE:STEP:NUMBER, such as worker:before:rename:2 for the second rename of a worker. KILL_LOG is a file
 that gets the name of every shard that is computed. KILL_ONCE is a file that the kill leaves: it happens once.
+KILL_SIGNAL is another signal than SIGKILL, such as SIGINT for Ctrl-C.
 """
 
 import os
@@ -21,7 +22,7 @@ def reach(side, step):
     if COUNTS[step] == int(WANTED[3]):
         with open(os.environ["KILL_ONCE"], "w"):
             pass
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), getattr(signal, os.environ.get("KILL_SIGNAL", "SIGKILL")))
 
 
 def around(function, step):
