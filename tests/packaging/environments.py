@@ -88,7 +88,7 @@ def make_files(sound: Path) -> Path:
     shutil.copy(sound / "pairs.parquet", sound / "hub" / "train-00000-of-00001.parquet")
     (sound / "sweep").mkdir()
     write_registry(sound / "sweep")
-    (sound / "mteb.py").write_text(MTEB)
+    (sound / "measure_local.py").write_text(MTEB)
     shutil.copy(ROOT / "tests" / "support" / "mteb_tasks.py", sound)
     return sound
 
@@ -171,7 +171,7 @@ def lines(sound: Path, home: Path, extra: str) -> list[list[str]]:
 
 
 def scripts(sound: Path, extra: str) -> list[list[str]]:
-    files = [str(sound / name) for name in ("mteb.py", "mteb_tasks.py", "pairs.jsonl", "static")]
+    files = [str(sound / name) for name in ("measure_local.py", "mteb_tasks.py", "pairs.jsonl", "static")]
     return [files] if extra == "mteb" else []
 
 
