@@ -30,9 +30,9 @@ from calipers.attribution.case import Case as Attempt
 from calipers.attribution.divergence import look_at
 from calipers.attribution.quantized import open_quantized
 from calipers.attribution.records import Attribution, AttributionOptions
-from calipers.comparison.api import Protocol
 from calipers.core import SILENT
 from calipers.data import DataOptions
+from calipers.runs.protocol import Protocol
 from calipers.runs.store import Store
 
 FRAGILE = Recipe("w8a8", unsigned=True, reduce_range=True)

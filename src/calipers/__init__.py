@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from calipers.artifacts.records import BuildOptions as BuildOptions, Manifest as Manifest
     from calipers.attribution.api import attribute as attribute
     from calipers.attribution.records import Attribution as Attribution, AttributionOptions as AttributionOptions
-    from calipers.comparison.api import Protocol as Protocol, compare as compare
+    from calipers.comparison.api import compare as compare
     from calipers.comparison.records import Comparison as Comparison, Verdict as Verdict
     from calipers.core import (
         CalipersError as CalipersError,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
     from calipers.reliability.trust import Trust as Trust, TrustAnswer as TrustAnswer
     from calipers.runs.api import evaluate as evaluate
+    from calipers.runs.protocol import Protocol as Protocol
     from calipers.runs.embedding import CorpusInputs as CorpusInputs
     from calipers.runs.report import report as report
     from calipers.runs.store import Store as Store
@@ -62,10 +63,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "runs.api": ("evaluate",),
     "runs.embedding": ("CorpusInputs",),
+    "runs.protocol": ("Protocol",),
     "runs.report": ("report",),
     "runs.store": ("Store",),
     "runs.vector_cache": ("VectorCache",),
-    "comparison.api": ("compare", "Protocol"),
+    "comparison.api": ("compare",),
     "comparison.records": ("Comparison", "Verdict"),
     "artifacts.api": ("build",),
     "artifacts.recipe": ("Recipe",),

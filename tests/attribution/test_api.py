@@ -12,8 +12,8 @@ from onnx import numpy_helper
 from calipers.artifacts.records import BuildOptions
 from calipers.attribution import api
 from calipers.attribution.records import Attribution, AttributionOptions
-from calipers.comparison.api import Protocol
 from calipers.core import RequestError
+from calipers.runs.protocol import Protocol
 from tests.support.faults import FAULTS, Fault, Sound, attribute, make_sound
 from tests.support.samples import Run
 

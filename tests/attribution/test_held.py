@@ -13,8 +13,8 @@ from calipers.artifacts.recipe import Recipe, read_recipe
 from calipers.artifacts.records import BuildOptions
 from calipers.attribution import api
 from calipers.attribution.records import Attribution, AttributionOptions
-from calipers.comparison.api import Protocol
 from calipers.core import RequestError, Thresholds
+from calipers.runs.protocol import Protocol
 from tests.support.faults import Sound
 
 STRICT = {"cosine_spearman": Thresholds(1e-9, 2e-9)}  # so that there is something to fix

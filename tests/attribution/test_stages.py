@@ -11,9 +11,9 @@ from calipers.artifacts.recipe import Recipe
 from calipers.attribution import stages
 from calipers.attribution.api import attribute
 from calipers.attribution.records import AttributionOptions, StageFigure
-from calipers.comparison.api import Protocol
 from calipers.comparison.records import Comparison, Label
 from calipers.core import Thresholds
+from calipers.runs.protocol import Protocol
 from tests.support.exporting import fix_shape
 from tests.support.verdicts import comparison
 

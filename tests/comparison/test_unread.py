@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import calipers
 from calipers import comparison
 from calipers import evaluate as measure
 from calipers.cli import run as calipers_cli
@@ -62,7 +63,7 @@ def evaluate(model: Encoder, data: Path) -> Any:
 
 
 def compare(data: Path, baseline: Any, candidate: Any, **options: Any) -> comparison.Verdict:
-    protocol = comparing.Protocol(dataset=str(data))
+    protocol = calipers.Protocol(dataset=str(data))
     [verdict] = comparing.compare(baseline, [candidate], protocol=protocol, **options)
     return verdict
 
@@ -164,7 +165,7 @@ def test_a_query_without_a_vector_fails_and_a_document_without_one_is_not_found(
 
 def test_queries_that_one_model_cannot_read_are_visible(tmp_path: Path) -> None:
     folder = write_corpus(tmp_path)
-    protocol = comparing.Protocol(task="retrieval", dataset=str(folder))
+    protocol = calipers.Protocol(task="retrieval", dataset=str(folder))
     [verdict] = comparing.compare(Unreading(name="a"), [Unreading("y4", name="b")], protocol=protocol)  # type: ignore[list-item, arg-type]
     assert verdict.unread.candidate == ("q4",)
     assert verdict.comparisons[0].delta == pytest.approx(-1 / 20)

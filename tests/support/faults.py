@@ -28,9 +28,9 @@ from calipers.artifacts.records import BuildOptions
 from calipers.attribution import api, parts
 from calipers.attribution.graph_view import GraphView, view
 from calipers.attribution.records import Attribution, AttributionOptions
-from calipers.comparison.api import Protocol
 from calipers.core import Thresholds
 from calipers.models import ModelOptions
+from calipers.runs.protocol import Protocol
 from calipers.runs.store import Store
 from tests.support.masked_models import DISTIL, PIECES, SMALL, make_tokenizer
 from tests.support.samples import write_jsonl

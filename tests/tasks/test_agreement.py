@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import entropy, kendalltau
 
+import calipers
 from calipers.comparison import api as comparing
 from calipers.core import DataError, InferenceError, RequestError
 from calipers.metrics import agreement
@@ -73,7 +74,7 @@ def test_a_model_agrees_with_itself_in_everything(minilm: Path, tmp_path: Path) 
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
     (found,) = comparing.compare(
-        str(minilm), [str(minilm)], protocol=comparing.Protocol(dataset=str(texts)), unlabelled=True
+        str(minilm), [str(minilm)], protocol=calipers.Protocol(dataset=str(texts)), unlabelled=True
     )
     assert {c.metric: c.candidate for c in found.comparisons} == pytest.approx(
         {"neighbour_overlap@10": 1.0, "cka": 1.0, "cosine_drift": 0.0}
@@ -85,7 +86,7 @@ def test_too_few_texts_for_neighbours_are_refused(minilm: Path, tmp_path: Path) 
     texts = tmp_path / "texts.txt"
     texts.write_text("one\ntwo\ntwo\n")
     with pytest.raises(DataError, match="has 2 distinct texts: expected at least 12"):
-        comparing.compare(str(minilm), [str(minilm)], protocol=comparing.Protocol(dataset=str(texts)), unlabelled=True)
+        comparing.compare(str(minilm), [str(minilm)], protocol=calipers.Protocol(dataset=str(texts)), unlabelled=True)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_masked_models_are_compared_by_their_whole_distributions(masked: tuple[P
 
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS) + "\n")
-    asked = comparing.Protocol(task="fill-mask", dataset=str(texts))
+    asked = calipers.Protocol(task="fill-mask", dataset=str(texts))
     (found,) = comparing.compare(str(masked[0]), [str(masked[1])], protocol=asked, unlabelled=True)
     total, same, tokens = 0.0, 0, 0
     a, b = (models.load(models.find(str(m)), models.ModelOptions(), "fill-mask") for m in masked)
@@ -137,7 +138,7 @@ def test_other_tokenizers_are_refused(masked: tuple[Path, Path], tmp_path: Path)
     tokenizer = json.loads((other / "tokenizer.json").read_text())
     tokenizer["pre_tokenizer"] = {"type": "WhitespaceSplit"}  # "new." is one word now, and unknown
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
-    asked = comparing.Protocol(task="fill-mask", dataset=str(texts))
+    asked = calipers.Protocol(task="fill-mask", dataset=str(texts))
     with pytest.raises(RequestError, match="into different tokens"):
         comparing.compare(str(masked[0]), [str(other)], protocol=asked, unlabelled=True)
 
@@ -177,7 +178,7 @@ def test_a_dead_candidate_is_invalid_and_a_dead_baseline_an_error(tmp_path: Path
         table[4] = np.nan
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS) + "\n")
-    asked = comparing.Protocol(dataset=str(texts))
+    asked = calipers.Protocol(dataset=str(texts))
     sides = str(tmp_path / "alive.npy"), str(tmp_path / "dead.npy")
     (found,) = comparing.compare(sides[0], [sides[1]], protocol=asked, unlabelled=True)
     assert (found.label, found.candidate) == ("INVALID", None)
@@ -193,5 +194,5 @@ def test_vectors_by_id_serve_repeated_texts(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32))
     (tmp_path / "v.ids").write_text("\n".join(f"r{i}" for i in range(20)))
     model = str(tmp_path / "v.npy")
-    (found,) = comparing.compare(model, [model], protocol=comparing.Protocol(dataset=str(file)), unlabelled=True)
+    (found,) = comparing.compare(model, [model], protocol=calipers.Protocol(dataset=str(file)), unlabelled=True)
     assert (found.label, found.baseline.outcomes.counts["texts"]) == ("PASS", 20)

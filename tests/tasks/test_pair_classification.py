@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import calipers
 from calipers import DataOptions
 from calipers.comparison import api as comparing
 from calipers.core import SILENT, DataError, Outcomes, RequestError, Thresholds
@@ -90,7 +91,7 @@ def test_a_threshold_of_other_pairs_decides_in_place_of_the_best_one(tmp_path: P
         second = " ".join([*words[:shared], *(f"o{number}" for _ in range(8 - shared))])
         rows.append({"sentence1": " ".join(words), "sentence2": second, "label": int(shared + rng.normal(0, 3) > 4)})
     file = write_jsonl(tmp_path / "rows.jsonl", rows)
-    protocol = comparing.Protocol(task="pair-classification", dataset=str(file))
+    protocol = calipers.Protocol(task="pair-classification", dataset=str(file))
     chosen: dict[str, Any] = {"metrics": ["f1"], "thresholds": {"f1": Thresholds(0.2, 0.3)}, "resamples": 200}
     [verdict] = comparing.compare(Lexical(), [Lexical()], protocol=protocol, **chosen)
     decides = {c.metric: (c.decides, c.thresholds.at_risk) for c in verdict.comparisons}

@@ -19,11 +19,11 @@ from calipers.attribution.divergence import compare_floats
 from calipers.attribution.graph_view import kind_of
 from calipers.attribution.held import HeldGraph, find_held, float_model, other_precisions
 from calipers.attribution.records import Attribution, AttributionOptions, Culprit, Divergence, Fix
-from calipers.comparison.api import Protocol
 from calipers.comparison.records import Label
 from calipers.core import SILENT, CalipersError, Progress
 from calipers.data import DataOptions
 from calipers.runs import api as runs
+from calipers.runs.protocol import Protocol
 from calipers.runs.store import Store
 
 _EXIT_CODES: dict[Label | None, int] = {"REGRESSION": 1, "INVALID": 1, "INCONCLUSIVE": 5}  # as `compare` has them

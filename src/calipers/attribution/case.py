@@ -19,11 +19,11 @@ from calipers.artifacts.stages import BuildPlan
 from calipers.attribution.records import AttributionOptions, StageFigure
 from calipers.attribution.trials import INVALID, Evaluation, Ledger
 from calipers.comparison import api as comparison
-from calipers.comparison.api import Protocol
 from calipers.comparison.records import Comparison
 from calipers.core import InferenceError, Metric, Progress, Result, Task
 from calipers.models.onnx_session import open_graph
 from calipers.runs import api as runs
+from calipers.runs.protocol import Protocol
 from calipers.runs.store import Store
 
 _TRIAL_RESAMPLES = 1_000

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from calipers.comparison.api import Protocol
     from calipers.core import Progress
     from calipers.data import DataOptions
     from calipers.models import ModelOptions
+    from calipers.runs.protocol import Protocol
     from calipers.runs.store import Store
     from calipers.runs.vector_cache import VectorCache
 
@@ -306,7 +306,7 @@ def layer_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def protocol(values: Mapping[str, Any]) -> Protocol:
     """What both sides of a comparison are measured on."""
-    from calipers.comparison.api import Protocol
+    from calipers.runs.protocol import Protocol
 
     return Protocol(
         task=values["task"],

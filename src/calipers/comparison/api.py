@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from calipers.core.errors import boundary
 from calipers.core.references import clean
 from calipers.data import DataOptions
 from calipers.metrics.threads import at_most
-from calipers.models import ModelOptions
 from calipers.runs import api, catalogue
+from calipers.runs.protocol import Protocol
 from calipers.runs.record import CONFIDENCE, RESAMPLES
 from calipers.runs.store import Store
 from calipers.tasks import agreement
@@ -41,19 +41,6 @@ _WORST = 5  # examples that are named, where there is one candidate
 _CHOICE = ("name", "split", "revision", "seed", "shuffle", "streaming", "cluster")  # what a stored run says of its rows
 
 Side = str | Model | Result  # a reference to a model, a stored run's id, or either of them in memory
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What both sides are measured on, where they are not stored runs. None and empty: as the stored run, else the
-    default of `evaluate`."""
-
-    task: str | None = None
-    task_options: Mapping[str, Any] = field(default_factory=dict)
-    dataset: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    data_options: DataOptions = field(default_factory=DataOptions)
 
 
 def compare(
@@ -214,7 +201,7 @@ class _Work:
         for group in [list(measured)] if together else [[i] for i in measured]:
             references = [sides[i].reference for i in group]
             how = self._named() if together else self._of(references[0])
-            speeds = api.time_in_turn(references, **vars(how))
+            speeds = api.time_in_turn(references, how)
             for place, speed in zip(group, speeds, strict=True):
                 facts = {**measured[place].timing, **(vars(speed) if speed else {})}
                 timed[place] = replace(measured[place], timing=facts)
@@ -294,7 +281,7 @@ def _agree(baseline: Side, candidates: Sequence[Side], work: _Work) -> list[Verd
         try:
             agreed = result(second)
             perfect = _perfect(agreed, first, task)
-            speeds = api.time_in_turn([first, second], **vars(work.protocol))
+            speeds = api.time_in_turn([first, second], work.protocol)
             perfect, agreed = (
                 replace(each, timing={**each.timing, **vars(speed)}) if speed else each
                 for each, speed in zip((perfect, agreed), speeds, strict=True)

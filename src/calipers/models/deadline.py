@@ -62,20 +62,20 @@ class Deadline:
         return connection
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Timed:
+    """A handler whose connections end at a deadline."""
+
     def __init__(self, deadline: Deadline) -> None:
         super().__init__()
         self._deadline = deadline
 
+
+class _Http(_Timed, urllib.request.HTTPHandler):
     def http_open(self, req: urllib.request.Request) -> Any:
         return self.do_open(self._deadline.make(http.client.HTTPConnection), req)
 
 
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
+class _Https(_Timed, urllib.request.HTTPSHandler):
     def https_open(self, req: urllib.request.Request) -> Any:
         return self.do_open(self._deadline.make(http.client.HTTPSConnection), req)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def open_session(
     """
     import onnxruntime
 
-    name = name or (str(model) if isinstance(model, Path) else "the graph")
+    name = name or _name_of(model)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
@@ -116,18 +116,23 @@ def open_session(
     return session
 
 
-def open_graph(
-    model: Path | bytes,
-    *,
-    provider: str = CPU,
-    name: str | None = None,
-    optimize: bool = True,
-    weights: Path | None = None,
-    extra: Collection[str] = (),
-) -> Graph:
+class Opening(TypedDict, total=False):
+    """The settings of `open_session`."""
+
+    provider: str
+    name: str | None
+    optimize: bool
+    weights: Path | None
+
+
+def open_graph(model: Path | bytes, *, extra: Collection[str] = (), **settings: Unpack[Opening]) -> Graph:
     """A graph ready to run; the arguments are those of `open_session` and `Graph`."""
-    session = open_session(model, provider=provider, name=name, optimize=optimize, weights=weights)
-    return Graph(session, name or (str(model) if isinstance(model, Path) else "the graph"), extra=extra)
+    session = open_session(model, **settings)
+    return Graph(session, settings.get("name") or _name_of(model), extra=extra)
+
+
+def _name_of(model: Path | bytes) -> str:
+    return str(model) if isinstance(model, Path) else "the graph"
 
 
 class Graph:

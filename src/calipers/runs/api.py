@@ -28,6 +28,7 @@ from calipers.metrics.search_timing import count_searches
 from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
+from calipers.runs.protocol import Protocol
 from calipers.runs.record import CONFIDENCE, RESAMPLES, Resampling, make_result, measure
 from calipers.runs.shards import sharded
 from calipers.runs.store import Store, refuse_name
@@ -75,10 +76,11 @@ def evaluate(
     82.03
     """
     clock = _Clock()
-    request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
+    options = model_options or ModelOptions(), data_options or DataOptions()
+    request = _Request(model, Protocol(task, task_options or {}, dataset, columns or {}, *options))
     settled = replace(_settle(request, rerank, run_out), shards=shards)
     refuse_name(name)
-    chosen_rows, threads = settled.data_options, request.model_options.workers
+    chosen_rows, threads = settled.data_options, options[0].workers
     resampling = Resampling(confidence, resamples, chosen_rows.seed, threads, chosen_rows.cluster)
     settled, rows = _open(settled, store, run_out)
     clock.lap("data_seconds")
@@ -116,25 +118,13 @@ def _is_same(stored: Result, name: str, facts: list[Any]) -> bool:
     return name in ("", stored.name) and cache.canonical([stored.request, stored.bootstrap]) == cache.canonical(facts)
 
 
-def time_in_turn(
-    references: Sequence[str | Model],
-    *,
-    task: str = TASK,
-    task_options: Mapping[str, Any] | None = None,
-    dataset: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    model_options: ModelOptions | None = None,
-    data_options: DataOptions | None = None,
-) -> list[Speed | None]:
+def time_in_turn(references: Sequence[str | Model], protocol: Protocol) -> list[Speed | None]:
     """How fast each model answers inputs of the data, by turns, so that other work on the machine slows them all
     alike. None for what does not run here. All models are in memory at once."""
-    given = model_options or ModelOptions()
     settled = []
     for reference in references:
-        own = models.options_beside(reference, given, references)
-        settled.append(
-            _settle(_Request(reference, task, task_options, dataset, columns, own, data_options), None, None)
-        )
+        own = models.options_beside(reference, protocol.model_options, references)
+        settled.append(_settle(_Request(reference, replace(protocol, model_options=own)), None, None))
     places = [i for i, side in enumerate(settled) if side.is_timed]
     speeds: list[Speed | None] = [None] * len(settled)
     if places:
@@ -154,27 +144,27 @@ class _Request:
     """The arguments of `evaluate` that decide a run, as they were passed."""
 
     model: str | Model
-    task: str
-    task_options: Mapping[str, Any] | None
-    dataset: str | None
-    columns: Mapping[str, str] | None
-    model_options: ModelOptions
-    data_options: DataOptions | None
+    protocol: Protocol
+
+    @property
+    def task(self) -> str:
+        return self.protocol.task or TASK
 
     def record(self, info: ModelInfo) -> dict[str, Any]:
         """All that decides the run, in two parts: what the user chose and what was left at its default."""
-        options = self.task_options and {name: value for name, value in self.task_options.items() if value is not None}
+        protocol = self.protocol
+        options = {name: value for name, value in protocol.task_options.items() if value is not None}
         values = {
             "model": self._model_name(info),
             "task": self.task,
-            "task_options": options,
-            "dataset": self.dataset,
-            "columns": self.columns,
+            "task_options": options or None,
+            "dataset": protocol.dataset,
+            "columns": protocol.columns or None,
         }
         chosen: dict[str, Any] = {name: value for name, value in values.items() if value and value != TASK}
         defaulted: dict[str, Any] = {name: value for name, value in values.items() if name not in chosen}
-        records = ("model_options", self.model_options), ("data_options", self.data_options or DataOptions())
-        for name, record in records:
+        for name in ("model_options", "data_options"):
+            record = getattr(protocol, name)
             pairs = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
             chosen[name] = {key: value for key, (value, default) in pairs.items() if value != default}
             defaulted[name] = {key: value for key, (value, default) in pairs.items() if value == default}
@@ -188,61 +178,44 @@ class _Request:
 
 
 def _settle(request: _Request, rerank: str | None, run_out: Path | None) -> _Settled:
-    model = request.model
+    model, protocol = request.model, request.protocol
     task = tasks.askable(request.task) if isinstance(model, str) else tasks.find(request.task)
-    options = _settle_options(task, request.task_options or {})
-    model_options = request.model_options
+    options = _settle_options(task, protocol.task_options)
+    model_options = protocol.model_options
     if model_options.sizes:  # the model gives whole vectors, and the task measures their first numbers
         options, model_options = _settle_sizes(task, options, model_options), replace(model_options, truncate_dim="all")
-    loaded = _read_run(model, task, request.model_options, rerank) if isinstance(model, str) else model
+    loaded = _read_run(model, task, protocol.model_options, rerank) if isinstance(model, str) else model
     source = models.find(model) if isinstance(model, str) and loaded is None else None
     if (rerank or run_out) and task.name != retrieval.TASK.name:
         raise RequestError(f"`rerank` and `run_out` are for the task {retrieval.TASK.name}, not for {task.name}")
     if task is retrieval.TASK and not rerank and options.rerank_k != task.options(top_k=options.top_k).rerank_k:
         raise RequestError("`rerank_k` is how many results a reranker reads, and there is none")
     reranker = models.find(rerank) if rerank else None
-    path, data_options = _data_of(task, request.dataset, request.data_options)
-    return _Settled(task, options, path, request.columns or {}, data_options, loaded, source, reranker, model_options)
+    path, data_options = _data_of(task, protocol)
+    return _Settled(task, options, path, protocol.columns, data_options, loaded, source, reranker, model_options)
 
 
-def _data_of(task: Task[Any], path: str | None, options: DataOptions | None) -> tuple[str, DataOptions]:
+def _data_of(task: Task[Any], protocol: Protocol) -> tuple[str, DataOptions]:
     """Where the data are and which rows: those that are named, else the task's own."""
-    options, default = options or DataOptions(), task.default_data
-    if path is not None:
-        return path, options
+    options, default = protocol.data_options, task.default_data
+    if protocol.dataset is not None:
+        return protocol.dataset, options
     return default.path, replace(options, name=options.name or default.name, split=options.split or default.split)
 
 
-def read_rows(
-    task: str,
-    task_options: Mapping[str, Any] | None = None,
-    dataset: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    data_options: DataOptions | None = None,
-) -> Dataset:
+def read_rows(protocol: Protocol) -> Dataset:
     """The rows that `evaluate` would measure, checked."""
-    chosen = tasks.askable(task)
-    path, data_options = _data_of(chosen, dataset, data_options)
-    options = _settle_options(chosen, task_options or {})
-    rows = data.load_dataset(path, chosen, columns=columns or {}, options=data_options, task_options=options)
-    chosen.check(rows)
+    task = tasks.askable(protocol.task or TASK)
+    path, data_options = _data_of(task, protocol)
+    options = _settle_options(task, protocol.task_options)
+    rows = data.load_dataset(path, task, columns=protocol.columns, options=data_options, task_options=options)
+    task.check(rows)
     return rows
 
 
-def run_key(
-    model: str,
-    rows: Dataset,
-    *,
-    task: str,
-    task_options: Mapping[str, Any] | None = None,
-    dataset: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    model_options: ModelOptions | None = None,
-    data_options: DataOptions | None = None,
-) -> str | None:
+def run_key(model: str, rows: Dataset, protocol: Protocol) -> str | None:
     """The key under which `evaluate` would store its run on these rows; None where it is never reused."""
-    request = _Request(model, task, task_options, dataset, columns, model_options or ModelOptions(), data_options)
-    settled = _settle(request, None, None)
+    settled = _settle(_Request(model, protocol), None, None)
     return replace(settled, options=settled.task.settle(settled.options, rows)).key(rows)
 
 

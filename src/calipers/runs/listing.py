@@ -48,11 +48,7 @@ class PruneOptions(Options):
     """Which runs go. Those with a name or a tag stay, unless `named`."""
 
     keep: int | None = option(
-        None,
-        "Remove all but the newest N of each model, task and data.",
-        group="What goes",
-        metavar="N",
-        at_least=0,
+        None, "Remove all but the newest N of each model, task and data.", group="What goes", metavar="N", at_least=0
     )
     older_than: float | None = option(
         None, "Remove runs that are older.", group="What goes", metavar="DAYS", at_least=0

@@ -12,7 +12,6 @@ from typing import Any
 
 from calipers.core import CalipersError, RequestError, Result
 from calipers.core.files import sync_folder, write_whole
-from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.runs.api import run_key
 from calipers.runs.store import Store, read_run
@@ -56,7 +55,7 @@ class Driver:
         self.plan, self.store, self.queue, self.options, self.watch = plan, store, queue, options, watch
         self.folders = Folders.of(store)
         self.state = State()
-        self._tasks = {cell.job: cell.task.id for cell in plan.cells}
+        self._tasks = {cell.job: cell.task for cell in plan.cells}
         self._lost: dict[str, int] = {}
         self._renewed = self._began = time.monotonic()
         self._seen = 0  # jobs that were done before anything ran
@@ -95,16 +94,9 @@ class Driver:
             return None
         spec = job.spec
         try:
-            key = run_key(
-                spec["reference"],
-                self.plan.rows[self._tasks[job.id]],
-                task=spec["task"],
-                task_options=spec["task_options"],
-                dataset=spec["dataset"],
-                columns=spec["columns"],
-                model_options=ModelOptions(**spec["model_options"]),
-                data_options=DataOptions(**spec["data_options"]),
-            )
+            options = ModelOptions(**spec["model_options"])
+            task = self._tasks[job.id]
+            key = run_key(spec["reference"], self.plan.rows[task.id], task.protocol(options))
         except (CalipersError, OSError):
             return None  # its own process says why
         return self.store.find(key) if key else None

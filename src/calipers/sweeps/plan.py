@@ -140,9 +140,7 @@ class _Planner:
         """The data of a task, read once."""
         if task.id not in self._rows:
             try:
-                self._rows[task.id] = runs.read_rows(
-                    task.task, task.task_options, task.dataset, task.columns, task.data_options
-                )
+                self._rows[task.id] = runs.read_rows(task.protocol())
             except CalipersError as error:
                 self._rows[task.id] = Failure("data", str(error), error.exit_code)
         return self._rows[task.id]

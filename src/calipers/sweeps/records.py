@@ -11,6 +11,7 @@ from calipers.core import Thresholds
 from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
+from calipers.runs.protocol import Protocol
 
 OWN = "float32"  # the precision of a model as its reference is
 FAILURES = ("data", "model-load", "export", "quantise", "inference", "time-out", "memory", "signal")
@@ -53,6 +54,11 @@ class TaskEntry:
     data_options: DataOptions = field(default_factory=DataOptions)
     task_options: Mapping[str, Any] = field(default_factory=dict)
     line: int = 0
+
+    def protocol(self, model_options: ModelOptions | None = None) -> Protocol:
+        """What a model with these options is measured on."""
+        options = model_options or ModelOptions(), self.data_options
+        return Protocol(self.task, self.task_options, self.dataset, self.columns, *options)
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,10 @@ class SweepOptions(Options):
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """How far a sweep is: counts of jobs, the names of those that run, and an estimate of what is left."""
+    """How far a sweep is: counts of jobs, the names of those that run, and an estimate of what is left.
+
+    `done` does not count the failed ones; `seconds` is how long the sweep has run.
+    """
 
     jobs: int
     running: tuple[str, ...]
@@ -126,7 +135,10 @@ class SweepStatus:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell has no value: one of `FAILURES`, a sentence, the exit code, and the last lines of the log."""
+    """Why a cell has no value: one of `FAILURES`, a sentence and the exit code.
+
+    `log` is the file with all that its process wrote, `tail` the last lines of it.
+    """
 
     kind: str
     message: str

@@ -33,7 +33,10 @@ BuiltStage = Mapping[str, Any]  # a stage as the build that made it wrote it dow
 
 @dataclass(frozen=True)
 class StageTable:
-    """The stages of one cell, from the model itself to its precision, and a sentence about the loss."""
+    """The stages of one cell, from the model itself to its precision, and a sentence about the loss.
+
+    `cell` is its name, model/task/precision; `digits` are those that the metric is shown with.
+    """
 
     stages: tuple[StageFigure, ...]
     cell: str

@@ -127,7 +127,7 @@ def _build(spec: Mapping[str, Any]) -> None:
     from calipers.artifacts.recipe import Recipe
     from calipers.artifacts.records import BuildOptions
     from calipers.attribution.api import build_options
-    from calipers.comparison.api import Protocol
+    from calipers.runs.protocol import Protocol
 
     recipe = Recipe(spec["precision"])
     protocol = Protocol(

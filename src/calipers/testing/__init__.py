@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from calipers.comparison import wording
-from calipers.comparison.api import Protocol, Side, compare
+from calipers.comparison.api import Side, compare
 from calipers.comparison.records import GateOptions, Verdict
+from calipers.runs.protocol import Protocol
 from calipers.runs.store import Store
 
 __all__ = ["assert_no_regression"]

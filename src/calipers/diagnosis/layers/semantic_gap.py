@@ -148,15 +148,8 @@ def judge(space: Space, options: SemanticGapOptions) -> Judged | None:
     relevant = grade >= options.relevant_from
     queries, group = np.unique(query, return_inverse=True)
     return Judged(
-        query=query,
-        document=document,
-        grade=grade,
-        overlap=overlap,
-        letters=letters,
-        cosine=cosine,
-        queries=queries,
-        group=group,
-        relevant=relevant,
+        *(query, document, grade, overlap, letters, cosine),
+        *(queries, group, relevant),
         alone=overlap <= chance[query],
         near=cosine >= (np.median(cosine[relevant]) if relevant.any() else np.inf),
         exact=exact,
