@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from calipers.comparison import verdict
+from calipers.comparison.api import compare
 from calipers.core import DataError, Metric, ModelInfo, Outcomes, RequestError, Result
 from calipers.data import DataOptions
 from calipers.metrics.means import mean_statistic
 from calipers.runs.api import evaluate
-from calipers.runs.protocol import Protocol, compare
+from calipers.runs.protocol import Protocol
 from calipers.runs.store import Store
 from tests.support.samples import write_jsonl
 from tests.support.verdicts import scored
