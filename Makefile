@@ -47,9 +47,9 @@ packages: $(VENV)/.dev  ## wheel, sdist, each extra alone and the lowest version
 	@$(BIN)/python -m tests.packaging.environments
 
 test-alone: $(VENV)/.dev  ## every test file in a process of its own
-	@failed=0; for file in $$(find tests -name "test_*.py" | sort); do \
-		$(BIN)/python -m pytest -q -m 'not slow' $(ORDER) $$file || { test $$? = 5 || { failed=1; echo "FAILED ALONE: $$file"; }; }; \
-	done; exit $$failed
+	@find tests -name 'test_*.py' | sort | xargs -P 2 -n 1 sh -c '\
+		output=$$($(BIN)/python -m pytest -q -m "not slow" $(ORDER) $$1 2>&1); code=$$?; \
+		case $$code in 0|5) echo "passed alone: $$1";; *) echo "$$output"; echo "FAILED ALONE: $$1"; exit 1;; esac' sh
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
