@@ -87,7 +87,7 @@ def evaluate(
     key = settled.key(rows) if store else None
     damaged: list[str] = []
     stored = store.find(key, damaged) if store and key and reuse else None
-    with at_most(request.model_options.threads):
+    with at_most(options[0].threads):
         info, outcomes = settled.answer(rows, stored, progress, clock, timed=timed)
     outcomes, chosen = _with_clusters(outcomes, rows), request.record(info)
     facts = [chosen, resampling.record(settled.task.unit, outcomes)]
@@ -95,11 +95,14 @@ def evaluate(
         return replace(stored, timing={**stored.timing, **clock.laps})
     result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
     timing = {**(stored.timing if stored else {}), **result.timing}
-    result = replace(result, name=name, timing=timing, warnings=(*result.warnings, *damaged))
+    return _keep(replace(result, name=name, timing=timing, warnings=(*result.warnings, *damaged)), store, key, run_out)
+
+
+def _keep(result: Result, store: Store | None, key: str | None, run_out: Path | None) -> Result:
     if store:
         result = replace(result, warnings=(*result.warnings, *store.keep(result, key)))
     if run_out:  # after the run is kept: a full disk must not cost it
-        trec.write_run(run_out, retrieval.results_of(outcomes), tag=info.model_id)
+        trec.write_run(run_out, retrieval.results_of(result.outcomes), tag=result.model.model_id)
     return result
 
 
