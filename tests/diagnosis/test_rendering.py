@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from calipers.core.choices import CODECS
 from calipers.core.datasets import DataSource
-from calipers.diagnosis import api, findings
+from calipers.diagnosis import api, findings, pictures
 from calipers.diagnosis import html as diagnosis_html
 from calipers.diagnosis import text as diagnosis_text
 from calipers.diagnosis.options import DiagnosisOptions
@@ -171,6 +173,17 @@ def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path
     for title in ("Reliability curve", "Risk and coverage", "Stability against coherence", "The neighbourhood of "):
         assert f"<title>{title}" in page
     assert page.count("<title>The neighbourhood of ") == 4
+    certainty = next(f for f in found.findings if f.layer == "certainty")
+    assert certainty.result is not None
+    kept = certainty.result.outcomes.counts["map_neighbours_kept"]
+    assert f"It keeps {kept:.1%} of the ten nearest neighbours" in page
+    bars = next(c.svg for c in pictures.draw(certainty) if c.caption.startswith("What a codec leaves"))
+    for name in CODECS:
+        value = certainty.result.metrics[f"stability/{name}"]
+        assert f">{name}<" in bars
+        assert f">{value:.3f}<" in bars
+    chosen = certainty.result.metrics["stability"]
+    assert chosen == pytest.approx(certainty.result.metrics["stability/int8"], abs=1e-12)
 
 
 def test_what_does_not_warn_is_folded_and_contents_lead_to_every_section(diagnosis: Diagnosis) -> None:
@@ -188,12 +201,16 @@ def test_what_does_not_warn_is_folded_and_contents_lead_to_every_section(diagnos
 
 def test_hubs_and_alignment_are_drawn_as_the_tables_have_them(diagnosis: Diagnosis) -> None:
     geometry = diagnosis.findings[0]
-    pictures = {chart.caption.split()[0]: chart.svg for chart in diagnosis_html.draw(geometry) if chart.svg}
     hubs = findings.examples_of(geometry)["hubness_skewness"]
-    assert f"{hubs[0].value / 12:.3f}" in pictures["The"]
-    both = next(c.svg for c in diagnosis_html.draw(geometry) if c.caption.startswith("Lower"))
+    drawn = next(c.svg for c in pictures.draw(geometry) if "largest hub" in c.caption)
+    for place, hub in enumerate(hubs[:5], 1):
+        assert f">{place} {hub.text} ({hub.value:g})<" in drawn
+    assert drawn.count("<polyline") == 2  # this model and the baseline
+    both = next(c.svg for c in pictures.draw(geometry) if c.caption.startswith("Lower"))
     assert "this model (1)" in both
     assert "baseline (1)" in both
+    for name in ("all at one point", "random directions", "mean removed"):
+        assert f">{name}<" in both
 
 
 def test_a_scatter_has_every_point_the_lines_among_them_and_escaped_names() -> None:
@@ -226,10 +243,16 @@ def test_pictures_show_the_numbers_of_the_tables(model: Any, tmp_path: Path) -> 
     drawn = relevant if relevant <= 600 else len(range(0, relevant, -(-relevant // 600)))
     assert f"relevant ({drawn:,})" in page
     rates = next(f for f in made.findings if f.layer == "attributes")
-    bars = next(chart for chart in diagnosis_html.draw(rates) if "contradict" in chart.caption)
+    bars = next(chart for chart in pictures.draw(rates) if "contradict" in chart.caption)
     values = {figure.name: figure.value for figure in findings.figures_of(rates)}
     limits = [v for name, v in values.items() if name.endswith(("failure_floor", "failure_random")) and v is not None]
     assert bars.svg.count('class="thin"') == len(limits)
+    for figure in findings.figures_of(rates):
+        assert not figure.name.endswith("explicit_failure_rate") or f">{figure.value:.3f}<" in bars.svg
+    quarters = gap.outcomes.details["quadrants"]
+    assert quarters["pairs"].sum() == len(pairs["gap"])
+    for name, count in zip(quarters["name"], quarters["pairs"], strict=True):
+        assert f" {name}: {count:,} pairs, as “" in html.unescape(page)
 
 
 def test_a_diagnosis_shows_itself_in_notebooks_and_as_a_document(diagnosis: Diagnosis) -> None:

@@ -74,6 +74,7 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     semantic_gap  whether texts are near for their words or for their meaning
     knowledge     whether it knows the domain's entities or only their letters
     certainty     whether a query's own numbers tell that its results are good
+    remedies      what changes without new vectors would add to nDCG
 
     Every figure has its interval, which way is good, where it warns, and what it means; examples are named. Texts are
     embedded once: layers, runs and the baseline share the vectors, which are kept in the store's folder.

@@ -35,6 +35,7 @@ class Figure:
     exact: bool = True  # False: worked out on a sample; the standard error covers that
     reason: str | None = None
     digits: int = 3
+    signed: bool = False  # a difference, shown with its sign
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class FigureKind:
     level: str | None = None  # where it warns, in words, if that is neither `above` nor `below`
     digits: int = 3
     share: bool = False  # between 0 and 1: an interval must not leave this range
+    signed: bool = False
     thresholds: Thresholds = Metric.thresholds
 
     def figure(
@@ -80,7 +82,7 @@ class FigureKind:
         error = None if standard_error is None else _finite(standard_error)
         warning = warning or (self.warning(value) if warns and value is not None else None)
         about = self.name, value, count, unit or self.unit, self.higher_is_better, self.meaning
-        return Figure(*about, interval, error, self.level_text, warning, exact, reason, self.digits)
+        return Figure(*about, interval, error, self.level_text, warning, exact, reason, self.digits, self.signed)
 
     def unknown(self, reason: str, *, unit: str | None = None) -> Figure:
         """The figure of this kind without a value, and why there is none."""
@@ -118,7 +120,11 @@ class Named:
 
 _TEXTS = ("name", "unit", "meaning", "level", "warning", "reason")
 _NUMBERS = ("value", "standard_error", "low", "high", "higher_is_better")
-_TYPES = {**dict.fromkeys(_NUMBERS, np.float64), "count": np.int64, "digits": np.int64, "exact": np.bool_}
+_TYPES = {
+    **dict.fromkeys(_NUMBERS, np.float64),
+    **dict.fromkeys(("count", "digits"), np.int64),
+    **dict.fromkeys(("exact", "signed"), np.bool_),
+}
 
 
 def figure_tables(figures: Sequence[Figure], named: Sequence[Named]) -> dict[str, Columns]:

@@ -33,6 +33,7 @@ from calipers.runs.store import Store
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
 
 _ATTRIBUTES = "attributes"
+_PRODUCT_LAYERS = (_ATTRIBUTES, "knowledge", "remedies")  # that read the documents as products
 # The layers whose primary metric makes a verdict. The shape of a space is neither good nor bad by itself.
 DECIDING = ("retrieval",)
 
@@ -55,7 +56,7 @@ def diagnose(
 
     >>> diagnosis = diagnose("./model", CorpusInputs(dataset="./scifact"))    # doctest: +SKIP
     >>> [finding.layer for finding in diagnosis.findings]               # doctest: +SKIP
-    ['geometry', 'retrieval', 'attributes', 'semantic_gap', 'knowledge', 'certainty']
+    ['geometry', 'retrieval', 'attributes', 'semantic_gap', 'knowledge', 'certainty', 'remedies']
     """
     options = options or DiagnosisOptions()
     start = time.perf_counter()
@@ -66,7 +67,7 @@ def diagnose(
             models.find(side)
     if store:
         store.check_writable()
-    products = any(layer.name in (_ATTRIBUTES, "knowledge") for layer in chosen)
+    products = any(layer.name in _PRODUCT_LAYERS for layer in chosen)
     material = embedding.read(inputs, products=products) if chosen else embedding.nothing()
     k, documents = options.layer_options.get("k"), material.counts()["documents"]
     if chosen and k is not None and k > documents:  # figures at a depth that no list has
@@ -105,8 +106,8 @@ _READERS = {
     "entities": ("knowledge",),
     "mlm_head": ("knowledge",),
     "out_of_domain": ("certainty",),
-    "attributes": (_ATTRIBUTES,),
-    "columns": (_ATTRIBUTES,),
+    "attributes": (_ATTRIBUTES, "remedies"),
+    "columns": (_ATTRIBUTES, "remedies"),
     "rerank": ("retrieval", _ATTRIBUTES),
 }
 

@@ -70,10 +70,21 @@ def headlines(diagnosis: Diagnosis) -> list[Headline]:
     sentence a cause; then what else a reader wants to know."""
     lines = [*_facts(diagnosis, "first"), *_verdicts(diagnosis), *_facts(diagnosis, "baseline"), *_warnings(diagnosis)]
     if not any(line.tone in ("bad", "warning") for line in lines):
-        *names, last = [f.layer for f in diagnosis.findings if f.result and not _is_own_score(f)] or ["any layer"]
+        warning = [f.layer for f in diagnosis.findings if f.result and not _is_own_score(f) and f.layer != "remedies"]
+        *names, last = warning or ["any layer"]
         layers = f"{', '.join(names)} and {last}" if names else last
         lines.append(Headline("good", f"No figure of {layers} is past its warning level.", ""))
-    return [*lines, *_facts(diagnosis, "others")]
+    return [*lines, *_remedies(diagnosis), *_facts(diagnosis, "others")]
+
+
+def _remedies(diagnosis: Diagnosis) -> Iterator[Headline]:
+    """What would surely help: changes whose interval is above 0."""
+    for finding in diagnosis.findings:
+        for figure in figures_of(finding) if finding.layer == "remedies" else ():
+            if figure.interval and figure.interval[0] > 0 and finding.result:
+                change, metric = figure.meaning.partition(":")[0], f"ndcg@{finding.result.options['k']}"
+                gain = f"{value_of(figure)} ({interval_of(figure)}, {count_of(figure)})"
+                yield Headline("plain", f"{change} would change {metric} by {gain}.", finding.layer)
 
 
 def _verdicts(diagnosis: Diagnosis) -> Iterator[Headline]:
@@ -205,11 +216,11 @@ def direction(figure: Figure) -> str:
 
 
 def value_of(figure: Figure) -> str:
-    return numbers.number(figure.value, figure.digits)
+    return (numbers.signed if figure.signed else numbers.number)(figure.value, figure.digits)
 
 
 def interval_of(figure: Figure) -> str:
-    return numbers.interval(figure.interval, figure.digits)
+    return (numbers.signed_interval if figure.signed else numbers.interval)(figure.interval, figure.digits)
 
 
 def count_of(figure: Figure) -> str:

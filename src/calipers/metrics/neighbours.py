@@ -204,6 +204,16 @@ def retrieval_counts(results: Ints, documents: int) -> Ints:
     return np.bincount(results[results >= 0], minlength=documents)
 
 
+def count_table(results: Ints, documents: int) -> dict[str, Ints]:
+    """How many documents are retrieved by how many queries: `times` ascending, and `documents`.
+
+    >>> count_table(np.array([[0, 2], [2, -1]]), 4)
+    {'times': array([0, 1, 2]), 'documents': array([2, 1, 1])}
+    """
+    times, several = np.unique(retrieval_counts(results, documents), return_counts=True)
+    return {"times": times, "documents": several}
+
+
 def skewness(counts: Array) -> float:
     """Third standardised moment over all documents, without correction for size; NaN where all counts are equal.
 

@@ -259,7 +259,16 @@ def nearest_rows(queries: Array, vectors: Array, k: int, *, similarity: str, exc
     hits = exact_search(single(queries, power), windows, wide, measure=MEASURES[similarity])
     if exclude is not None:
         hits = hits.take(hits.documents != exclude[hits.queries])
-    rows = np.full((len(queries), k), -1, np.int64)
+    return first_rows(hits, k)
+
+
+def first_rows(hits: Hits, k: int) -> Ints:
+    """The first k results of each query as a table int64[q, k], -1 where there are no more.
+
+    >>> first_rows(Hits(np.array([0, 2, 2]), np.array([4, 1]), np.array([2.0, 1.0])), 2).tolist()
+    [[4, 1], [-1, -1]]
+    """
+    rows = np.full((len(hits.offsets) - 1, k), -1, np.int64)
     first = hits.ranks <= k
     rows[hits.queries[first], hits.ranks[first] - 1] = hits.documents[first]
     return rows

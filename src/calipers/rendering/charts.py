@@ -8,7 +8,8 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -17,6 +18,14 @@ WIDTH, HEIGHT = 460, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 40
 _ROW, _NAME = 24, 128  # of a chart with one bar per name
 _LETTER = 7  # the width of one, at most
+
+
+class Axes(TypedDict):
+    """What a drawing is called, and its two axes."""
+
+    title: str
+    across: str
+    up: str
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,19 @@ def histogram(
     return _named_axes(title, across, up + (" (log scale)" if log else ""), parts)
 
 
-def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: str, up: str) -> str:
-    """A line through (x, y, standard error of y), x on a log scale, with a band of two standard errors."""
-    points = sorted(p for p in points if all(math.isfinite(v) for v in p) and p[0] > 0)
+Errors = Sequence[tuple[float, float, float]]  # x, y and the standard error of y
+
+
+def curve(points: Errors, *, title: str, across: str, up: str, other: Errors = ()) -> str:
+    """A line through (x, y, standard error of y), x on a log scale, with a band of two standard errors; `other` is the
+    baseline's, a broken line."""
+    points, other = (
+        sorted(p for p in several if all(math.isfinite(v) for v in p) and p[0] > 0) for several in (points, other)
+    )
     if len(points) < 2:
         return ""
-    low, high = math.log(points[0][0]), math.log(points[-1][0])
-    most = max(y + 2 * e for _, y, e in points) * 1.05
+    low, high = (math.log(end([*points, *other])[0]) for end in (min, max))
+    most = max(y + 2 * e for _, y, e in [*points, *other]) * 1.05
 
     def place(x: float, y: float) -> tuple[float, float]:
         along = (math.log(x) - low) / (high - low)
@@ -74,7 +89,10 @@ def curve(points: Sequence[tuple[float, float, float]], *, title: str, across: s
     ]
     for (x, y), (size, value, _) in zip(middle, points, strict=True):
         size_name = _text(x, HEIGHT - _BOTTOM + 14, _short(size), "middle", "small")
-        parts += [_dot(x, y), _text(x, y - 8, f"{value:.1f}", "middle", "small"), size_name]
+        parts += [_dot(x, y), _text(x, y - 8, f"{value:.2f}", "middle", "small"), size_name]
+    if len(other) > 1:
+        parts.append(f'<polyline class="line base" points="{_points([place(x, y) for x, y, _ in other])}"/>')
+        parts += _legend([("this model", "line"), ("baseline", "line base")])
     parts.append(_axis(_LEFT, HEIGHT - _BOTTOM, WIDTH - _RIGHT, HEIGHT - _BOTTOM))
     return _named_axes(title, across, up, parts)
 
@@ -105,21 +123,40 @@ def square(
     return _named_axes(title, across, up, parts, left=10)
 
 
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one kind: `look` is how they are drawn, a class of the style sheet."""
+
+    points: Sequence[tuple[float, float]]
+    look: str = "dot"
+
+
+Ends = tuple[tuple[float, float], tuple[float, float]]  # of both axes
+
+
 def scatter(
-    series: Mapping[str, Sequence[tuple[float, float]]],
+    series: Mapping[str, Sequence[tuple[float, float]] | Cloud],
     *,
     title: str,
     across: str,
     up: str,
     lines: Sequence[tuple[str, Sequence[tuple[float, float]]]] = (),
+    marks: Sequence[tuple[str, float, float]] = (),
+    ends: Ends | None = None,
 ) -> str:
-    """Points of one or two kinds, by name, on axes that are as long as the points need; `lines` are drawn as far as
-    they lie among them, each with a name at its end."""
-    finite = {name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()}
-    everything = [point for points in finite.values() for point in points]
-    if len(everything) < 2:
+    """Points of a few kinds, by name, on axes that are as long as the points need, or as `ends` says; `lines` are drawn
+    as far as they lie among them, each with a name at its end. `marks` are rings with a name."""
+    looks = ("dot", "dot other", "dot faint")
+    clouds = {
+        name: points if isinstance(points, Cloud) else Cloud(points, look)
+        for look, (name, points) in zip(looks, series.items(), strict=False)
+    }
+    clouds = {
+        name: replace(c, points=[p for p in c.points if all(map(math.isfinite, p))]) for name, c in clouds.items()
+    }
+    ends = ends or ends_of([point for cloud in clouds.values() for point in cloud.points])
+    if ends is None:
         return ""
-    ends = [_ends([point[axis] for point in everything]) for axis in (0, 1)]
     (left, right), (low, high) = ends
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -134,11 +171,88 @@ def scatter(
         if len(inside) > 1:
             parts.append(f'<polyline class="contour" points="{_points(inside)}"/>')
             parts.append(_text(*inside[-1], name, "end", "small"))
-    for kind, (name, points) in zip(("dot", "dot other"), finite.items(), strict=False):
-        parts += [_dot(*place(*point), kind) for point in points]
-        x = _LEFT + 16 + (WIDTH - _LEFT) / 2 * (kind != "dot")
-        parts += [_dot(x, 8, kind), _text(x + 8, 12, f"{name} ({len(points):,})", "start", "small")]
-    return _named_axes(title, across, up, parts, left=10)
+    for cloud in clouds.values():
+        parts += [_dot(*place(*point), cloud.look) for point in cloud.points]
+    for name, x, y in marks:
+        spot = place(x, y)
+        side, anchor = (-7, "end") if spot[0] > WIDTH / 2 else (7, "start")
+        parts += [
+            _dot(*spot, "ring"),
+            _text(spot[0] + side, spot[1] + (14 if spot[1] < 44 else -5), name, anchor, "strong"),
+        ]
+    legend = [(f"{name} ({len(cloud.points):,})", cloud.look) for name, cloud in clouds.items()]
+    return _named_axes(title, across, up, [*parts, *_legend(legend)], left=10)
+
+
+def ends_of(points: Sequence[tuple[float, float]]) -> Ends | None:
+    """Round numbers around points, for both axes; None for fewer than two."""
+    finite = [point for point in points if all(map(math.isfinite, point))]
+    if len(finite) < 2:
+        return None
+    across, up = (_ends([point[axis] for point in finite]) for axis in (0, 1))
+    return across, up
+
+
+def _legend(entries: Sequence[tuple[str, str]]) -> list[str]:
+    """The kinds side by side above a drawing: their names and how they look."""
+    parts, room = [], (WIDTH - _LEFT - 8) / max(1, len(entries))
+    for number, (name, look) in enumerate(entries):
+        x = _LEFT + 12 + number * room
+        mark = _axis(x - 6, 8, x + 6, 8, look) if look.startswith("line") else _dot(x, 8, look)
+        parts += [mark, _text(x + 9, 12, name, "start", "small")]
+    return parts
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A line by name; `look` is a class of the style sheet."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    look: str = "line"
+
+
+def strokes(
+    lines: Sequence[Stroke],
+    *,
+    title: str,
+    across: str,
+    up: str,
+    log: bool = False,
+    names: Sequence[tuple[float, float, str]] = (),
+    notes: Sequence[str] = (),
+    uprights: Sequence[tuple[float, str]] = (),
+) -> str:
+    """Lines in one frame from 0 up, each as long as it is; with `log` both axes are logarithms and begin at 1. `names`
+    stand above points (x, y), `notes` in the lower left corner; `uprights` are places across with a name."""
+    lines = [line for line in lines if len(line.points) > 1]
+    every = [point for line in lines for point in line.points]
+    if not every:
+        return ""
+    scale = math.log10 if log else float
+    left, right = (scale(end) for end in (min(x for x, _ in every), max(x for x, _ in every)))
+    most = scale(max(max(y for _, y in every), 2 if log else 1e-9))
+    right = right if right > left else left + 1
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        wide, tall = WIDTH - _LEFT - _RIGHT - 16, HEIGHT - _TOP - _BOTTOM - 14
+        return _LEFT + 8 + (scale(x) - left) / (right - left) * wide, HEIGHT - _BOTTOM - scale(y) / most * tall
+
+    ends = [min(x for x, _ in every), max(x for x, _ in every)]
+    low, top = (1.0, max(y for _, y in every)) if log else (0.0, max(y for _, y in every))
+    parts = [_axis(*place(ends[0], low), *place(ends[1], low)), _axis(*place(ends[0], low), *place(ends[0], top))]
+    parts += [_text(place(x, low)[0], HEIGHT - _BOTTOM + 14, f"{x:g}", "middle", "small") for x in ends]
+    parts += [_text(_LEFT + 2, place(ends[0], y)[1] + 4, f"{y:.3g}", "end", "small") for y in (low, top)]
+    for where, name in uprights:
+        x = place(where, low)[0]
+        parts += [_axis(x, _TOP + 8, x, HEIGHT - _BOTTOM, "ideal"), _text(x + 3, _TOP + 18, name, "start", "small")]
+    for line in lines:
+        parts.append(f'<polyline class="{line.look}" points="{_points([place(*point) for point in line.points])}"/>')
+    for x, y, name in names:
+        parts += [_dot(*place(x, y)), _text(place(x, y)[0], place(x, y)[1] - 6, name, "middle", "small")]
+    bottom = HEIGHT - _BOTTOM - 8 - 13 * (len(notes) - 1)
+    parts += [_text(_LEFT + 16, bottom + 13 * row, note, "start", "small") for row, note in enumerate(notes)]
+    return _named_axes(title, across, up, [*parts, *_legend([(line.name, line.look) for line in lines])], left=10)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
@@ -301,8 +415,11 @@ def _link(one: tuple[float, float], other: tuple[float, float], cosine: float, k
     return _axis(*one, *other, kind, look)
 
 
+_RADII = {"hub": 5, "ring": 5, "dot faint": 1.6}
+
+
 def _dot(x: float, y: float, kind: str = "dot") -> str:
-    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{5 if kind == "hub" else 3}"/>'
+    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{_RADII.get(kind, 3)}"/>'
 
 
 def _points(places: Sequence[tuple[float, float]]) -> str:

@@ -352,3 +352,17 @@ def test_a_pair_is_named_as_meant_only_where_it_is_closer_than_chance() -> None:
     )
     meant = [named.id for named in read_named(run(space)) if named.figure == "meaning_correlation"]
     assert meant == ["q1 / d30"]
+
+
+def test_quarters_of_overlap_and_cosine_by_a_plain_loop(noisy: Space, of_noise: Outcomes) -> None:
+    pairs, quarters = of_noise.details["pairs"], of_noise.details["quadrants"]
+    middle, close = np.median(pairs["overlap"]), np.median(pairs["cosine"][pairs["grade"] >= 1])
+    counts = dict.fromkeys(quarters["name"].tolist(), 0)
+    names = {(False, True): 0, (True, True): 1, (False, False): 2, (True, False): 3}
+    for overlap, cosine in zip(pairs["overlap"], pairs["cosine"], strict=True):
+        counts[quarters["name"].tolist()[names[bool(overlap > middle), bool(cosine >= close)]]] += 1
+    assert list(counts.values()) == quarters["pairs"].tolist()
+    apart = (pairs["cosine"] - pairs["overlap"])[(pairs["overlap"] <= middle) & (pairs["cosine"] >= close)]
+    assert quarters["cosine"][0] - quarters["overlap"][0] == pytest.approx(apart.max())
+    assert noisy.queries is not None
+    assert quarters["query"][0] in noisy.queries.texts

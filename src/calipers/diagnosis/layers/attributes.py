@@ -91,10 +91,10 @@ def run(model: Encoder | None, space: Space, options: AttributeOptions, progress
     rows = np.sort(geometry.sample(len(space.queries), options.most, seed=options.seed))
     queries = {space.queries.ids[i]: space.queries.texts[int(i)] for i in rows}
     requests = [products.extractor.read(text) for text in queries.values()]
-    if not any(which.any() for which in _stated(products.extractor, requests).values()):
+    if not any(which.any() for which in which_state(products.extractor, requests).values()):
         raise RequestError("the layer attributes checks what queries state, and none states a colour, brand or size")
     results = [ids[: options.k] for ids in _results(space.searched.details["results"], rows)]
-    stated = _stated(products.extractor, requests)
+    stated = which_state(products.extractor, requests)
     requested = requested_types(
         space, products, rows, np.logical_or.reduce(list(stated.values())).tolist(), options.grades
     )
@@ -113,7 +113,7 @@ def skip_reason(space: Space) -> str | None:
         return None
     sample = geometry.sample(len(space.queries), _LOOKED_AT, seed=0)
     requests = [space.products.extractor.read(space.queries.texts[int(i)]) for i in sample]
-    stated = np.logical_or.reduce(list(_stated(space.products.extractor, requests).values()))
+    stated = np.logical_or.reduce(list(which_state(space.products.extractor, requests).values()))
     if stated.mean() >= _ENOUGH:
         return None
     return (
@@ -171,7 +171,7 @@ def _outcomes(
     entries = zip(pairs.query.tolist(), pairs.product.tolist(), strict=True)
     other = np.array([pools.is_other(q, pairs.ids[p], items[pairs.ids[p]].type) for q, p in entries], np.bool_)
     states["dimension"][other] = Agreement.UNASKED  # what 20 litres are of another thing contradicts no bottle
-    columns: dict[str, Counts] = dict(count(states, pairs.query, _stated(extractor, requests)))
+    columns: dict[str, Counts] = dict(count(states, pairs.query, which_state(extractor, requests)))
     if pools.knows_types:
         typed = np.array([bool(kind) or not pools.by_column for kind in pools.types], np.bool_)
         failures = np.bincount(pairs.query[other], minlength=len(requests)).astype(np.float64)
@@ -198,7 +198,7 @@ def _outcomes(
     )
 
 
-def _stated(extractor: Extractor, requests: Sequence[Attributes]) -> dict[str, Bools]:
+def which_state(extractor: Extractor, requests: Sequence[Attributes]) -> dict[str, Bools]:
     """Which queries state each part, bool[queries], whether they have results or not."""
     each, nothing = np.arange(len(requests)), np.zeros(len(requests), dtype=np.int64)
     states = agree_all(extractor, requests, [Attributes()], each, nothing)

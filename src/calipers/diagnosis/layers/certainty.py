@@ -7,7 +7,7 @@ a model in hand, also how well gibberish, vague queries and queries of another d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from calipers.core.choices import CODECS
 from calipers.core.figures import Figure
 from calipers.data import odd_queries
 from calipers.diagnosis.layer import LayerOptions, kinds_of, make_layer, metric_of, setting
+from calipers.diagnosis.layers import shapes
 from calipers.metrics import assessment, bootstrap, codecs, geometry, probabilities, search
 from calipers.metrics import trust as metrics
 from calipers.metrics.arrays import Array, Floats
@@ -38,6 +39,7 @@ from calipers.metrics.trust import TrustParts
 from calipers.runs.space import LEAST, Space, Texts, directed, put_back
 
 FIGURES = kinds_of("certainty", confident=metrics.CONFIDENT)
+_STORED = tuple(f"stability/{name}" for name in CODECS)
 ODD = ("gibberish", "vague", "out_of_domain")  # queries that deserve no answer
 _PARTS = ("reliability", "confident_queries", "stability", "coherence")
 _NAMED = 5
@@ -84,24 +86,27 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
     if len(space.qrels):
         labels = metrics.success(rows, space.qrels, space.corpus.ids, relevant_from=options.relevant_from)
     judged = assessment.assess(parts, labels, folds=options.folds, **options.drawing)
+    stored = {f"stability/{name}": _stability(name, space, codec, options) for name in CODECS}
+    map_table, kept = shapes.project(space.corpus.vectors, queries.vectors, labels, options.seed)
     figures = [
-        *_part_figures(parts, options),
+        *_part_figures(_part_columns(parts) | stored, options),
         *_judged_figures(judged),
         *_odd_figures(model, space, parts, codec, options, progress),
     ]
-    columns = _part_columns(parts) | {name: getattr(parts, name) for name in metrics.FEATURES}
+    columns = _part_columns(parts) | stored | {name: getattr(parts, name) for name in metrics.FEATURES}
     if not judged.reason:
         columns |= {"success": labels, "probability": judged.probabilities["logistic"]}
     return Outcomes(
         ids=queries.ids,
         columns=columns,
         texts={"query": tuple(queries.texts)},
-        details={**figure_tables(figures, _named(queries, labels, judged)), **_tables(judged)},
+        details={**figure_tables(figures, _named(queries, labels, judged)), **_tables(judged), "map": map_table},
         counts={
             "documents": len(space.corpus),
             "queries": len(queries),
             "queries_judged": int(np.isfinite(labels).sum()),
             "queries_succeed": int(np.nansum(labels)),
+            **({"map_neighbours_kept": kept} if np.isfinite(kept) else {}),
         },
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
@@ -122,11 +127,18 @@ def _part_columns(parts: TrustParts) -> dict[str, Floats]:
     return {name: confident if name == "confident_queries" else getattr(parts, name) for name in _PARTS}
 
 
-def _part_figures(parts: TrustParts, options: CertaintyOptions) -> list[Figure]:
+def _stability(name: str, space: Space, chosen: codecs.Codec, options: CertaintyOptions) -> Floats:
+    """G_q of each query under a codec, float64[q]."""
+    assert space.queries is not None
+    codec = chosen if name == chosen.name else codecs.fit(name, space.corpus.vectors, seed=options.seed)
+    return codecs.stability(space.queries.vectors, codec)
+
+
+def _part_figures(columns: Mapping[str, Floats], options: CertaintyOptions) -> list[Figure]:
     figures = []
-    for name, values in _part_columns(parts).items():
+    for name, values in columns.items():
         estimate = geometry.mean_estimate(values)
-        interval = bootstrap.interval(mean_statistic(values), len(parts), **options.drawing)
+        interval = bootstrap.interval(mean_statistic(values), len(values), **options.drawing)
         measured = IntervalEstimate(estimate.value, interval)
         figures.append(_figure(name, measured, estimate.count, estimate.standard_error))
     return figures
@@ -268,7 +280,7 @@ def _metrics() -> tuple[Metric, ...]:
         replace(FIGURES[name].metric(statistic), needs=("probability", "success"))
         for name, (_, _, statistic) in _JUDGED.items()
     ]
-    return (*parts, *judged)
+    return (*parts, *judged, *(metric_of(FIGURES[name]) for name in _STORED))
 
 
 LAYER = make_layer("certainty", run, CertaintyOptions, _metrics())

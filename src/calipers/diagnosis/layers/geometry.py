@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from calipers.diagnosis.layer import (
     run_steps,
     setting,
 )
-from calipers.diagnosis.layers import words
+from calipers.diagnosis.layers import shapes, words
 from calipers.diagnosis.layers.edits import shuffles
 from calipers.metrics import bootstrap, geometry, neighbours, search
 from calipers.metrics.arrays import Bools, Floats, Ints
@@ -55,6 +56,11 @@ class GeometryOptions(LayerOptions):
     texts: int = setting(500, "Texts to shuffle, for word order.", metavar="N", at_least=1)
     words: str = setting("auto", "What a word is: phrases for Japanese and Chinese, or by the text.", choices=WORDS)
     exact: bool = setting(False, "Never work a figure out on a sample.")
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What decides the tables of pictures, as keywords."""
+        return {"alpha": self.alpha, "t": self.t, "seed": self.seed}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +101,7 @@ def run(model: Encoder | None, space: Space, options: GeometryOptions, progress:
         ("Word order", lambda: word_order(model, space, options, progress)),
         ("Fragmentation", lambda: fragments(model, whole, options)),
         ("Terms", lambda: term_fragments(model, space, options)),
+        ("Cone", lambda: GeometryPart(details=shapes.tables(space, **options.shape))),
     )
     return _assemble(whole, kept, run_steps(steps, progress), options)
 
@@ -359,7 +366,8 @@ def hubs(space: Space, options: GeometryOptions) -> GeometryPart:
         named=tuple(_hubs(space, searching, rows, results)),
         counts={"hubness_k": k, **({"chance_skewness": chance} if np.isfinite(chance) else {})},
     )
-    return replace(part, levels={"hubness_skewness": 2 * chance} if np.isfinite(chance) else {})
+    levels = {"hubness_skewness": 2 * chance} if np.isfinite(chance) else {}
+    return replace(part, levels=levels, details={"hub_counts": neighbours.count_table(results, len(corpus))})
 
 
 def _hubs(space: Space, searching: Texts, rows: Ints, results: Ints) -> Iterator[Named]:

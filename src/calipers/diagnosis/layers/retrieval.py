@@ -32,7 +32,7 @@ from calipers.diagnosis.layer import (
     setting,
 )
 from calipers.diagnosis.layers import edits
-from calipers.metrics import bootstrap, geometry, indexes, overlap, ranking
+from calipers.metrics import bootstrap, geometry, indexes, neighbours, overlap, ranking
 from calipers.metrics.arrays import Counts, Floats, Ints
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.ranking import Rankings
@@ -164,17 +164,11 @@ def _assemble(
         texts={"query": (*queries.texts, *("" for _ in groups))},
         details={
             **figure_tables(figures, [named for part in parts for named in part.named]),
-            "retrieval_counts": _count_table(results, len(space.corpus)),
+            "retrieval_counts": neighbours.count_table(results.shown, len(space.corpus)),
         },
         counts={"documents": len(space.corpus), "queries": len(queries), **counts},
         notes=tuple(figure.warning for figure in figures if figure.warning),
     )
-
-
-def _count_table(results: SearchResults, documents: int) -> Columns:
-    """How many documents are among the first k of how many queries: `times` ascending, and `documents`."""
-    counts = np.bincount(results.shown[results.shown >= 0], minlength=documents)
-    return dict(zip(("times", "documents"), np.unique(counts, return_counts=True), strict=True))
 
 
 def _figures(parts: Sequence[RetrievalPart], columns: Columns, options: RankingOptions) -> list[Figure]:
@@ -224,7 +218,7 @@ def quality(space: Space, results: SearchResults, options: RankingOptions) -> Re
         names = [*(name for name, *_ in measures), *missed, judged]
         return RetrievalPart(unknown=dict.fromkeys(names, "no document is judged relevant to any query (`qrels`)"))
     task = space.searched.columns
-    rankings = {stage: _rankings(space, *table, options) for stage, table in stages.items()}
+    rankings = {stage: make_rankings(space, *table, options) for stage, table in stages.items()}
     columns = {
         name: np.asarray(task[name]) if name in task else measure(rankings[stage], cut)
         for name, stage, measure, cut in measures
@@ -246,7 +240,7 @@ def _measures(
             yield name, stage, _MEASURES[bare], int(cut)
 
 
-def _rankings(
+def make_rankings(
     space: Space, example: Ints, scores: Floats, grades: Floats, beyond: Ints, options: RankingOptions
 ) -> Rankings:
     """A query without a relevant document scores 0, as in the search task."""

@@ -111,7 +111,11 @@ def run(model: Encoder | None, space: Space, options: SemanticGapOptions, progre
         ids=tuple(ids),
         columns=columns,
         texts=texts,
-        details={**figure_tables(figures, _named(judged, space, model, options)), "pairs": _table(judged, space)},
+        details={
+            **figure_tables(figures, _named(judged, space, model, options)),
+            "pairs": _table(judged, space),
+            "quadrants": _quadrants(judged, space),
+        },
         counts={
             "judged_pairs" if judged.graded else "retrieved_pairs": len(judged.query),
             "relevant_pairs": int(judged.relevant.sum()),
@@ -409,6 +413,33 @@ def _pair(judged: Judged, space: Space, row: int, figure: str, kind: str) -> Nam
         note=f"{kind}: for {space.queries.texts[query]!r}, cosine {judged.cosine[row]:.2f}, "
         f"overlap {judged.overlap[row]:.2f}{f', grade {judged.grade[row]:g}' if judged.graded else ''}",
     )
+
+
+_QUADRANTS = ("by association", "literal matches", "strangers", "letters in vain")
+
+
+def _quadrants(judged: Judged, space: Space) -> Columns:
+    """The four quarters of overlap against cosine, with how many pairs each has and its plainest one. `at_overlap` and
+    `at_cosine` are where they meet: the median overlap, and the median cosine of the relevant pairs, else of all."""
+    assert space.queries is not None
+    at_overlap = float(np.median(judged.overlap))
+    at_cosine = float(np.median(judged.cosine[judged.relevant] if judged.relevant.any() else judged.cosine))
+    shares, close = judged.overlap > at_overlap, judged.cosine >= at_cosine
+    rows = []
+    for name, which, side in zip(
+        _QUADRANTS, (~shares & close, shares & close, ~shares & ~close, shares & ~close), _SIDES, strict=True
+    ):
+        order = np.where(which, side[0] * judged.overlap + side[1] * judged.cosine, -np.inf)
+        best = int(np.argmax(order)) if which.any() else -1
+        query = space.queries.texts[int(judged.query[best])] if best >= 0 else ""
+        title = space.corpus.title(int(judged.document[best])) if best >= 0 else ""
+        place = (judged.overlap[best], judged.cosine[best]) if best >= 0 else (np.nan, np.nan)
+        rows.append((name, int(which.sum()), query, title, *place, at_overlap, at_cosine))
+    names = ("name", "pairs", "query", "title", "overlap", "cosine", "at_overlap", "at_cosine")
+    return {name: np.array(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+_SIDES = ((-1, 1), (1, 1), (-1, -1), (1, -1))  # which way of overlap and cosine leads into the corner of a quarter
 
 
 def _table(judged: Judged, space: Space) -> dict[str, NDArray[np.generic]]:
