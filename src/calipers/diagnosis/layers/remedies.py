@@ -16,15 +16,7 @@ import numpy as np
 
 from calipers.core import Encoder, FigureKind, Metric, Outcomes, Progress, RequestError
 from calipers.core.figures import Figure, Named, figure_tables
-from calipers.diagnosis.layer import (
-    RESAMPLES,
-    LayerOptions,
-    kinds_of,
-    make_layer,
-    mean_figure,
-    metric_of,
-    setting,
-)
+from calipers.diagnosis.layer import RESAMPLES, LayerOptions, kinds_of, make_layer, mean_figure, metric_of, setting
 from calipers.diagnosis.layers import retrieval
 from calipers.diagnosis.layers.attributes import which_state
 from calipers.diagnosis.layers.retrieval import RankingOptions, SearchResults
