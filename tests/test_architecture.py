@@ -27,6 +27,7 @@ RANKS = {
     "runs": 4,
     "comparison": 5,
     "interop": 5,
+    "fidelity": 5,
     "testing": 6,
     "artifacts": 5,
     "attribution": 6,

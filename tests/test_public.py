@@ -18,7 +18,7 @@ from calipers.cli import app
 # Command → its function. The others look things up or show them.
 FUNCTIONS = {
     "eval": "evaluate",
-    **{name: name for name in ("compare", "build", "attribute", "diagnose", "trust", "sweep", "report")},
+    **{name: name for name in ("compare", "build", "attribute", "diagnose", "trust", "parity", "sweep", "report")},
 }
 LOOKING = {"schema", "tasks", "runs", "demo", "doctor"}
 

@@ -1,7 +1,7 @@
 """Measure text encoders before they ship.
 
 Every command that does work has a function here: `evaluate` (the command `eval`), `compare`, `build`, `attribute`,
-`diagnose`, `trust` and `report`. Options, results and errors are importable from here too.
+`diagnose`, `trust`, `parity`, `sweep` and `report`. Options, results and errors are importable from here too.
 
 >>> import calipers
 >>> result = calipers.evaluate("static:./potion-base-4m", dataset="pairs.csv")     # doctest: +SKIP
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from calipers.diagnosis.api import diagnose as diagnose
     from calipers.diagnosis.options import DiagnosisOptions as DiagnosisOptions
     from calipers.diagnosis.records import Diagnosis as Diagnosis, Finding as Finding
+    from calipers.fidelity.api import parity as parity
+    from calipers.fidelity.records import Parity as Parity, ParityOptions as ParityOptions
     from calipers.models import ModelOptions as ModelOptions, load_model as load_model
     from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
     from calipers.reliability.trust import Trust as Trust, TrustAnswer as TrustAnswer
@@ -77,6 +79,8 @@ _HOMES = {
     "diagnosis.api": ("diagnose",),
     "diagnosis.options": ("DiagnosisOptions",),
     "diagnosis.records": ("Diagnosis", "Finding"),
+    "fidelity.api": ("parity",),
+    "fidelity.records": ("Parity", "ParityOptions"),
     "reliability.api": ("trust", "TrustOptions"),
     "reliability.trust": ("Trust", "TrustAnswer"),
     "sweeps.api": ("sweep", "Sweep"),

@@ -118,6 +118,7 @@ def lines(place: Place) -> dict[str, list[str]]:
         "query": ["trust", one, "--corpus", place["shop"], "--no-cache", "apple"],
         "judged": ["trust", one, "--corpus", place["shop"], "--calibrate", place["shop/qrels/test.tsv"], "--no-cache"],
         "loaded": ["trust", one, "--corpus", place["shop"], "--load", place["saved.trust"], "--no-cache", "apple"],
+        "parity": ["parity", one, two, "--dataset", place["lines.txt"]],
         "report": ["report", *place.runs, "--store", place["store"]],
         "show": ["runs", "show", place.runs[0], "--store", place["store"]],
         "list": ["runs", "list", "--store", place["store"]],
@@ -144,7 +145,7 @@ def values(place: Place) -> dict[str, list[str]]:
 
 NAMES = (
     "pairs", "search", "bm25", "models", "stored", "agreement", "space", "table", "files", "corpus", "two", "query",
-    "judged", "loaded", "report", "show", "list", "prune", "tag", "import", "doctor", "tasks",
+    "judged", "loaded", "parity", "report", "show", "list", "prune", "tag", "import", "doctor", "tasks",
 )  # fmt: skip
 
 

@@ -20,7 +20,8 @@ import click
 from calipers import __version__
 from calipers.cli import streams
 
-_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "sweep", "runs", "report")  # a command of that name
+# Modules that hold a command of their name.
+_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "parity", "sweep", "runs", "report")
 _HOMES = {name: f"{name}:{name}" for name in _MODULES}
 _HOMES |= {
     "eval": "eval:eval_",
@@ -62,6 +63,7 @@ def app(debug: bool, input_limit: tuple[str, ...]) -> None:
     Make the artifacts      calipers build MODEL --precision w8a8 -o DIR
     Which step broke it?    calipers attribute MODEL --precision w8a8 --fix
     All models, every night calipers sweep registry.yaml
+    Is the server the same? calipers parity ./model http://localhost:8080
     Can I trust a result?   calipers trust MODEL --corpus C QUERY
     Why does search fail?   calipers diagnose MODEL --dataset FOLDER --html report.html
     What can be measured?   calipers tasks

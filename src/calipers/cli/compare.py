@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -64,9 +63,7 @@ THRESHOLD_FLAG = options.option(
     help="What a side is called, and its run in the store: once for each, the baseline first. Default: its artefact.",
 )
 @options.file_option("Output", "--junit", help="Write JUnit XML.")
-@options.file_option(
-    "Output", "--markdown", help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set."
-)
+@options.MARKDOWN_FLAG
 @options.option("Output", "--fresh", is_flag=True, help="Run the models even if the same run is stored.")
 @options.OUTPUT_FLAGS
 @click.pass_context
@@ -147,7 +144,7 @@ def _write_failure(flags: Mapping[str, Any], error: BaseException, context: clic
         with suppress(click.UsageError):
             options.write_output(flags["junit"], to_failed_junit(message, flags["candidates"], type(error).__name__))
     with suppress(RequestError):
-        _summarise(failure_markdown(message, flags["baseline"], flags["candidates"]), flags["markdown"])
+        options.summarise(failure_markdown(message, flags["baseline"], flags["candidates"]), flags["markdown"])
 
 
 def _note_other_tasks(verdict: Verdict, shared: Collection[str]) -> None:
@@ -195,24 +192,7 @@ def _show(
     every = "all" in settings["metrics"]
     show = partial(verdict_text.show_verdicts, verdicts=verdicts, gate=gate, code=code, every_metric=every)
     summary = verdicts_markdown(verdicts, gate)
-    options.emit(document, flags, show, write_junit, lambda: _summarise(summary, flags["markdown"]), code=code)
-
-
-def _summarise(summary: str, path: Path | None) -> None:
-    """Append to the requested file, else to the summary of a CI job. The latter was not requested: if it cannot be
-    written, that is a message and no failure."""
-    from calipers.core import RequestError
-    from calipers.rendering import markdown
-
-    job = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not (path or job):
-        return
-    try:
-        markdown.append(path or Path(str(job)), summary)
-    except RequestError as error:
-        if path:
-            raise
-        click.echo(f"calipers: the summary of the job is skipped: {error}", err=True)
+    options.emit(document, flags, show, write_junit, lambda: options.summarise(summary, flags["markdown"]), code=code)
 
 
 # --- thresholds, from flags and from a YAML file ------------------------------------------------------------------

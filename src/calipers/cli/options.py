@@ -260,6 +260,9 @@ STORE_FLAG = file_option(
     metavar="DIR",
     help="Where runs and vectors are kept. Default: CALIPERS_STORE, or the user's data folder.",
 )
+MARKDOWN_FLAG = file_option(
+    "Output", "--markdown", help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set."
+)
 OUTPUT_FLAGS = apply(
     file_option("Output", "-o", "--output", help="Write the JSON document to a file."),
     FORCE_FLAG,
@@ -423,6 +426,23 @@ def emit(
         click.echo(f"calipers: {failure}", err=True)
     if failures and not code:
         raise click.UsageError(failures[0])
+
+
+def summarise(summary: str, path: Path | None) -> None:
+    """Append to the requested file, else to the summary of a CI job. The latter was not requested: if it cannot be
+    written, that is a message and no failure."""
+    from calipers.core import RequestError
+    from calipers.rendering import markdown
+
+    job = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not (path or job):
+        return
+    try:
+        markdown.append(path or Path(str(job)), summary)
+    except RequestError as error:
+        if path:
+            raise
+        click.echo(f"calipers: the summary of the job is skipped: {error}", err=True)
 
 
 def echo_json(content: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ _BEHIND_PADDING = (
     *("layoutlmv3", "bridgetower_text_model"),
 )
 _SECONDS, _CHARACTERS = 6.0, 20_000  # for any texts, and the least that a sound tokenizer reads a second
+Frame = tuple[tuple[int, ...], tuple[int, ...]]  # ids of the special tokens before and behind a text
 _AT_ONCE = 2048  # pairs: what the library returns for each holds some 64 bytes a token until it is copied
 
 
@@ -116,6 +118,54 @@ class Tokenizer:
         rows = sample_rows(self._backend, frame, lengths)
         return rows if self._type_ids else [Tokens(row.ids, np.zeros_like(row.ids)) for row in rows]
 
+    @property
+    def frame(self) -> Frame:
+        encoding = self._backend.encode("a", add_special_tokens=self._special_tokens)
+        ids, special = encoding.ids, encoding.special_tokens_mask
+        first = special.index(0) if 0 in special else len(ids)
+        behind = special[::-1].index(0) if 0 in special else 0
+        return tuple(ids[:first]), tuple(ids[len(ids) - behind :])
+
+    @property
+    def lowers_case(self) -> bool:
+        return self._backend.encode("A").ids == self._backend.encode("a").ids
+
+    def id_of(self, token: str) -> int | None:
+        return self._backend.token_to_id(token)
+
+    def token_of(self, id: int) -> str:
+        return self._backend.id_to_token(id) or str(id)
+
+    def varied(
+        self,
+        *,
+        frame: Frame | None = None,
+        max_length: int | None = None,
+        side: str | None = None,
+        keep_case: bool = False,
+    ) -> Tokenizer:
+        """A copy with other special tokens around a text, another length or side to cut at, or the case kept."""
+        import tokenizers
+        from tokenizers.processors import TemplateProcessing
+
+        content = json.loads(self._backend.to_str())
+        if keep_case:
+            content["normalizer"] = _without_lowering(content.get("normalizer"))
+        backend = tokenizers.Tokenizer.from_str(json.dumps(content))
+        other = copy(self)
+        if frame is not None:
+            names = [[self.token_of(id) for id in ids] for ids in frame]
+            special = {self.token_of(id): id for ids in frame for id in ids}
+            backend.post_processor = TemplateProcessing(
+                single=[*names[0], "$A", *names[1]], special_tokens=list(special.items())
+            )
+            other._special_tokens = True
+        other.max_length = max_length or self.max_length
+        direction = side or (self._backend.truncation or {}).get("direction", "right")
+        backend.enable_truncation(other.max_length, direction=direction.lower())
+        other._backend = backend
+        return other
+
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Tokens]:
         """Two texts as one row. Where it is too long, the text that is longer at the time loses a token
         (`longest_first`)."""
@@ -139,6 +189,16 @@ def _lower(backend: Backend) -> None:
 
     before = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+
+
+def _without_lowering(normalizer: Config | None) -> Config | None:
+    """A normalizer as tokenizer.json states it, which keeps the case of letters."""
+    if normalizer is None or normalizer.get("type") == "Lowercase":
+        return None
+    if normalizer.get("type") == "Sequence":
+        kept = [part for part in map(_without_lowering, normalizer["normalizers"]) if part]
+        return {**normalizer, "normalizers": kept}
+    return {**normalizer, "lowercase": False} if "lowercase" in normalizer else normalizer
 
 
 def sample_rows(backend: Backend, frame: Encoding, lengths: Sequence[int]) -> list[Tokens]:

@@ -1,0 +1,1 @@
+"""Are two things that should be the same model the same?"""
