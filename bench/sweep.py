@@ -98,7 +98,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def report(name: str, made: Sweep, seconds: float) -> None:
-    labels = [cell.label or ("failed" if cell.failure else "no baseline") for cell in made.cells]
+    labels = [cell.outcome for cell in made.cells]
     counts = ", ".join(f"{labels.count(label)} {label}" for label in sorted(set(labels)))
     print(
         f"{name}: {seconds:.1f} s, {len(made.cells)} cells ({counts}), exit code {made.exit_code}, {made.digest[:23]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +144,23 @@ def test_equal_distances_tie_in_the_order_of_the_documents(name: str) -> None:
     assert hits.documents.tolist() == [0, 1, 2, 3, 4]
     assert hits.left_out.tolist() == [195]
     assert hits.scores.tolist() == [{"euclidean": -5.0, "manhattan": -7.0}[name]] * 5
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("seed", range(6))
+def test_ranges_that_are_searched_apart_are_merged_to_the_same_bits(seed: int, similarity: str) -> None:
+    """Whole numbers, so that many documents tie at the cut; judged ones among them."""
+    rng = np.random.default_rng(seed)
+    corpus, queries = (rng.integers(-1, 2, size=(n, 4)).astype(np.float32) for n in (300, 12))
+    wanted = Wanted(rng.integers(0, 12, 40), rng.integers(0, 300, 40))
+    measure, k = MEASURES[similarity], int(rng.integers(1, 40))
+    whole = exact_search(queries, [corpus[:100], corpus[100:]], k, wanted, measure)
+    ends = [0, *sorted(rng.integers(0, 301, 4).tolist()), 300]
+    parts = [
+        exact_search(queries, [corpus[a:b][:7], corpus[a:b][7:]], k, wanted, measure, first=a)
+        for a, b in pairwise(ends)
+    ]
+    order = rng.permutation(len(parts))
+    merged = search.merge_hits([parts[i] for i in order], k, wanted)
+    for name in ("offsets", "documents", "scores", "left_out"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), err_msg=name)

@@ -54,14 +54,12 @@ def run(registry: Path, store: Path, retry: list[str] | None = None, **options: 
 
 def command(*words: str, environment: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen[str]:
     """`calipers WORDS` in a process of its own, its output in pipes."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
         [sys.executable, "-m", "calipers", *words],
         env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
-        **settings,
+        **{**pipes, **settings},
     )
 
 

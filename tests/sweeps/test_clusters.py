@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from calipers.core import RequestError
+from calipers.core import Dataset, DataSource, RequestError
+from calipers.models import ModelOptions
+from calipers.sweeps.division import Division, divide
 from tests.support.kills import write_trial
 from tests.support.sweeps import command, finish, run, write_registry
 
@@ -119,6 +121,48 @@ def test_the_shards_of_a_long_cell_are_spread_and_give_the_same_bytes(tmp_path: 
     with closing(sqlite3.connect(tmp_path / "there" / "calipers.db")) as database:
         parts = database.execute("SELECT state, COUNT(*) FROM jobs WHERE kind = 'part' GROUP BY state").fetchall()
     assert parts == [("done", 4)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_is_divided_among_nodes_and_merged_to_the_same_bytes(
+    tmp_path: Path, minilm: Path, cluster: Cluster
+) -> None:
+    """110,000 documents are three windows: three nodes embed and search one each, the measurement merges."""
+    registry = write_trial(tmp_path, minilm, documents=110_000)
+    registry.write_text("models: [{id: one, reference: one/m.onnx}]\ntasks: [{task: retrieval, dataset: corpus}]\n")
+    here = run(registry, tmp_path / "here", jobs=1)
+    words = ("sweep", str(registry), "--store", str(tmp_path / "there"), "--no-latency", "--resamples", "200", "--json")
+    code, out, err = finish(command(*words, "--on", f"ray:{cluster.address}"), 600)
+    assert code == 0, err
+    assert json.loads(out)["digest"] == here.digest
+    with closing(sqlite3.connect(tmp_path / "there" / "calipers.db")) as database:
+        names = database.execute(
+            "SELECT name FROM jobs WHERE kind = 'part' AND state = 'done' ORDER BY name"
+        ).fetchall()
+    assert [name for (name,) in names] == [f"one/retrieval/float32, part {n} of 3" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("documents", "backend", "jobs", "expected"),
+    [
+        (110_000, "onnx", None, Division(3, ranges=True)),
+        (110_000, "static", None, Division(3, ranges=True)),  # nothing to compute, but a search
+        (110_000, "onnx", 2, Division(2, ranges=True)),
+        (110_000, "bm25", None, Division()),
+        (10_000, "onnx", None, Division(2)),
+        (10_000, "static", None, Division()),
+        (5_000, "onnx", None, Division()),
+    ],
+)
+def test_a_long_cell_is_divided_as_its_data_and_model_allow(
+    documents: int, backend: str, jobs: int | None, expected: Division
+) -> None:
+    source = DataSource("x")
+    corpus = Dataset(tuple(map(str, range(documents))), {}, source, "")
+    rows = Dataset(("q",), {}, source, "", tables={"corpus": corpus})
+    assert divide(rows, backend, "retrieve", ModelOptions(), jobs) == expected
+    assert not divide(rows, backend, "retrieve", ModelOptions(truncate_dim="32,64"), jobs).ranges
 
 
 def test_an_executor_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from calipers.core import RequestError
 from calipers.sweeps.registry import check_registry, read_registry
-from calipers.sweeps.schema import registry_schema
 
 ONE = "models:\n  - {id: a, reference: x}\n"
 TASKS = "tasks:\n  - {id: sts, task: sentence-similarity, dataset: pairs.jsonl}\n"
@@ -152,12 +151,3 @@ def test_a_testset_of_winml_is_read_as_it_is(tmp_path: Path) -> None:
     assert registry.models[1].tasks == tuple(t.id for t in registry.tasks)
     assert registry.tasks[0].columns["input_column_2"] == "sentence2"
     assert registry.notes == ("1 of the task image-classification skipped: it is not measured here",)
-
-
-def test_the_schema_accepts_what_is_read_and_names_every_option() -> None:
-    schema = registry_schema()
-    model, task = (schema["properties"][name]["items"]["properties"] for name in ("models", "tasks"))
-    assert {"id", "reference", "group", "priority", "baseline", "precisions", "artifacts", "pooling"} <= set(model)
-    assert {"max_length", "max-length", "ep", "model-revision"} <= set(model)
-    assert {"id", "task", "dataset", "columns", "samples", "top_k", "dataset-name", "window"} <= set(task)
-    assert "w8a8" in model["precisions"]["items"]["enum"]

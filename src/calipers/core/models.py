@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -86,6 +86,9 @@ class Speed:
         return cls(**{name: timing[name] for name in names}) if all(name in timing for name in names) else None  # type: ignore[arg-type]
 
 
+Arrays = tuple[NDArray[Any], ...]
+
+
 class Model(Protocol):
     @property
     def info(self) -> ModelInfo: ...
@@ -107,6 +110,22 @@ class HasSides(Protocol):
     """An encoder that computes queries and documents in different ways."""
 
     def side(self, side: str) -> Encoder: ...
+
+
+@runtime_checkable
+class DividesSearches(Protocol):
+    """An encoder whose searches are divided into ranges of the corpus, which several processes may share."""
+
+    def ranges(self, rows: int, window: int) -> Sequence[slice]:
+        """Ranges of whole windows that cover the rows; one, where searches are not divided."""
+        ...
+
+    def search_range(
+        self, number: int, question: Sequence[NDArray[Any]], search: Callable[[], Arrays]
+    ) -> tuple[Arrays, int]:
+        """What `search` gives for the range of this number, now or in an earlier process, and how many texts that one
+        cut (0 where it runs now). Nothing, where another process is to do it. `question` is all that decides it."""
+        ...
 
 
 def on_side(model: Encoder, side: str) -> Encoder:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -149,11 +150,13 @@ def exact_search(
     k: int,
     wanted: Wanted = NOTHING_WANTED,
     measure: Measure = INNER_PRODUCT,
+    first: int = 0,
 ) -> Hits:
     """The k documents with the highest inner product (or another measure) for each query, best first, and those wanted
     that tie with the last one; further documents that do are counted.
 
-    queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order; all finite.
+    queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order, or a range of it
+    that begins with the row `first` (`merge_hits` joins the hits of several); all finite.
     Memory: one window (none, where it is a view of a mapped file), q × k results, the wanted pairs, and about 200 MB,
     however many documents tie.
 
@@ -161,7 +164,7 @@ def exact_search(
     array([0, 2, 3, 1, 2, 3])
     """
     queries = np.ascontiguousarray(queries, dtype=np.float32)
-    best, seen = _join([], len(queries)), 0
+    best, seen = _join([], len(queries)), first
     for vectors in windows:
         with exact_part(len(queries), *vectors.shape):
             window = np.ascontiguousarray(vectors, dtype=np.float32)
@@ -172,6 +175,16 @@ def exact_search(
             best = _merge_hits(best, _join(pieces, len(queries)), k, wanted)
         seen += len(window)
     return best
+
+
+def merge_hits(parts: Iterable[Hits], k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
+    """Searches of the same queries in ranges of a corpus, in any order, as one search of all of it: the same bits.
+
+    >>> first, second = (exact_search(np.eye(2), [vectors], 1, first=i) for i, vectors in enumerate(np.eye(2)[:, None]))
+    >>> merge_hits([first, second], 1).documents
+    array([0, 1])
+    """
+    return reduce(lambda best, part: _merge_hits(best, part, k, wanted), parts)
 
 
 def stack_hits(pieces: Sequence[Hits]) -> Hits:

@@ -7,9 +7,12 @@ on gives the same bits as one that was not, whatever the number of workers.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,24 +22,35 @@ from numpy.typing import NDArray
 
 from calipers.core import SILENT, MaskedTokens, Progress, on_side
 from calipers.core.files import whole_file
+from calipers.core.models import Arrays, truncated_by
 from calipers.metrics.arrays import Vectors, slices
 from calipers.models.batching import once_each
 
 SHARD = 2_048  # texts, pairs or hidden tokens
-_BACKENDS = ("torch", "onnx", "http")  # those that compute; the others look vectors up
-
-Arrays = tuple[NDArray[Any], ...]
+COMPUTING = ("torch", "onnx", "http")  # backends that compute; the others look vectors up
 
 
-# Which shards this process computes: number i of n takes every n-th. The others are filled with noise unless they are
-# on disk, so that the task comes to its end; what it returns is worthless, and only the shards are kept.
-_PART: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
+@dataclass(frozen=True)
+class Part:
+    """What this process does of the runs that several processes share: part `number` of so many, None for all.
+
+    Of a search (`ranges`) it is a range of the corpus, embedded and searched. Else it is every n-th shard; the others
+    are filled with noise unless they are on disk, so that the task comes to its end. What a run of a part returns is
+    worthless: only its shards and hits are kept."""
+
+    number: int | None
+    parts: int
+    ranges: bool
+
+
+_WHOLE = Part(None, 1, ranges=False)
+_PART: ContextVar[Part] = ContextVar("part", default=_WHOLE)
 
 
 @contextmanager
-def one_part(number: int, parts: int) -> Iterator[None]:
-    """Compute only this part of the shards of each run while this lasts. The result of a run must not be used."""
-    token = _PART.set((number, parts))
+def shared(number: int | None, parts: int, *, ranges: bool) -> Iterator[None]:
+    """Do only this part of each run while this lasts; `number` None does what no other process has done."""
+    token = _PART.set(Part(number, parts, ranges))
     try:
         yield
     finally:
@@ -44,9 +58,12 @@ def one_part(number: int, parts: int) -> Iterator[None]:
 
 
 def sharded(model: Any, ability: str, folder: Path | None) -> Any:
-    """The model with its answers in shards; a model that only looks vectors up, or searches by itself, as it is."""
-    if model.info.backend not in _BACKENDS or hasattr(model, "search"):
+    """The model with its answers in shards; a model that searches by itself as it is, and one that only looks vectors
+    up with nothing but its searches divided."""
+    if hasattr(model, "search"):
         return model
+    if model.info.backend not in COMPUTING:
+        return DividedEncoder(model, Shards(folder)) if _PART.get().ranges else model
     kinds = {"score": ShardedScorer, "fill-mask": ShardedMaskedLM}
     return kinds.get(ability, ShardedEncoder)(model, Shards(folder))
 
@@ -63,12 +80,13 @@ class Shards:
         self, key: str, rows: int, compute: Callable[[], Arrays], truncated: Callable[[], int]
     ) -> tuple[Arrays, int]:
         """What `compute` gives for so many rows, now or in an earlier process, and how many texts it cut."""
-        number, parts = _PART.get()
+        part = _PART.get()
         self._count += 1
-        if stored := self._read(key):
+        if stored := self.read(key):
             self._last = stored[0]
             return stored
-        if (self._count - 1) % parts != number and self._last:
+        others = part.number is not None and not part.ranges and (self._count - 1) % part.parts != part.number
+        if others and self._last:
             return _noise(self._last, rows), 0
         answer = self._compute(key, compute, truncated)
         self._last = answer[0]
@@ -78,14 +96,17 @@ class Shards:
         before = truncated()
         arrays = compute()
         cut = truncated() - before
+        self.write(key, arrays, cut)
+        return arrays, cut
+
+    def write(self, key: str, arrays: Arrays, cut: int) -> None:
         if self.folder:
             self.folder.mkdir(parents=True, exist_ok=True)
             named = {f"array{number}": array for number, array in enumerate(arrays)}
             with whole_file(self.folder / f"{key}.npz") as part, part.open("wb") as file:
                 np.savez(file, truncated=np.int64(cut), **named)  # type: ignore[arg-type]
-        return arrays, cut
 
-    def _read(self, key: str) -> tuple[Arrays, int] | None:
+    def read(self, key: str) -> tuple[Arrays, int] | None:
         if self.folder is None:
             return None
         try:
@@ -140,10 +161,42 @@ class _ShardedModel:
         return arrays
 
 
-class ShardedEncoder(_ShardedModel):
+class DividedEncoder(_ShardedModel):
+    """An encoder whose searches may be divided among processes (`core.models.DividesSearches`)."""
+
+    @property
+    def truncated(self) -> int:
+        return self.cut + int(truncated_by(self.model))
+
+    def ranges(self, rows: int, window: int) -> list[slice]:
+        part, windows = _PART.get(), math.ceil(rows / window)
+        count = min(part.parts if part.ranges else 1, windows)
+        ends = [min(window * (windows * number // max(1, count)), rows) for number in range(count + 1)]
+        return [slice(start, end) for start, end in pairwise(ends)]
+
+    def search_range(
+        self, number: int, question: Sequence[NDArray[Any]], search: Callable[[], Arrays]
+    ) -> tuple[Arrays, int]:
+        key = _digest_arrays(question)
+        if stored := self.shards.read(key):
+            self.cut += stored[1]
+            return stored
+        if _PART.get().number not in (None, number):
+            return (), 0
+        before = self.truncated
+        arrays = search()
+        self.shards.write(key, arrays, self.truncated - before)
+        return arrays, 0
+
+
+class ShardedEncoder(DividedEncoder):
     def __init__(self, model: Any, shards: Shards, name: str = "") -> None:
         super().__init__(model, shards)
         self._name = name  # of the side
+
+    @property
+    def truncated(self) -> int:
+        return self.cut
 
     def side(self, side: str) -> Any:
         inner = on_side(self.model, side)
@@ -225,6 +278,13 @@ def _digest(*texts: str) -> str:
     for text in texts:
         content = text.encode("utf-8", "surrogatepass")
         total.update(len(content).to_bytes(8, "little") + content)
+    return total.hexdigest()[:40]
+
+
+def _digest_arrays(arrays: Sequence[NDArray[Any]]) -> str:
+    total = hashlib.sha256(b"search")
+    for array in arrays:
+        total.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return total.hexdigest()[:40]
 
 

@@ -50,7 +50,7 @@ class Sweep:
         return f"sha256:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
 
     def __repr__(self) -> str:
-        labels = [cell.label or ("failed" if cell.failure else "measured") for cell in self.cells]
+        labels = [cell.outcome for cell in self.cells]
         counts = ", ".join(f"{labels.count(label)} {label}" for label in dict.fromkeys(labels))
         return f"Sweep({len(self.cells)} cells: {counts})"
 
@@ -147,10 +147,10 @@ def look_ahead(registry: str | Path | Registry, options: SweepOptions, store: St
         job, row = plan.jobs.get(cell.job), rows.get(cell.job)
         build = job is not None and any(need not in state.done for need in job.needs)
         stage = "stored" if cell.job in state.done else "failed" if row and row.state == "failed" else ""
-        unavailable = f"unavailable: {cell.failure.message}" if cell.failure else ""
+        unavailable = f"unavailable ({cell.failure.kind})" if cell.failure else ""
         todo = "to build and measure" if build else "to measure"
-        baseline = str(cell.baseline) if cell.baseline else None
-        cells.append({**vars(cell.key), "state": stage or unavailable or todo, "baseline": baseline})
+        facts = {"state": stage or unavailable or todo, "baseline": str(cell.baseline) if cell.baseline else None}
+        cells.append({**vars(cell.key), **facts, "reason": cell.failure.message if cell.failure else None})
     seconds = expected_seconds(plan, state, rows, options.jobs or available_cores())
     return Ahead(tuple(cells), describe_plan(plan, state), round(seconds, 1))
 

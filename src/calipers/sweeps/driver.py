@@ -134,7 +134,7 @@ class Driver:
         return SweepStatus(total, names, done, failed, seconds, left)
 
     def _is_over(self) -> bool:
-        if self.options.fail_fast and self.state.failures:
+        if self.options.fail_fast and (self.state.failures or any(cell.failure for cell in self.plan.cells)):
             return True
         self._fail_dependants()
         return all(self.state.ended(job) for job in self.plan.jobs)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from calipers import models, tasks
-from calipers.core import CalipersError, RequestError
+from calipers.core import CalipersError, ModelError, RequestError
 from calipers.models import ModelOptions
 from calipers.sweeps.abilities import abilities, applies
 
 _DEEPEST = 3
+# Every folder of a model has one of these; one without them may be a folder of models.
+_OWN = ("config.json", "modules.json", "*.safetensors", "*.bin", "*.onnx", "onnx/*.onnx")
 _HEAD = """# A registry of calipers sweep. `calipers sweep FILE --check` reads it, `--dry-run` says what it would do.
 # `calipers schema sweep` prints every key.
 
@@ -46,12 +48,12 @@ def _walk(folder: Path, places: list[tuple[Path, models.Source]], depth: int) ->
         if place.name.startswith(".") or not (place.is_dir() or place.suffix == ".onnx"):
             continue
         try:
-            source = models.find(str(place))
+            if place.is_dir() and not any(any(place.glob(pattern)) for pattern in _OWN):
+                raise ModelError(f"{place} has no file of a model")  # but may hold folders that are models
+            places.append((place, models.find(str(place))))
         except CalipersError:
             if place.is_dir() and depth > 1:
                 _walk(place, places, depth - 1)
-            continue
-        places.append((place, source))
 
 
 def make_registry(folder: Path) -> str:

@@ -158,7 +158,7 @@ def _newly_broken(cells: Sequence[CellResult], before: Mapping[str, Any] | None)
 
     def was_fine(cell: CellResult) -> bool:
         old = earlier.get(str(cell.key))
-        return old is not None and not old["failure"] and old["label"] not in _BROKEN
+        return old is not None and old["value"] is not None and old["label"] not in _BROKEN
 
     return [replace(c, newly_broken=is_broken(c) and was_fine(c)) for c in cells]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -15,15 +15,13 @@ from calipers.core import CalipersError, Dataset, RequestError
 from calipers.models import ModelOptions, Source, identity
 from calipers.runs import api as runs
 from calipers.runs.key import canonical, code_version
-from calipers.runs.shards import SHARD
 from calipers.runs.store import Store
 from calipers.sweeps import abilities
+from calipers.sweeps.division import Division, divide
 from calipers.sweeps.records import OWN, CellKey, Failure, ModelEntry, Registry, SweepOptions, TaskEntry
 
 _BUILDING = ("core", "models", "data", "artifacts", "attribution/api.py")  # parts that can change an artifact
 _TEXTS = 16
-_FEWEST_SHARDS = 4  # from which on a cell is spread over the nodes of a cluster
-_MOST_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -283,25 +281,27 @@ class _Planner:
             "resamples": self.options.resamples,
             "result": str(self.folders.result(id)),
             "shards": str(self.folders.shards(id)),
+            "part": None,
+            **asdict(self._division(work)),
         }
         gpus = int(work.options.device.startswith("cuda"))
         job = Job(id, "measure", str(work.key), spec, work.needs, priority=work.facts.entry.priority, gpus=gpus)
-        return self._put(replace(job, after=self._parts(job, work.rows)))
+        return self._put(replace(job, after=tuple(self._parts(job))))
 
-    def _parts(self, job: Job, rows: Dataset) -> tuple[str, ...]:
-        """On a cluster, the shards of a long cell as jobs of their own, which fill the same folder."""
-        shards = sum(len(table) for table in rows.tables.values()) // SHARD + len(rows) // SHARD
-        if self.options.on.startswith("local") or shards < _FEWEST_SHARDS:
-            return ()
-        parts = min(self.options.jobs or _MOST_PARTS, shards // 2)
-        ids = []
-        for number in range(parts):
+    def _division(self, work: Work) -> Division:
+        if self.options.on.startswith("local"):
+            return Division()
+        backend = "onnx" if work.needs else models.find(work.place).backend
+        return divide(work.rows, backend, tasks.find(work.task.task).ability, work.options, self.options.jobs)
+
+    def _parts(self, job: Job) -> Iterator[str]:
+        """On a cluster, the parts of a long cell as jobs of their own, which fill the same folder."""
+        parts = job.spec["parts"]
+        for number in range(parts if parts > 1 else 0):
             id = _digest(["part", job.id, number, parts])
-            spec = {**job.spec, "kind": "part", "part": [number, parts], "result": str(self.folders.timed(id))}
+            spec = {**job.spec, "kind": "part", "part": number, "result": str(self.folders.timed(id))}
             name = f"{job.name}, part {number + 1} of {parts}"
-            self._put(Job(id, "part", name, spec, job.needs, priority=job.priority, gpus=job.gpus))
-            ids.append(id)
-        return tuple(ids)
+            yield self._put(Job(id, "part", name, spec, job.needs, priority=job.priority, gpus=job.gpus)).id
 
     def _timing(self, work: Work) -> str:
         measured, source = tasks.find(work.task.task), work.facts.source

@@ -191,6 +191,13 @@ class CellResult:
     reason: str | None = None
 
     @property
+    def outcome(self) -> str:
+        """In a word or two: the label, or why there is none."""
+        if self.label or self.failure:
+            return self.label or "failed"
+        return "not run" if self.value is None else "without a label"
+
+    @property
     def exit_code(self) -> int:
         """That of `compare` where there is a label, else of the failure."""
         if self.label is not None:

@@ -24,6 +24,7 @@ SECTIONS = ("models", "tasks", "thresholds", "defaults", "exclude")
 MODEL_KEYS = (
     *("id", "reference", "group", "priority", "baseline", "precisions", "artifacts", "tasks", "calibration", "matrix"),
 )
+DEFAULT_KEYS = ("group", "priority", "baseline", "precisions", "calibration", "dataset", "columns")
 TASK_KEYS = ("id", "task", "dataset", "columns", "matrix")
 _GLOB = frozenset("*?[")
 
@@ -104,12 +105,7 @@ class _Reader:
 
     def _defaults(self, section: Located | None) -> dict[str, Located]:
         entries = self._mapping(section, "`defaults` must hold options of models and tasks")
-        allowed = (
-            *("group", "priority", "baseline", "precisions", "calibration", "dataset", "columns"),
-            *self._model_types,
-            *self._data_types,
-            *self._task_types,
-        )
+        allowed = (*DEFAULT_KEYS, *self._model_types, *self._data_types, *self._task_types)
         self._refuse_unknown(entries, allowed, "`defaults`")
         return {_plain_key(key): value for key, value in entries.items()}
 

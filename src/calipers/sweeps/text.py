@@ -26,7 +26,8 @@ def table_row(cell: CellResult) -> tuple[str, ...]:
     p50 = numbers.NONE
     if cell.latency:
         p50 = f"{cell.latency['p50']:.2f} ms{' (under load)' if cell.latency.get('loaded') else ''}"
-    label = cell.label or (f"failed: {cell.failure.kind}" if cell.failure else numbers.NONE)
+    label = f"failed: {cell.failure.kind}" if cell.failure and not cell.label else cell.outcome
+    label = numbers.NONE if label == "without a label" else label
     return (
         *(cell.key.model, cell.key.task, cell.key.precision, cell.metric or numbers.NONE),
         numbers.number(cell.value, cell.digits),
@@ -74,7 +75,7 @@ def _show_failures(console: Console, cells: Sequence[CellResult]) -> None:
 
 def sentence(sweep: Sweep) -> str:
     """How many cells there are of each label, how long it took, and the exit code."""
-    labels = [cell.label or ("failed" if cell.failure else "without a label") for cell in sweep.cells]
+    labels = [cell.outcome for cell in sweep.cells]
     counts = ", ".join(f"{labels.count(label)} {label}" for label in dict.fromkeys(labels))
     reused = sum(cell.reused for cell in sweep.cells)
     cells = numbers.count("cell", len(sweep.cells))
@@ -104,8 +105,10 @@ def _classic(value: float | None) -> str:
 
 def show_plan(console: Console, ahead: Ahead) -> None:
     """What a sweep would do: its cells, the work that they share, and the time to expect."""
-    rows = [tuple(str(value or numbers.NONE) for value in cell.values()) for cell in ahead.cells]
-    show_table(console, ("model", "task", "precision", "state", "baseline"), rows)
+    header = ("model", "task", "precision", "state", "baseline")
+    show_table(console, header, [[str(cell[name] or numbers.NONE) for name in header] for cell in ahead.cells])
+    for reason in dict.fromkeys(cell["reason"] for cell in ahead.cells if cell["reason"]):
+        say(console, f"{sum(cell['reason'] == reason for cell in ahead.cells)} unavailable: {reason}", "red")
     facts, shared = ahead.plan, ahead.plan["shared"]
     show_facts(
         console,

@@ -96,6 +96,14 @@ class _CannotLoad(ModelError):
 
 
 def _measure(spec: Mapping[str, Any]) -> None:
+    """All of a cell, or a part of it."""
+    from calipers.runs.shards import shared
+
+    with shared(spec["part"], spec["parts"], ranges=spec["ranges"]):
+        _evaluate(spec)
+
+
+def _evaluate(spec: Mapping[str, Any]) -> None:
     from calipers.runs.api import evaluate
 
     evaluate(
@@ -114,10 +122,8 @@ def _measure(spec: Mapping[str, Any]) -> None:
 
 
 def _part(spec: Mapping[str, Any]) -> None:
-    """Some of the shards of a measurement, for the job that needs them all. What goes wrong, that job reports."""
-    from calipers.runs.shards import one_part
-
-    with one_part(*spec["part"]), suppress(CalipersError), TemporaryDirectory() as scratch:
+    """A part of a measurement, for the job that needs them all. What goes wrong, that job reports."""
+    with suppress(CalipersError), TemporaryDirectory() as scratch:
         _measure({**spec, "result": str(Path(scratch) / "result")})
     write_whole(Path(spec["result"]), "{}")
 

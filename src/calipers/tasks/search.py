@@ -6,7 +6,7 @@ the others are counted (`metrics.search`), so that expected values over the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,13 +16,32 @@ from calipers.core.benchmarks import ignores_identical_ids
 from calipers.core.choices import EMPTY_QUERIES, SIMILARITIES, TIES
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError, name_some
-from calipers.core.models import SILENT, Encoder, ModelInfo, Progress, on_side, truncated_by
+from calipers.core.models import (
+    SILENT,
+    Arrays,
+    DividesSearches,
+    Encoder,
+    ModelInfo,
+    Progress,
+    on_side,
+    truncated_by,
+)
 from calipers.core.options import option
-from calipers.metrics.arrays import Bools, Ints, Vectors, slices
+from calipers.metrics.arrays import Array, Bools, Ints, Vectors
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.magnitudes import common_power
 from calipers.metrics.measures import MEASURES
-from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, cut_hits, exact_search, sort_hits, spread_hits
+from calipers.metrics.search import (
+    NOTHING_WANTED,
+    WINDOW,
+    Hits,
+    Wanted,
+    cut_hits,
+    exact_search,
+    merge_hits,
+    sort_hits,
+    spread_hits,
+)
 from calipers.tasks import outputs
 from calipers.tasks.sizes import SizeOptions
 
@@ -193,22 +212,58 @@ def _nearest(
             )
         return unit_like(vectors) if similarity == "cosine" else vectors, zero
 
-    def windows(*, only_read: bool) -> Iterator[Vectors]:
-        for rows in slices(len(corpus), WINDOW):
+    def windows(part: slice, *, only_read: bool = False) -> Iterator[Vectors]:
+        for start in range(part.start, part.stop, WINDOW):
+            rows = slice(start, min(start + WINDOW, part.stop))
             vectors, zero = encode(corpus.columns["text"][rows], passage_prompt, corpus.ids[rows], "documents")
             unread.documents[rows] = zero
             yield vectors[~zero] if only_read else vectors
 
     queries, unread.queries[:] = encode(dataset.columns["query"], query_prompt, dataset.ids, "queries")
     outputs.refuse_unread(unread.queries, dataset.ids, "queries")
-    readable, everything = np.flatnonzero(~unread.queries), np.arange(len(corpus))
-    hits = exact_search(queries[readable], windows(only_read=False), k, wanted.among(readable, everything), measure)
+    readable, documents = np.flatnonzero(~unread.queries), np.arange(len(corpus))
+    kept = wanted.among(readable, documents)
+
+    def find(part: slice) -> Hits:
+        return exact_search(queries[readable], windows(part), k, kept, measure, part.start)
+
+    question = (
+        queries[readable],
+        kept.query,
+        kept.document,
+        np.array([k]),
+        np.frombuffer(similarity.encode(), np.uint8),
+    )
+    hits = merge_hits(_by_ranges(model, corpus, question, find, unread), k, kept)
     outputs.refuse_unread(unread.documents, corpus.ids, "documents")
-    documents = everything
     if unread.documents.any() and (hits.scores <= 0).any():  # the score of a vector of zeros: it may stand in a place
         documents = np.flatnonzero(~unread.documents)
-        hits = exact_search(queries[readable], windows(only_read=True), k, wanted.among(readable, documents), measure)
+        whole = windows(slice(0, len(corpus)), only_read=True)
+        hits = exact_search(queries[readable], whole, k, wanted.among(readable, documents), measure)
     return spread_hits(hits, readable, documents, queries=len(dataset)), unread
+
+
+def _by_ranges(
+    model: Encoder, corpus: Dataset, question: Sequence[Array], find: Callable[[slice], Hits], unread: UnreadTexts
+) -> Iterator[Hits]:
+    """The hits of each range of the corpus: of one that holds everything, unless the model divides its searches. A
+    range that was searched before, by whichever process, is not encoded again."""
+    ranges = model.ranges(len(corpus), WINDOW) if isinstance(model, DividesSearches) else ()
+    if not isinstance(model, DividesSearches) or len(ranges) < 2:
+        yield find(slice(0, len(corpus)))
+        return
+    for number, part in enumerate(ranges):
+
+        def search_here(part: slice = part) -> Arrays:
+            hits = find(part)
+            return hits.offsets, hits.documents, hits.scores, hits.left_out, unread.documents[part]
+
+        arrays, cut = model.search_range(number, (*question, np.array([part.start, part.stop])), search_here)
+        if arrays:
+            *columns, unread.documents[part] = arrays
+            yield Hits(*columns)
+        if cut:
+            unread.truncated["documents", corpus.ids[part.start]] = cut
 
 
 def similarity_of(info: ModelInfo, options: RetrievalOptions) -> str:
