@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from calipers.cli import demo_steps as demo
+from tests.support import schemas
 from tests.support.processes import SHARED, Request, Starter, helper, start_fresh
 from tests.support.samples import PAIRS, Run, write_jsonl
 
@@ -126,7 +127,9 @@ def calipers(tmp_path: Path, start_forked: Starter) -> Run:
             out, err = Path(folder, "out"), Path(folder, "err")
             start = start_fresh if env else start_forked
             code = start(Request(words, str(Path.cwd()), surroundings | (env or {}), str(out), str(err)))
-            return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
+            done = subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
+        schemas.hold(words, code, done.stdout)
+        return done
 
     return run
 

@@ -114,3 +114,31 @@ def test_a_closed_standard_error_is_no_failure(pairs: Path, vectors: Path) -> No
         out = process.stdout.read()
     assert process.returncode == 0
     assert b"cosine_spearman" in out
+
+
+# A command that writes past Python to the file of standard error, as ONNX Runtime and Rust do, then prints and fails.
+NATIVE = """
+import os, sys
+from calipers.cli import streams
+outlets = streams.open_outlets()
+with streams.capture_native(show={show}):
+    os.write(2, b"\\x1b[0;93mwarning\\x1b[0m at http://u:S3CRET@host/?key=S3CRET \\xe2\\x80\\xae\\xff\\x07\\n")
+    print("a line of ours", file=sys.stderr)
+    print("a result")
+sys.exit(streams.close_outlets(outlets, {code}))
+"""
+
+
+@pytest.mark.parametrize(("show", "code"), [(False, 3), (True, 0)])
+def test_what_libraries_write_to_standard_error_is_kept_back_or_shown_cleaned(show: bool, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", NATIVE.format(show=show, code=code)], capture_output=True, check=False)
+    lines = done.stderr.decode("utf-8").splitlines()
+    assert (done.returncode, done.stdout) == (code, b"a result\n")
+    assert lines[0] == "a line of ours"
+    assert lines[1:] == (["�[0;93mwarning�[0m at http://host/ ���"] if show else [])
+
+
+def test_the_file_of_standard_error_is_given_back() -> None:
+    script = NATIVE.format(show=False, code=0).replace("sys.exit", 'os.write(2, b"after\\n"); sys.exit')
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.stderr == b"a line of ours\nafter\n"

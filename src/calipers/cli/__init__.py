@@ -12,6 +12,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(line: Sequence[str], *, debug: bool = False) -> int:
     """Run a command line and return its exit code. With `--json` on the line, errors are JSON as well."""
-    as_json = "--json" in line
+    fail = partial(_fail, line=line, debug=debug)
     try:
         rest, raised = take_flag(line, "--input-limit")
         with _limited(raised):
@@ -105,18 +106,18 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)  # of a usage error
         where = f" (see {context.command_path} --help)" if context else ""
-        return _fail(_describe(error) + where, 2, debug, as_json)
+        return fail(_describe(error) + where, 2)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130, False, as_json)
+        return fail("interrupted", 130, debug=False)
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception; it must not look like a verdict
         code = getattr(error, "exit_code", None)
         if isinstance(code, int):
-            return _fail(str(error), code, debug, as_json)
+            return fail(str(error), code)
         from calipers.core.errors import explain
 
-        return _fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4, debug, as_json)
+        return fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4)
 
 
 def take_flag(line: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
@@ -181,22 +182,23 @@ def spread_columns(line: Sequence[str]) -> list[str]:
     return spread
 
 
-def _fail(message: str, code: int, debug: bool, as_json: bool = False) -> int:
-    """Print what went wrong: one line without control characters, logins and keys, short unless debugging."""
+def _fail(message: str, code: int, *, line: Sequence[str], debug: bool) -> int:
+    """Print what went wrong: one line without control characters, logins and keys, short unless debugging. With --json
+    on the command's line it is JSON."""
     from calipers.core.errors import printable, shorten_sentence
-    from calipers.core.references import clean_text
+    from calipers.core.references import hide
 
-    line = printable(clean_text(message.replace("`input_limit`", "--input-limit")))
+    sentence = printable(hide(message.replace("`input_limit`", "--input-limit"), line))
     if debug:
         import traceback
 
-        streams.show_lines(traceback.format_exc())
+        streams.show_lines(hide(traceback.format_exc(), line))
     else:
-        line = shorten_sentence(line)
-    if as_json:
-        flag = re.search(r"(?<![\w-])--?[a-z][a-z-]*", line.partition(" (see ")[0])
-        error = {"error": line, "option": flag[0] if flag else None, "exit": code}
+        sentence = shorten_sentence(sentence)
+    if "--json" in line:
+        flag = re.search(r"(?<![\w-])--?[a-z][a-z-]*", sentence.partition(" (see ")[0])
+        error = {"error": sentence, "option": flag[0] if flag else None, "exit": code}
         click.echo(streams.printable_json(json.dumps(error, ensure_ascii=False), sys.stderr.encoding), err=True)
     else:
-        click.echo(f"calipers: {line}", err=True)
+        click.echo(f"calipers: {sentence}", err=True)
     return code

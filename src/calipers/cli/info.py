@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -101,11 +102,22 @@ def demo(no_store: bool) -> None:
     demo_steps.show(options.open_store(None if no_store else place.with_name(f"{place.name}-demo"), no_store))
 
 
-@click.command()
-@click.argument("what", type=click.Choice(["sweep"]))
+@click.command(short_help="The JSON Schema of a document or a registry.")
+@click.argument("what", type=click.Choice(["eval", "compare", "diagnose", "attribute", "trust", "sweep"]))
 def schema(what: str) -> None:
-    """Print the JSON Schema of a file that Calipers reads: `calipers schema sweep` is a registry's."""
-    from calipers.rendering.document import to_json
-    from calipers.sweeps.schema import registry_schema
+    """Print a JSON Schema: of the document that a command prints with --json, or of the registry that `sweep` reads.
 
-    options.echo_json(to_json(registry_schema()))
+    \b
+    Examples:
+      calipers schema compare > compare.schema.json
+      calipers schema sweep > registry.schema.json
+    """
+    from calipers.rendering.document import to_json
+
+    if what == "sweep":
+        from calipers.sweeps.schema import registry_schema as make
+    else:
+        from calipers.rendering.schema import document_schema
+
+        make = partial(document_schema, what)
+    options.echo_json(to_json(make()))

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 # A scheme and slashes, or the scheme of the web alone: `http:/user:key@host` is a typing error that has a key too.
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//|\bhttps?:", re.IGNORECASE)
 _WORD = re.compile(r"[^\s'\"<>]*")
+_LOGIN = re.compile(r"[^\s/@'\"<>:]*:(?!\d{1,5}(?!\d))[^/@]*@")  # a password may hold spaces and quotes; a port is none
 
 
 def clean(reference: str) -> str:
-    """A reference without login, query and fragment, whatever stands before its address.
+    """A reference without login, parameters, query and fragment, whatever stands before its address.
 
-    >>> clean("vectors:HTTP://me:secret@host:80/v1?key=secret#x"), clean("./a?b@c")
-    ('vectors:HTTP://host:80/v1', './a?b@c')
+    >>> clean("vectors:HTTP://me:secret@host:80/v1?key=secret#x"), clean("./a?b@c"), clean("http://me:a?b@host")
+    ('vectors:HTTP://host:80/v1', './a?b@c', 'http://host')
     """
     match = _ADDRESS.search(reference)
     if match is None:
         return reference
-    place = re.split(r"[?#]", reference[match.end() :], maxsplit=1)[0]
+    rest = reference[match.end() :]
+    if login := _LOGIN.match(rest):  # with whatever characters
+        rest = rest[login.end() :]
+    place = re.split(r"[?#;]", rest, maxsplit=1)[0]
     return reference[: match.end()] + place.rpartition("@")[2]
 
 
@@ -29,14 +34,33 @@ def clean_text(text: str) -> str:
 
     >>> clean_text("no answer from 'https://me:key@host/v1?api-key=x', see //docs")
     "no answer from 'https://host/v1', see //docs"
+    >>> clean_text("no answer from 'http://me:my key@host/v1' on http://host:80, ask me@host")
+    "no answer from 'http://host/v1' on http://host:80, ask me@host"
     """
     parts, end = [], 0
     while match := _ADDRESS.search(text, end):
-        word = _WORD.match(text, match.end())
+        login = _LOGIN.match(text, match.end())
+        word = _WORD.match(text, login.end() if login else match.end())
         assert word is not None
         parts += [text[end : match.start()], clean(text[match.start() : word.end()])]
         end = word.end()
     return "".join([*parts, text[end:]])
+
+
+def hide(text: str, words: Iterable[str]) -> str:
+    """A text without what is secret in these words, however they are written in it: a key may hold spaces and quotes.
+
+    >>> hide("no model at 'http://h/?key=a b'", ["http://h/?key=a b"])
+    "no model at 'http://h/'"
+    """
+    for word in words:
+        if (shown := clean(word)) == word:
+            continue
+        for written in (word, repr(word)[1:-1]):
+            text = text.replace(written, shown)
+        for secret in secrets_of(word):
+            text = text.replace(secret, "…").replace(repr(secret)[1:-1], "…")
+    return clean_text(text)
 
 
 def secrets_of(address: str) -> list[str]:
