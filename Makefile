@@ -9,7 +9,7 @@ SEED  ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**31))')
 ORDER  = -p randomly -p no:cacheprovider --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz packages test-alone lint format bench docs constraints clean
+.PHONY: help demo test test-slow fuzz packages test-alone lint format bench bench-check studies docs constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,8 +60,18 @@ format: $(VENV)/.dev  ## put the code in its usual form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## speed against the named peers (needs CALIPERS_DATA and CALIPERS_MODELS; an hour)
-	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== bench.$$name"; \
+# SIZE=full measures what the goals are stated for and takes an hour; moderate takes some ten minutes.
+SIZE ?= moderate
+STUDIES := attribute attributes coverage scale sweep trust_quality
+
+bench: $(VENV)/.dev  ## speed against peers and limits: one table, docs/benchmarks.md (needs CALIPERS_DATA, CALIPERS_MODELS)
+	@$(BIN)/python -W ignore -m bench --size $(SIZE)
+
+bench-check: $(VENV)/.dev  ## the same again: names what fell by more than 10 % since the last run on such a processor
+	@$(BIN)/python -W ignore -m bench --size $(SIZE) --check
+
+studies: $(VENV)/.dev  ## the benches that measure quality rather than speed (hours)
+	@for name in $(STUDIES); do echo "== bench.$$name"; \
 		arguments=; test $$name = trust_quality && arguments="--model potion=static:$$CALIPERS_MODELS/potion-base-4m-int8"; \
 		$(BIN)/python -W ignore -m bench.$$name $$arguments || exit 1; done
 

@@ -1,7 +1,8 @@
 """The paired bootstrap against scipy's, on the same outcomes; and comparing two stored runs from the command line.
 
-    python -m bench.compare [--examples 10000] [--resamples 10000] [--peer 200]
+    python -m bench.compare [--examples 10000] [--resamples 10000] [--peer 200] [--rounds 3]
 
+Ratios of the commands are their least over the command: 0.31 is 3.2 times what `python -c 'import numpy, …'` takes.
 scipy.stats.bootstrap draws the same paired percentile interval. It gets fewer resamples, being slow; its seconds are
 for all of them, by proportion. The stored runs are two models on 1,379 made-up pairs, as many
 as the test of the STS benchmark has.
@@ -15,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from bench.common.entries import Entry, named, record
+from bench.common.rounds import ratio_of, seconds_of, take_turns
 from calipers.metrics import bootstrap
 from calipers.metrics.correlation import spearman_statistic
 from calipers.metrics.means import mean_statistic, perplexity_statistic
@@ -62,14 +64,8 @@ def kinds(t: Table) -> dict[str, tuple[list[Any], Callable[..., Any], tuple[np.n
     }
 
 
-def clock(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def stored() -> float:
-    """Seconds of `calipers compare RUN RUN`, the start of Python included; the best of three."""
+def commands(rounds: int) -> list[Entry]:
+    """`calipers compare RUN RUN` and `calipers --help` beside the least that Python needs for them."""
     with tempfile.TemporaryDirectory() as place:
         folder, rng = Path(place), np.random.default_rng(1)
         rows = [{"sentence1": f"l{i}", "sentence2": f"r{i}", "score": float(rng.integers(0, 6))} for i in range(1379)]
@@ -85,9 +81,24 @@ def stored() -> float:
             subprocess.run([*command, *line], env=surroundings, check=True, capture_output=True)
         listed = subprocess.run([*command, "runs", "list", "--json"], env=surroundings, check=True, capture_output=True)
         line = ["compare", *(run["run_id"] for run in json.loads(listed.stdout))]
-        return min(
-            clock(lambda: subprocess.run([*command, *line], env=surroundings, capture_output=True)) for _ in "123"
+        imports = "import numpy, pyarrow.parquet"
+
+        def run(*arguments: str) -> Callable[[], Any]:
+            return lambda: subprocess.run([sys.executable, *arguments], env=surroundings, capture_output=True)
+
+        turns = take_turns(
+            {
+                imports: run("-c", imports),
+                "compare": run("-m", "calipers", *line),
+                "pass": run("-c", "pass"),
+                "--help": run("-m", "calipers", "--help"),
+            },
+            rounds,
         )
+    return [
+        Entry(f"calipers {name}", f"python -c '{least}'", seconds_of(mine), ratio_of(turns[least], mine))
+        for name, mine, least in (("compare RUN RUN", turns["compare"], imports), ("--help", turns["--help"], "pass"))
+    ]
 
 
 def main() -> None:
@@ -95,17 +106,34 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--resamples", type=int, default=10_000)
     parser.add_argument("--peer", type=int, default=200, help="resamples for scipy")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-commands", action="store_true", help="leave out the commands")
     asked = parser.parse_args()
     n, r = asked.examples, asked.resamples
-    print(f"{r:,} paired resamples of {n:,} examples, {available_cores()} cores")
-    print(f"{'':14}{'ours, s':>10}{'scipy, s':>10}{'ratio':>8}")
+    lines = []
     for name, (ours, theirs, columns) in kinds(outcomes(n)).items():
-        mine = clock(partial(bootstrap.distribution, ours, n, resamples=r, seed=1, threads=available_cores()))
         settings = {"n_resamples": asked.peer, "paired": True, "method": "percentile", "vectorized": name != "spearman"}
-        peer = clock(partial(stats.bootstrap, columns, theirs, **settings))
-        peer *= r / asked.peer
-        print(f"{name:14}{mine:10.2f}{peer:10.2f}{peer / mine:8.1f}", flush=True)
-    print(f"two stored runs of 1,379 pairs, from the command line: {stored():.2f} s")
+        turns = take_turns(
+            {
+                "calipers": partial(bootstrap.distribution, ours, n, resamples=r, seed=1, threads=available_cores()),
+                "scipy": partial(stats.bootstrap, columns, theirs, **settings),
+            },
+            asked.rounds,
+        )
+        mine, peer = turns["calipers"], turns["scipy"]
+        drawn = mine[0].result[1] - mine[0].result[0]
+        spread = float(np.std(drawn)) / float(peer[0].result.standard_error)
+        lines.append(
+            Entry(
+                f"paired bootstrap of {name}, {n:,} examples × {r:,} resamples",
+                f"{named('scipy')} ({asked.peer} resamples, by proportion)",
+                seconds_of(mine),
+                ratio_of(peer, mine) * r / asked.peer,
+                memory=max(turn.memory for turn in mine),
+                agreement=f"standard error {spread:.2f} of the peer's",
+            )
+        )
+    record(lines + ([] if asked.no_commands else commands(asked.rounds)))
 
 
 if __name__ == "__main__":

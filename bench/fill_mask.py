@@ -24,6 +24,8 @@ from statistics import median
 
 import numpy as np
 
+from bench.common.entries import Entry, named, record
+from bench.common.rounds import sgemm_rate
 from calipers import models, tasks
 from calipers.cli import demo_steps as demo
 from calipers.core import SILENT, Dataset
@@ -141,13 +143,15 @@ def compare(folder: str, asked: argparse.Namespace) -> dict[str, dict[str, float
         for way, done in rounds.items():
             command = [sys.executable, "-W", "ignore", "-m", "bench.fill_mask", "--way", way, "--folder", folder]
             command += ["--data", str(asked.data), "--texts", str(asked.texts), "--loop", str(asked.loop)]
+            before = sgemm_rate()
             ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-            done.append(json.loads(ran.stdout.splitlines()[-1]))
+            done.append({**json.loads(ran.stdout.splitlines()[-1]), "rate": (before + sgemm_rate()) / 2})
     return {
         way: {
             "tokens": done[0]["tokens"],
             "memory": max(one["memory"] for one in done),
             "each": median(one["seconds"] / one["tokens"] for one in done),
+            "rate": median(one["tokens"] / one["seconds"] / one["rate"] for one in done),
         }
         for way, done in rounds.items()
     }
@@ -168,14 +172,12 @@ def main() -> None:
         print(json.dumps(run(asked.way, asked.folder, asked.data, asked.texts, asked.loop)))
         return
 
-    from bench.similarity import sgemm_rate
-
     dataset = rows(asked.data, asked.texts)
     for name in asked.models:
         with tempfile.TemporaryDirectory() as place:
             make(name, Path(place))
-            rate, gflop = sgemm_rate(), needed_gflop(name, dataset)
-            print(f"\n{name}, vocabulary {MODELS[name][2]:,}: {gflop:.2f} GFLOP a token, sgemm {rate:.0f} GFLOP/s")
+            gflop = needed_gflop(name, dataset)
+            print(f"\n{name}, vocabulary {MODELS[name][2]:,}: {gflop:.2f} GFLOP a token")
             print(f"{'':40}{'tokens':>7}{'ms/token':>10}{'× (a)':>8}{'× (b)':>8}{'of sgemm':>10}{'memory GB':>11}")
             found = compare(place, asked)
             loops = found["loop-512"]["each"], found["loop"]["each"]
@@ -183,9 +185,22 @@ def main() -> None:
                 tokens, memory, each = (found[way][key] for key in ("tokens", "memory", "each"))
                 print(
                     f"{title:40}{tokens:7.0f}{1000 * each:10.2f}{loops[0] / each:8.2f}{loops[1] / each:8.2f}"
-                    f"{gflop / each / rate:10.0%}{memory:11.2f}",
+                    f"{gflop * found[way]['rate']:10.0%}{memory:11.2f}",
                     flush=True,
                 )
+            record([_line(name, way, found, gflop) for way in WAYS if not way.startswith("loop")])
+
+
+def _line(name: str, way: str, found: dict[str, dict[str, float]], gflop: float) -> Entry:
+    each, padded, plain = (found[w]["each"] for w in (way, "loop-512", "loop"))
+    return Entry(
+        f"pseudo-perplexity, {name}, {found[way]['tokens']:.0f} tokens ({way})",
+        f"{named('transformers')}, a pass a token, unpadded (padded: {padded / each:.1f} ×)",
+        each * found[way]["tokens"],
+        plain / each,
+        gflop * found[way]["rate"],
+        memory=1000 * found[way]["memory"],
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.retrieval_memory import Peak, anonymous_mb, sgemm_rate
+from bench.common.entries import Entry, named, record
+from bench.common.rounds import Peak, Turns, ratio_of, seconds_of, share_of, take_turns
 from calipers.core import SILENT, read_figures
 from calipers.diagnosis.layers import Space, Texts, geometry
 from calipers.diagnosis.layers.geometry import GeometryOptions, GeometryPart
@@ -34,6 +35,7 @@ from calipers.metrics.threads import available_cores
 
 OPTIONS = GeometryOptions()
 CENTRES = 1000
+OTHERS = 100_000  # documents that scikit-learn still searches in reasonable time and memory
 
 
 def make_clusters(file: Path, documents: int, dimensions: int, block: int = 50_000) -> None:
@@ -51,14 +53,11 @@ def make_clusters(file: Path, documents: int, dimensions: int, block: int = 50_0
 
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
     """Seconds, the most anonymous memory on top of what there was, in MB, and what came out."""
-    before, peak = anonymous_mb(), Peak()
-    peak.start()
-    start = time.perf_counter()
-    found = work()
-    seconds = time.perf_counter() - start
-    peak.done.set()
-    peak.join()
-    return seconds, peak.highest - before, found
+    with Peak() as peak:
+        start = time.perf_counter()
+        found = work()
+        seconds = time.perf_counter() - start
+    return seconds, peak.added, found
 
 
 def show(label: str, seconds: float, memory: float, said: str = "") -> None:
@@ -75,38 +74,55 @@ def describe(part: GeometryPart) -> str:
     )
 
 
-def search_share(vectors: np.ndarray, asking: int) -> dict[str, float]:
-    """The middle one of three rounds; the rate of sgemm is taken around each: what else runs slows both."""
+def search_lines(vectors: np.ndarray, asking: int, with_others: bool) -> list[Entry]:
+    """The neighbour search beside scikit-learn's, which needs its data in memory and fewer of them."""
     rows = np.sort(figures_of.sample(len(vectors), asking, seed=0))
-    rounds = []
-    for _ in range(3):
-        before = sgemm_rate()
-        seconds, memory, _ = timed(lambda: search.nearest_own(vectors, rows, 10))
-        rate = (before + sgemm_rate()) / 2
-        share = 2 * asking * len(vectors) * vectors.shape[1] / seconds / 1e9 / rate
-        show("neighbour search", seconds, memory, f"{asking} ask, {share:.0%} of sgemm ({rate:.0f} GFLOP/s)")
-        rounds.append({"seconds": seconds, "share_of_sgemm": share, "sgemm_gflops": rate, "peak_mb": memory})
-    return sorted(rounds, key=lambda found: found["share_of_sgemm"])[1]
+    contestants = {"calipers": lambda: search.nearest_own(vectors, rows, 10)[0]}
+    if with_others:
+        from sklearn.neighbors import NearestNeighbors
+
+        whole = np.array(vectors)
+        index = NearestNeighbors(n_neighbors=11, algorithm="brute").fit(whole)
+        contestants["scikit-learn"] = lambda: index.kneighbors(whole[rows])[0][:, 1:]
+    turns: Turns = take_turns(contestants, 3)
+    mine, theirs = turns["calipers"], turns.get("scikit-learn")
+    gap = float(np.abs(mine[0].result - theirs[0].result).max()) if theirs else 0.0
+    return [
+        Entry(
+            f"neighbour search, {asking:,} × {len(vectors):,} × {vectors.shape[1]}",
+            named("scikit-learn") if theirs else "",
+            seconds_of(mine),
+            ratio_of(theirs, mine) if theirs else None,
+            share_of(mine, 2 * asking * len(vectors) * vectors.shape[1] / 1e9),
+            memory=max(turn.memory for turn in mine),
+            agreement=f"distances within {gap:.0e}" if theirs else "",
+        )
+    ]
 
 
-def others(vectors: np.ndarray, asking: int = 1000, pairs: int = 4000) -> dict[str, float]:
+def pair_lines(vectors: np.ndarray, pairs: int = 4000) -> list[Entry]:
+    """The uniformity of some documents beside scipy's distances of all pairs."""
     from scipy.spatial.distance import pdist
-    from sklearn.neighbors import NearestNeighbors
 
-    rows = np.sort(figures_of.sample(len(vectors), asking, seed=0))
-    whole = np.array(vectors[: min(len(vectors), 100_000)])  # scikit-learn wants its data in memory
-    queries = vectors[rows]
-    ours, _, mine = timed(lambda: search.nearest(queries, whole, 10))
-    index = NearestNeighbors(n_neighbors=10, algorithm="brute").fit(whole)
-    theirs, memory, (distances, _) = timed(lambda: index.kneighbors(queries))
-    assert np.allclose(distances[:, 1:], mine[0][:, 1:], atol=1e-3), "scikit-learn finds other distances"
-    show("scikit-learn", theirs, memory, f"{asking} ask {len(whole)}: {theirs / ours:.1f} × ours ({ours:.1f} s)")
-    some = np.array(vectors[:pairs])
-    mine_seconds, _, found = timed(lambda: figures_of.uniformity(some))
-    plain, memory, value = timed(lambda: float(np.log(np.exp(-2 * pdist(some, "sqeuclidean")).mean())))
-    assert abs(value - found.value) < 1e-5, "scipy finds another uniformity"
-    show("scipy pdist", plain, memory, f"{pairs} documents: {plain / mine_seconds:.1f} × ours ({mine_seconds:.2f} s)")
-    return {"scikit_learn_ratio": theirs / ours, "pdist_ratio": plain / mine_seconds}
+    part = np.array(vectors[:pairs])
+    turns = take_turns(
+        {
+            "scipy": lambda: float(np.log(np.exp(-2 * pdist(part, "sqeuclidean")).mean())),
+            "calipers": lambda: figures_of.uniformity(part).value,
+        },
+        3,
+    )
+    mine, theirs = turns["calipers"], turns["scipy"]
+    return [
+        Entry(
+            f"uniformity of {len(part):,} × {vectors.shape[1]}, all pairs",
+            named("scipy"),
+            seconds_of(mine),
+            ratio_of(theirs, mine),
+            memory=max(turn.memory for turn in mine),
+            agreement=f"within {abs(mine[0].result - theirs[0].result):.0e}",
+        )
+    ]
 
 
 def measure(file: Path, documents: int, queries: int, with_others: bool) -> dict[str, Any]:
@@ -132,12 +148,14 @@ def measure(file: Path, documents: int, queries: int, with_others: bool) -> dict
         seconds, memory, part = timed(step)
         show(label, seconds, memory, describe(part))
         found["parts"][label] = {"seconds": seconds, "peak_mb": memory}
-    found["search"] = search_share(vectors, min(documents, 4000))
     seconds, memory, outcomes = timed(lambda: geometry.run(None, space, OPTIONS, SILENT))
     known = sum(figure.value is not None for figure in read_figures(outcomes))
     show("the whole layer", seconds, memory, f"{known} figures")
     found["layer"] = {"seconds": seconds, "peak_mb": memory}
-    return found | (others(vectors) if with_others else {})
+    lines = [Entry(f"geometry layer, {documents:,} × {vectors.shape[1]}", "", seconds, memory=memory)]
+    lines += search_lines(vectors, min(documents, 4000), with_others and documents <= OTHERS)
+    record(lines + (pair_lines(vectors) if with_others else []))
+    return found
 
 
 def main() -> None:

@@ -9,18 +9,16 @@ the system takes them back when it needs them; RssAnon in /proc/self/status is w
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from bench.common.entries import Entry, named, record
+from bench.common.rounds import Turns, ratio_of, seconds_of, share_of, take_turns
+from calipers.metrics.kernels import load_faiss, loaded_kernels
 from calipers.metrics.search import WINDOW, exact_search
-from calipers.metrics.threads import available_cores
 
 
 def make_vectors(file: Path, documents: int, dimensions: int, block: int = 50_000) -> None:
@@ -31,35 +29,6 @@ def make_vectors(file: Path, documents: int, dimensions: int, block: int = 50_00
         rows = rng.standard_normal((min(block, documents - start), dimensions), dtype=np.float32)
         table[start : start + block] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     table.flush()
-
-
-def anonymous_mb() -> float:
-    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found, "this system does not say RssAnon"
-    return int(found[1]) / 1024
-
-
-class Peak(threading.Thread):
-    """The highest anonymous memory seen, looked at every 20 ms: more often, and the looking slows what it looks at."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.highest = anonymous_mb()
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        while not self.done.wait(0.02):
-            self.highest = max(self.highest, anonymous_mb())
-
-
-def sgemm_rate(size: int = 2048, repeats: int = 8) -> float:
-    """GFLOP/s of numpy's float32 matrix product on all cores."""
-    a = np.random.default_rng(0).random((size, size), dtype=np.float32)
-    a @ a
-    start = time.perf_counter()
-    for _ in range(repeats):
-        a @ a
-    return repeats * 2 * size**3 / (time.perf_counter() - start) / 1e9
 
 
 def windows(table: np.ndarray) -> Iterator[np.ndarray]:
@@ -74,28 +43,51 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--top-k", type=int, default=100)
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    rate = sgemm_rate()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         file = Path(folder) / "vectors.npy"
         make_vectors(file, asked.documents, asked.dimensions)
         table = np.load(file, mmap_mode="r")
         queries = np.random.default_rng(1).standard_normal((asked.queries, asked.dimensions), dtype=np.float32)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        before, peak = anonymous_mb(), Peak()
-        peak.start()
-        start = time.perf_counter()
-        documents = exact_search(queries, windows(table), asked.top_k).documents
-        seconds = time.perf_counter() - start
-        peak.done.set()
-        peak.join()
+        contestants = {
+            "faiss.knn": lambda: knn(queries, table, asked.top_k),
+            "calipers": lambda: exact_search(queries, windows(table), asked.top_k).documents,
+        }
+        report(take_turns(contestants, asked.rounds), asked)
         first = np.argsort(-(table @ queries[0]), kind="stable")[:10]
-        assert (documents[:10] == first).all(), "the first query's results differ from a plain product's"
-    share = 2 * asked.documents * asked.dimensions * asked.queries / seconds / 1e9 / rate
-    print(f"{asked.queries} queries × {asked.documents} documents × {asked.dimensions}, top {asked.top_k}")
-    print(f"{seconds:.1f} s, {share:.0%} of sgemm ({rate:.0f} GFLOP/s on {available_cores()} cores)")
-    print(f"anonymous memory: {before:.0f} MB before, {peak.highest:.0f} MB at its peak (bound: 600)")
-    print(json.dumps({"seconds": seconds, "share_of_sgemm": share, "peak_anonymous_mb": peak.highest}))
+        mine = exact_search(queries[:1], windows(table), 10).documents
+        assert (mine == first).all(), "the first query's results differ from a plain product's"
+
+
+def knn(queries: np.ndarray, table: np.ndarray, k: int) -> np.ndarray:
+    """FAISS, with the kernel that its OpenBLAS has in this process."""
+    faiss = load_faiss()
+    rows = faiss.knn(queries, table, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    return np.asarray(rows).reshape(-1)
+
+
+def report(turns: Turns, asked: argparse.Namespace) -> None:
+    gflop = 2 * asked.documents * asked.dimensions * asked.queries / 1e9
+    theirs, mine = turns["faiss.knn"], turns["calipers"]
+    same = float((theirs[0].result == mine[0].result).mean())
+    kernel = next((k.architecture for k in loaded_kernels() if k.owner == "faiss_cpu"), "unnamed")
+    print(f"faiss.knn reaches {share_of(theirs, gflop):.0%} of sgemm with the kernel {kernel}")
+    work = f"exact search, {asked.queries:,} × {asked.documents:,} × {asked.dimensions}, top {asked.top_k}"
+    record(
+        [
+            Entry(
+                work,
+                f"{named('faiss-cpu')}, kernel {kernel}",
+                seconds_of(mine),
+                ratio_of(theirs, mine),
+                share_of(mine, gflop),
+                memory=max(turn.memory for turn in mine),
+                agreement=f"{same:.2%} of the results at the same rank",
+            )
+        ]
+    )
 
 
 if __name__ == "__main__":

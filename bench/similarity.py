@@ -1,19 +1,17 @@
 """Sentence similarity, the same weights and texts: sentence-transformers' evaluator, our torch and our ONNX backend.
 
-    python -m bench.similarity [--data stsb/test.jsonl] [--model FOLDER] [--rounds 3]
+    python -m bench.similarity [--data stsb/test.jsonl] [--model FOLDER] [--rounds 3] [--samples N]
 
-Every round runs each of them once, in turn; the best of the rounds counts, so that a busy moment of the machine
-hits nobody's figure. Models are loaded and warmed up before the clock starts. All of them give the correlations:
-theirs without intervals, ours without intervals too (`metrics.value`), so that the work is the same.
+Every round runs each of them once, in turn, with the rate of matrix products before and after each; medians count.
+Models are loaded and warmed up before the clock starts. All of them give the correlations: theirs without intervals,
+ours without intervals too (`metrics.value`), so that the work is the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +20,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from tests.support.exporting import export
 
+from bench.common.entries import Entry, named, record
+from bench.common.rounds import Turns, ratio_of, seconds_of, share_of, take_turns
 from calipers import models, tasks
 from calipers.cli import demo_steps as demo
 from calipers.core import SILENT
@@ -29,16 +29,7 @@ from calipers.data import DataOptions, load_rows
 from calipers.metrics.threads import available_cores
 from calipers.models import ModelOptions
 
-
-def sgemm_rate(size: int = 2048, repeats: int = 12) -> float:
-    """GFLOP/s of a float32 matrix product on all cores: what inference cannot beat."""
-    torch.set_num_threads(available_cores())
-    a = torch.rand(size, size)
-    a @ a
-    start = time.perf_counter()
-    for _ in range(repeats):
-        a @ a
-    return repeats * 2 * size**3 / (time.perf_counter() - start) / 1e9
+THEIRS = "EmbeddingSimilarityEvaluator"
 
 
 def encoder_gflop(model: SentenceTransformer, texts: list[str]) -> float:
@@ -67,10 +58,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=data / "stsb" / "test.jsonl")
     parser.add_argument("--model", type=Path, default=Path(demo.find_model()))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--samples", type=int)
     asked = parser.parse_args()
 
     task = tasks.find("sentence-similarity")
-    rows = load_rows(str(asked.data), task.columns, mapping={}, options=DataOptions())
+    rows = load_rows(str(asked.data), task.columns, mapping={}, options=DataOptions(samples=asked.samples))
     first, second = list(rows.columns["input_column_1"]), list(rows.columns["input_column_2"])
     theirs = SentenceTransformer(str(asked.model), device="cpu")
     theirs.encode(["warm up"] * 8)
@@ -88,30 +80,33 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         graph = export(asked.model, Path(folder))
         contestants = {
-            "EmbeddingSimilarityEvaluator": run_theirs,
+            THEIRS: run_theirs,
             "calipers, torch": ours(f"torch:{asked.model}", rows, task),
             "calipers, onnx": ours(f"onnx:{graph}", rows, task),
         }
-        best: dict[str, tuple[float, float]] = {}
-        rates = []
-        for _ in range(asked.rounds):
-            rates.append(sgemm_rate())
-            for name, run in contestants.items():
-                start = time.perf_counter()
-                value = run()
-                seconds = time.perf_counter() - start
-                best[name] = min(best.get(name, (seconds, value)), (seconds, value))
+        turns = take_turns(contestants, asked.rounds)
+    report(turns, len(rows), encoder_gflop(theirs, [*first, *second]))
 
-    gflop, rate = encoder_gflop(theirs, [*first, *second]), max(rates)
-    base = best["EmbeddingSimilarityEvaluator"][0]
-    print(
-        f"{len(rows)} pairs, {gflop:.0f} GFLOP on distinct real tokens, "
-        f"sgemm {rate:.0f} GFLOP/s on {available_cores()} cores"
+
+def report(turns: Turns, pairs: int, gflop: float) -> None:
+    peer = turns[THEIRS]
+    own_share = share_of(peer, gflop)
+    print(f"{pairs} pairs, {gflop:.0f} GFLOP on distinct real tokens; the peer reaches {own_share:.0%} of sgemm")
+    record(
+        [
+            Entry(
+                f"similarity of {pairs:,} pairs, MiniLM float32 ({name})",
+                f"{named('sentence-transformers')} ({own_share:.0%} of sgemm)",
+                seconds_of(mine),
+                ratio_of(peer, mine),
+                share_of(mine, gflop),
+                memory=max(turn.memory for turn in mine),
+                agreement=f"Spearman within {abs(mine[0].result - peer[0].result):.0e}",
+            )
+            for name, mine in turns.items()
+            if name != THEIRS
+        ]
     )
-    print(f"{'':30}{'seconds':>9}{'ratio':>8}{'of sgemm':>10}{'cosine_spearman':>18}")
-    for name, (seconds, value) in best.items():
-        print(f"{name:30}{seconds:9.2f}{base / seconds:8.2f}{gflop / seconds / rate:10.0%}{value:18.8f}")
-    print(json.dumps({name: {"seconds": s, "ratio": base / s} for name, (s, _) in best.items()}))
 
 
 if __name__ == "__main__":

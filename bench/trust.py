@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.common.entries import Entry, record
 from calipers.metrics import codecs
 from calipers.metrics import trust as metrics
 from calipers.reliability import Trust
@@ -101,13 +102,18 @@ def main() -> None:
         (f"score, {asked.queries:,} at once", len(queries), lambda: parts(queries, near)),
         (f"calibrated, {asked.queries:,} at once", len(queries), lambda: trust.score(queries, near)),
     )
-    slow = 0.0
+    slow, entries = 0.0, []
     print(f"{'':32} {'µs per query':>14} {'CPU µs':>10} {'loop / this (CPU)':>18}")
     for name, count, work in rows:
         rounds = asked.rounds if count <= ALONE else max(3, asked.rounds // 10)
         wall, cpu = (1e6 * seconds / count for seconds in best(work, rounds))
         slow = slow or cpu
         print(f"{name:32} {wall:14.1f} {cpu:10.1f} {slow / cpu:18.1f}", flush=True)
+        peer = "plain numpy loop, CPU time of both"
+        entries.append(
+            Entry(f"trust score, a query: {name}", peer, cpu / 1e6, slow / cpu, agreement=f"within {gap:.0e}")
+        )
+    record(entries[1:])
 
 
 if __name__ == "__main__":

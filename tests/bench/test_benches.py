@@ -15,9 +15,15 @@ from calipers.shop import sample
 from tests.support.samples import PAIRS, write_jsonl
 
 ROOT = Path(__file__).parents[2]
-BENCHES = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem != "__init__")
+BENCHES = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_"))
 
 Run = Callable[..., str]
+
+
+def run_module(module: str, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-m", module, *map(str, arguments)]
+    env = {**os.environ, **variables}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture
@@ -25,9 +31,8 @@ def bench(tmp_path: Path) -> Run:
     """bench("trust", "--queries", "9"): what it prints; CALIPERS_DATA is the test's own folder."""
 
     def run(name: str, *arguments: str | Path) -> str:
-        env = {**os.environ, "CALIPERS_DATA": str(tmp_path), "CALIPERS_STORE": str(tmp_path / "store")}
-        command = [sys.executable, "-W", "ignore", "-m", f"bench.{name}", *map(str, arguments)]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+        variables = {"CALIPERS_DATA": str(tmp_path), "CALIPERS_STORE": str(tmp_path / "store")}
+        done = run_module(f"bench.{name}", *arguments, **variables)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
@@ -74,7 +79,17 @@ def test_attributes(bench: Run, tmp_path: Path) -> None:
 
 
 def test_compare(bench: Run) -> None:
-    assert "spearman" in bench("compare", "--examples", "100", "--resamples", "100", "--peer", "20").lower()
+    tiny = ("--examples", "100", "--resamples", "100", "--peer", "20", "--rounds", "1")
+    printed = bench("compare", *tiny)
+    assert "paired bootstrap of spearman" in printed
+    assert "calipers compare RUN RUN" in printed
+
+
+def test_growth(bench: Run, tmp_path: Path, model: Callable[[str], Path]) -> None:
+    static = f"static:{model('potion-base-4m-int8')}"
+    printed = bench("growth", "--largest", "1000", "--only", "trust", "--model", static, "--plot", tmp_path / "g.svg")
+    assert "| trust, 1,000 (CPU s) |" in printed
+    assert (tmp_path / "g.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 def test_fill_mask(bench: Run, tmp_path: Path) -> None:
@@ -100,7 +115,7 @@ def test_ranking(bench: Run, tmp_path: Path, minilm: Path) -> None:
 
 def test_retrieval_memory(bench: Run) -> None:
     printed = bench("retrieval_memory", "--documents", "3000", "--dimensions", "16", "--queries", "10", "--top-k", "10")
-    assert "sgemm" in printed
+    assert "100.00% of the results at the same rank" in printed
 
 
 def test_similarity(bench: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from calipers import models
 from calipers.core import CalipersError, Encoder, InferenceError, InvalidOutput, ModelError, RequestError, Result
-from calipers.models import ModelOptions
+from calipers.models import ModelOptions, vectors
 from calipers.runs import api
 from tests.support.samples import Run, write_jsonl
 
@@ -273,6 +274,30 @@ def test_keys_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
 def test_a_parquet_that_is_no_table_of_vectors_is_refused(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
         load(save_parquet(tmp_path, **columns))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float16(), 4)])
+def test_parquet_of_every_kind_of_list_is_read_from_its_buffers(tmp_path: Path, kind: pa.DataType) -> None:
+    """Row groups of 7 rows and batches of 5, so that lists begin in the middle of a buffer."""
+    table = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float16)
+    columns = {"id": [f"{i}" for i in range(40)], "vector": pa.array(list(table.astype(np.float64)), kind)}
+    pq.write_table(pa.table(columns), tmp_path / "model.parquet", row_group_size=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_PARQUET_ROWS", 5)
+        model = load(tmp_path / "model.parquet")
+    np.testing.assert_array_equal(model.table, table.astype(np.float32))
+
+
+def test_parquet_costs_little_more_memory_than_its_vectors(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), 64)
+    save_parquet(tmp_path, id=[f"{i}" for i in range(20_000)], vector=flat)
+    tracemalloc.start()
+    model = load(tmp_path / "model.parquet")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(model.table, table)
+    assert peak < 3 * table.nbytes  # 9 times with a Python number for each
 
 
 def test_a_parquet_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

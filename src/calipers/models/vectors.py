@@ -10,10 +10,11 @@ for a search `ID/document` and `ID/query`. The plain id is enough where only one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +111,7 @@ def _plain(id: str) -> str:
 
 
 _KEYS = {"text": ".txt", "id": ".ids"}
+_PARQUET_ROWS = 8192  # that are in hand at a time
 
 
 def _lines(file: Path) -> list[str]:
@@ -133,31 +135,72 @@ def _refuse_stray(texts: Path, ids: Path, rows: int) -> None:
 
 
 def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
+    """Batch by batch, from Arrow's own buffers: a number is never a Python object."""
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(file)
+        with pyarrow.parquet.ParquetFile(file.absolute()) as opened:  # absolute: arrow would expand a ~
+            return _read_columns(file, opened)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"{file} cannot be read as parquet: {first_line(error)}") from error
-    key = next((name for name in ("text", "id") if name in table.column_names), None)
-    value = next((name for name in ("vector", "embedding") if name in table.column_names), None)
+
+
+def _read_columns(file: Path, opened: Any) -> tuple[list[str], str, NDArray[np.floating]]:
+    """The keys, which of the two they are, and the vectors of an open parquet file."""
+    names = opened.schema_arrow.names
+    key = next((name for name in ("text", "id") if name in names), None)
+    value = next((name for name in ("vector", "embedding") if name in names), None)
     if key is None or value is None:
-        raise ModelError(
-            f"{file} needs a column 'vector' and a column 'text' or 'id': it has {', '.join(table.column_names)}"
+        raise ModelError(f"{file} needs a column 'vector' and a column 'text' or 'id': it has {', '.join(names)}")
+
+    def batches(name: str) -> Iterator[Any]:
+        return (batch.column(0) for batch in opened.iter_batches(_PARQUET_ROWS, columns=[name]))
+
+    keys = [id for column in batches(key) for id in column.to_pylist()]
+    if nothing := keys.count(None):
+        raise ModelError(f"{file}: {nothing} rows have nothing in column {key!r}")
+    wide = 0.0  # the largest number, where float32 may not hold it
+    for column in batches(value):
+        part = _arrow_rows(column, file, value)
+        wide = max(
+            wide, 0.0 if part.dtype.itemsize <= 4 else float(np.abs(part).max(initial=0.0, where=np.isfinite(part)))
         )
-    if table[key].null_count:
-        raise ModelError(f"{file}: {table[key].null_count} rows have nothing in column {key!r}")
-    try:
-        vectors = np.array(table[value].to_pylist())
-        if np.issubdtype(vectors.dtype, np.integer):
-            raise ModelError(f"{file} holds {vectors.dtype} in column {value!r}, expected floating point vectors")
-        if vectors.dtype.kind == "U":
-            raise TypeError("texts")
-        vectors = vectors.astype(np.float64)
-        vectors = single(vectors, common_power(vectors))
-    except (ValueError, TypeError) as error:
-        raise ModelError(f"{file}: the vectors in column {value!r} are not lists of numbers of one length") from error
-    return [str(k) for k in table[key].to_pylist()], key, vectors
+    power, table, start = common_power(np.array([[wide]])), np.empty((0, 0), np.float32), 0
+    for column in batches(value):
+        part = _arrow_rows(column, file, value)
+        if start == 0:
+            table = np.empty((len(keys), *part.shape[1:]), np.float32)
+        if part.shape[1:] != table.shape[1:]:
+            raise _ragged(file, value)
+        table[start : start + len(part)] = single(part, power)
+        start += len(part)
+    return [str(id) for id in keys], key, table
+
+
+def _arrow_rows(column: Any, file: Path, name: str) -> NDArray[np.floating]:
+    """A batch of lists of one length as float[n, d]; of plain numbers, float[n]. A missing number is NaN."""
+    import pyarrow.types as types
+
+    is_list = types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
+    kind = column.type.value_type if is_list else column.type
+    if types.is_integer(kind):
+        raise ModelError(f"{file} holds {kind} in column {name!r}, expected floating point vectors")
+    if column.null_count or not types.is_floating(kind):
+        raise _ragged(file, name)
+    if not is_list:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    numbers = np.asarray(column.flatten().to_numpy(zero_copy_only=False))
+    length, rest = divmod(len(numbers), max(1, len(column)))
+    lengths = np.diff(column.offsets.to_numpy()) if hasattr(column, "offsets") else np.array([length])
+    if rest or (lengths != length).any():
+        raise _ragged(file, name)
+    return numbers.reshape(len(column), length)
+
+
+def _ragged(file: Path, name: str) -> ModelError:
+    return ModelError(f"{file}: the vectors in column {name!r} are not lists of numbers of one length")
 
 
 def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
