@@ -17,7 +17,7 @@ import numpy as np
 from calipers.metrics.threads import available_cores
 
 
-def sgemm_rate(size: int = 1536, repeats: int = 3) -> float:
+def sgemm_rate(size: int = 1024, repeats: int = 3) -> float:
     """GFLOP/s of a float32 matrix product on all cores, the best of numpy's and, where it is loaded, PyTorch's."""
     square = np.random.default_rng(0).random((size, size), dtype=np.float32)
     products: list[Callable[[], Any]] = [lambda: square @ square]

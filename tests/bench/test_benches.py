@@ -23,7 +23,7 @@ Run = Callable[..., str]
 def run_module(module: str, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-m", module, *map(str, arguments)]
     env = {**os.environ, **variables}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.fixture

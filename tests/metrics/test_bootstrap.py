@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calipers.metrics.bootstrap import distribution, draw, expanded, grouped, interval, percentile_interval
+from calipers.metrics.bootstrap import (
+    distribution,
+    draw,
+    enough_resamples,
+    expanded,
+    grouped,
+    interval,
+    percentile_interval,
+)
 from calipers.metrics.correlation import partial_spearman_statistic, pearson, pearson_statistic, spearman_statistic
 from calipers.metrics.means import mean_statistic
 from tests.support.references import by_residuals
@@ -101,3 +109,13 @@ def test_the_interval_of_a_mean_of_twenty_holds_the_truth() -> None:
         held.append(ends[0] is not None and ends[0][0] <= 0 <= ends[0][1])
         plain.append(ends[1] is not None and ends[1][0] <= 0 <= ends[1][1])
     assert np.mean(held) > 0.93 > np.mean(plain)
+
+
+@pytest.mark.parametrize("units", [20_000, 63_000, 200_000])
+def test_fewer_resamples_of_many_units_move_an_end_by_less_than_what_is_shown(units: int) -> None:
+    """Ends of the interval of a share, which the central limit theorem gives: 0.01 points are the last digit shown."""
+    resamples = enough_resamples(units)
+    assert resamples < 10_000 or units == 20_000
+    values = np.random.default_rng(0).binomial(units, 0.5, size=(400, resamples)) / units * 100
+    ends = np.quantile(values, 0.975, axis=1)
+    assert ends.std() < 0.0105

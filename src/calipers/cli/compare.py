@@ -119,7 +119,7 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
         chosen = context.get_parameter_source(flag) is ParameterSource.COMMANDLINE
         settings[name] = flags[flag] if chosen else config.get(name, flags[flag])
     for name, kind in (("confidence", float), ("worst", int), ("resamples", int)):
-        if name == "worst" and settings[name] is None:
+        if name != "confidence" and settings[name] is None:
             continue
         if not isinstance(settings[name], (int, kind)) or isinstance(settings[name], bool):
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")

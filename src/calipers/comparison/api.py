@@ -30,7 +30,7 @@ from calipers.data import DataOptions
 from calipers.metrics.threads import at_most
 from calipers.runs import api, catalogue
 from calipers.runs.protocol import Protocol
-from calipers.runs.record import CONFIDENCE, RESAMPLES
+from calipers.runs.record import CONFIDENCE
 from calipers.runs.store import Store
 from calipers.tasks import agreement
 from calipers.tasks.timing import fits_memory
@@ -51,7 +51,7 @@ def compare(
     thresholds: Mapping[str, Thresholds] | None = None,
     metrics: Sequence[str] = (),
     confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     worst: int | None = None,
     names: Sequence[str] = (),
     fail_on: str = "regression",

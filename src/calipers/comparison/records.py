@@ -58,8 +58,13 @@ class VerdictOptions(Options):
         below=1,
     )
     # With fewer resamples, an interval is a few numbers.
-    resamples: int = option(
-        10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100, at_most=MOST_RESAMPLES
+    resamples: int | None = option(
+        None,
+        "Of the bootstrap. Default: 10,000; beyond 20,000 examples fewer, at least 1,000.",
+        group="Verdict",
+        metavar="N",
+        at_least=100,
+        at_most=MOST_RESAMPLES,
     )
     worst: int | None = option(
         None,

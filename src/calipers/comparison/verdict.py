@@ -21,6 +21,7 @@ from calipers.comparison.evidence import DrawnUnits, Evidence
 from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, plain, worst_label
 from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
 from calipers.metrics import exchange, paired
+from calipers.metrics.bootstrap import enough_resamples
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +36,7 @@ class Terms:
     thresholds: Mapping[str, Thresholds]  # by metric, instead of the metric's own
     deciding: tuple[str, ...]  # metrics that the verdict depends on
     confidence: float = 0.95
-    resamples: int = 10_000
+    resamples: int | None = None  # None: as many as suit the number of examples
     seed: int = 42
     threads: int = 1
     worst: int = 10
@@ -129,8 +130,10 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     _refuse_undecided(shared, metrics, terms)
     _refuse_unlike_units(shared, a, b, terms)
     a, b, unread_examples = unread.settle(shared, a, b)
-    drawn = {"resamples": terms.resamples, "seed": terms.seed, "threads": terms.threads}
-    gathered = evidence.gather(shared, a, b, _units(baseline, candidate), **drawn)
+    units = _units(baseline, candidate)
+    resamples = terms.resamples or enough_resamples(units.count)
+    terms = replace(terms, resamples=resamples)
+    gathered = evidence.gather(shared, a, b, units, resamples=resamples, seed=terms.seed, threads=terms.threads)
     comparisons = tuple(_compare_metric(each, (a, b), terms) for each in gathered)
     return Verdict(
         baseline=baseline,
@@ -196,7 +199,7 @@ def _record(baseline: Result, terms: Terms) -> dict[str, Any]:
         "method": "studentised",
         "confidence": terms.confidence,
         "question": terms.question,
-        "resamples": terms.resamples,
+        "resamples": terms.resamples or enough_resamples(len(baseline.outcomes)),
         "seed": terms.seed,
         "permutations": PERMUTATIONS,
         "fewest_changed": evidence.FEWEST_CHANGED,

@@ -10,6 +10,7 @@ from typing import Any
 from calipers.comparison.records import Question
 from calipers.core.choices import ADAPTATIONS, MOST_RESAMPLES, SIMILARITIES
 from calipers.core.options import Options, option
+from calipers.metrics.bootstrap import RESAMPLES
 from calipers.runs import api
 
 _option = partial(option, group="Diagnosis")
@@ -41,7 +42,7 @@ class DiagnosisOptions(Options):
         None, "Of vectors in a search. Default: what the model's files say, else cosine.", choices=SIMILARITIES
     )
     confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0.5, below=1)
-    resamples: int = _option(api.RESAMPLES, "Of the comparison.", at_least=100, at_most=MOST_RESAMPLES)
+    resamples: int = _option(RESAMPLES, "Of the comparison.", at_least=100, at_most=MOST_RESAMPLES)
 
     @property
     def seed(self) -> int:

@@ -17,7 +17,7 @@ from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refus
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
-_EXACT_IN_FLOAT32 = 4096  # examples: their squared number is 2²⁴
+_EXACT_IN_FLOAT32 = 1 << 23  # halves up to here
 _BLOCK = 32  # rows of a running sum
 _EXPLAINED = 1e-9  # of 1 − r²: less than this of a column is left when others are taken out
 
@@ -76,7 +76,8 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
     """Memory: four arrays of the shape of `counts`, which a thread keeps for the next call.
 
     In the order of the column with more distinct values ranks are running sums; the other column only needs sums over
-    its groups of equal values. All are whole numbers and halves: up to 4,096 examples float32 holds them exactly.
+    its groups of equal values. All are whole numbers and halves: float32 holds a rank times a count exactly while
+    examples × the largest count stay below 2²³; sums over groups are in float64.
     """
     x, y = _without_nan(x, "x"), _without_nan(y, "y")
     few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
@@ -84,12 +85,12 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
     share_ties = _tie_sharing(many[order])
     by_few = np.argsort(few[order], kind="stable")
     starts = tie_starts(few[order][by_few])
-    kind = np.float32 if len(x) <= _EXACT_IN_FLOAT32 else np.float64
 
     def group_sums(rows: Floats) -> Floats:
-        return np.add.reduceat(_take(rows, by_few, "moved"), starts, axis=0).astype(np.float64)
+        return np.add.reduceat(_take(rows, by_few, "moved"), starts, axis=0, dtype=np.float64)
 
     def statistic(counts: Counts) -> Floats:
+        kind = np.float32 if len(counts) * counts.max(initial=1) < _EXACT_IN_FLOAT32 else np.float64
         converted = _scratch("converted", counts.shape, kind)
         converted[:] = counts
         weights = _take(converted, order, "weights")

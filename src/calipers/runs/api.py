@@ -29,12 +29,12 @@ from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.protocol import Protocol
-from calipers.runs.record import CONFIDENCE, RESAMPLES, Resampling, make_result, measure
+from calipers.runs.record import CONFIDENCE, Resampling, make_result, measure
 from calipers.runs.shards import sharded
 from calipers.runs.store import Store, refuse_name
 from calipers.tasks import retrieval, timing
 
-__all__ = ["CONFIDENCE", "RESAMPLES", "TASK", "evaluate"]
+__all__ = ["CONFIDENCE", "TASK", "evaluate"]
 
 TASK = "sentence-similarity"
 
@@ -48,7 +48,7 @@ def evaluate(
     columns: Mapping[str, str] | None = None,
     model_options: ModelOptions | None = None,
     data_options: DataOptions | None = None,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     confidence: float = CONFIDENCE,
     store: Store | None = None,
     progress: Progress = SILENT,

@@ -20,7 +20,6 @@ from calipers.metrics.threads import available_cores
 from calipers.rendering.numbers import plural
 from calipers.runs.key import processor_fact
 
-RESAMPLES = 10_000
 CONFIDENCE = 0.95
 _PACKAGES = (
     "numpy",
@@ -45,16 +44,27 @@ class Resampling(Options):
     """
 
     confidence: float = option(CONFIDENCE, "Of the intervals.", group="Output", above=0, below=1)
-    resamples: int = option(RESAMPLES, "Of the bootstrap.", group="Output", at_least=1, at_most=MOST_RESAMPLES)
+    resamples: int | None = option(
+        None,
+        "Of the bootstrap. Default: 10,000; beyond 20,000 examples fewer, at least 1,000.",
+        group="Output",
+        at_least=1,
+        at_most=MOST_RESAMPLES,
+    )
     seed: int = 42
     threads: int = 1
     cluster: str | None = None
 
     def record(self, unit: str, outcomes: Outcomes | None = None) -> dict[str, Any]:
         """What a Result says of it; the number of threads changes nothing."""
-        facts = {"unit": unit, "confidence": self.confidence, "resamples": self.resamples, "seed": self.seed}
         clusters = outcomes.clusters if outcomes else None
-        return facts if clusters is None else facts | {"cluster": self.cluster, "clusters": int(clusters.max()) + 1}
+        count = len(outcomes or ()) if clusters is None else int(clusters.max()) + 1
+        facts = {"unit": unit, "confidence": self.confidence, "resamples": self.of(count), "seed": self.seed}
+        return facts if clusters is None else facts | {"cluster": self.cluster, "clusters": count}
+
+    def of(self, units: int) -> int:
+        """How many resamples of so many examples or clusters are drawn."""
+        return self.resamples or bootstrap.enough_resamples(units)
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ def measure(
         drawn = bootstrap.distribution(
             statistics,
             count,
-            resamples=resampling.resamples,
+            resamples=resampling.of(count),
             seed=resampling.seed,
             threads=resampling.threads,
         )

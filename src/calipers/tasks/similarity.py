@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from calipers.metrics.magnitudes import common_power
 from calipers.tasks import columns, outputs
 from calipers.tasks.sizes import SizeOptions, at_sizes, first_numbers
 
-_ROWS = 4096  # pairs whose vectors are held in float64 at a time
+_PAIRS = 32_768  # whose vectors are held at a time
+_ROWS = 4096  # the same in float64
+_POWERS = {"dot": 2, "euclidean": 1, "manhattan": 1}  # of the scale of vectors, that a similarity grows by
 
 
 def check(dataset: Dataset) -> None:
@@ -36,19 +39,15 @@ def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progre
     """Outcomes: `gold` and, for each way of comparing vectors, the predicted similarity (higher is closer), NaN where a
     text has no vector."""
     first, second = dataset.columns["input_column_1"], dataset.columns["input_column_2"]
-    vectors = model.encode([*first, *second], progress=progress)
-    if power := common_power(vectors):  # of a model in memory: float64 products of such numbers overflow
-        vectors = np.ldexp(vectors, -power)
-    a, b = vectors[: len(first)], vectors[len(first) :]
-    outputs.refuse_rows(outputs.not_finite(a) | outputs.not_finite(b), dataset.ids, "NaN or infinite numbers", "pairs")
-    unread = outputs.is_zero(a) | outputs.is_zero(b)
+    parts = [_answer(model, first[rows], second[rows], options, progress) for rows in slices(len(first), _PAIRS)]
+    largest = max(part.power for part in parts)
+    dead, unread = (np.concatenate([getattr(part, name) for part in parts]) for name in ("dead", "unread"))
+    outputs.refuse_rows(dead, dataset.ids, "NaN or infinite numbers", "pairs")
     outputs.refuse_unread(unread, dataset.ids, "pairs")
-    predicted = _predict(a, b)
-    for size in options.dimensions:
-        short_a, short_b = first_numbers(a, size), first_numbers(b, size)
-        predicted[f"cosine/{size}"] = np.where(
-            outputs.is_zero(short_a) | outputs.is_zero(short_b), np.nan, _predict(short_a, short_b)["cosine"]
-        )
+    predicted = {
+        name: np.concatenate([np.ldexp(p.predicted[name], _POWERS.get(name, 0) * (p.power - largest)) for p in parts])
+        for name in parts[0].predicted
+    }
     for values in predicted.values():
         values[unread] = np.nan
     read = np.flatnonzero(~unread)
@@ -66,6 +65,36 @@ def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progre
         counts={"pairs_without_vector": int(unread.sum())} if unread.any() else {},
         notes=outputs.note_unread(unread, dataset.ids, "pairs", "its own correlations leave them out"),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """The similarities of some pairs, by name; which of them have a vector that is not finite, or of zeros. Vectors
+    were divided by 2 to the `power`."""
+
+    predicted: dict[str, Floats]
+    dead: Bools
+    unread: Bools
+    power: int
+
+
+def _answer(
+    model: Encoder, first: Sequence[str], second: Sequence[str], options: SizeOptions, progress: Progress
+) -> _Answers:
+    vectors = model.encode([*first, *second], progress=progress)
+    if power := common_power(vectors):  # of a model in memory: float64 products of such numbers overflow
+        vectors = np.ldexp(vectors, -power)
+    a, b = vectors[: len(first)], vectors[len(first) :]
+    dead = outputs.not_finite(a) | outputs.not_finite(b)
+    if dead.any():  # it is refused, with the rows of all parts
+        return _Answers({}, dead, np.zeros(len(a), np.bool_), power)
+    predicted = _predict(a, b)
+    for size in options.dimensions:
+        short_a, short_b = first_numbers(a, size), first_numbers(b, size)
+        predicted[f"cosine/{size}"] = np.where(
+            outputs.is_zero(short_a) | outputs.is_zero(short_b), np.nan, _predict(short_a, short_b)["cosine"]
+        )
+    return _Answers(predicted, dead, outputs.is_zero(a) | outputs.is_zero(b), power)
 
 
 def _predict(a: Vectors, b: Vectors) -> dict[str, Floats]:
