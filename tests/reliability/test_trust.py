@@ -194,6 +194,22 @@ def test_one_at_a_time_is_the_same_as_all_at_once(trust: Trust) -> None:
     assert len(trust.score(QUERIES[:0], near[:0])) == 0
 
 
+@pytest.mark.parametrize("k", [9, 11, 50])
+def test_another_number_of_neighbours_than_the_fitted_one_is_refused(trust: Trust, k: int) -> None:
+    with pytest.raises(RequestError, match=f"fitted with the 10 nearest documents of a query, found {k}"):
+        trust.score(QUERIES, neighbours_of(QUERIES, k))
+    with pytest.raises(RequestError, match=f"fit it again with `k` = {k}"):
+        trust.score_in(QUERIES, CORPUS, search.nearest(QUERIES, CORPUS, k)[1])
+
+
+def test_vectors_of_another_model_are_refused_where_its_fingerprint_is_given() -> None:
+    trust = fitted(about={"model": "made", "model_fingerprint": "sha256:a", "corpus_fingerprint": "sha256:c"})
+    near = neighbours_of(QUERIES)
+    assert len(trust.score(QUERIES, near, fingerprint="sha256:a")) == 120
+    with pytest.raises(RequestError, match=r"fitted for the model made \(sha256:a\), found sha256:b"):
+        trust.score(QUERIES, near, fingerprint="sha256:b")
+
+
 def test_the_same_seed_gives_the_same_score() -> None:
     one, two = fitted(seed=5), fitted(seed=5)
     assert one.report == two.report

@@ -321,7 +321,7 @@ def _read_settings(trust: Trust) -> dict[str, Any] | None:
 
 
 def _refuse_other_model(trust: Trust, embed: _Embedder, documents: Dataset) -> tuple[str, ...]:
-    """A trust score belongs to one model and its settings. Another corpus is a note: the shares may differ."""
+    """A trust score belongs to one model, its settings and one corpus."""
     info, made = embed.model.info, trust.about.get("model_fingerprint")
     earlier = bool(made) and "model_settings" not in trust.about  # its fingerprint covered the weights alone
     if made and (trust.about.get("model") != info.model_id if earlier else made != info.fingerprint):
@@ -343,7 +343,5 @@ def _refuse_other_model(trust: Trust, embed: _Embedder, documents: Dataset) -> t
         notes.append(
             "an earlier version fitted the trust score: whether it is of this model cannot be checked, fit it again"
         )
-    if trust.about.get("corpus_fingerprint", documents.fingerprint) != documents.fingerprint:
-        corpus = trust.about.get("corpus")
-        notes.append(f"the trust score was fitted on another corpus, {corpus}: its thresholds may not hold")
+    trust.refuse_other(corpus=documents.fingerprint)
     return tuple(notes)

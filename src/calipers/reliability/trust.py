@@ -102,23 +102,54 @@ class Trust:
     def calibrated(self) -> bool:
         return bool(self.maps)
 
-    def score(self, query_vectors: Array, neighbour_vectors: Array, *, present: Bools | None = None) -> TrustScores:
-        """From float[q, d] and float[q, k, d]: the nearest documents of each query, in any order.
+    def score(
+        self,
+        query_vectors: Array,
+        neighbour_vectors: Array,
+        *,
+        present: Bools | None = None,
+        fingerprint: str | None = None,
+    ) -> TrustScores:
+        """From float[q, d] and float[q, k, d]: the nearest documents of each query, in any order, as many as the score
+        was fitted with (`k`).
 
         `present` bool[q, k] is False where a query has fewer. What cannot be scored (NaN, a zero vector) falls back.
+        `fingerprint` is the model's, if it is at hand: vectors of another model are refused.
         """
+        self.refuse_other(fingerprint)
         d, queries, others = self.codec.dimensions, query_vectors.shape, neighbour_vectors.shape
         if len(queries) != 2 or len(others) != 3 or queries[1] != d or others[::2] != queries:
             raise RequestError(
                 f"this trust score takes queries [q, {d}] and their neighbours [q, k, {d}], "
                 f"found {list(queries)} and {list(others)}"
             )
+        self.refuse_k(others[1])
         if present is not None and present.shape != others[:2]:
             raise RequestError(f"`present` has the shape {list(present.shape)}: expected {list(others[:2])}")
         return self.judge(metrics.parts(query_vectors, neighbour_vectors, self.codec, present=present))
 
+    def refuse_other(self, fingerprint: str | None = None, corpus: str | None = None) -> None:
+        """Refuse the fingerprint of another model or corpus than the score was fitted for; None is not checked."""
+        for what, given in (("model", fingerprint), ("corpus", corpus)):
+            fitted = self.about.get(f"{what}_fingerprint")
+            if given is not None and fitted and given != fitted:
+                name = self.about.get(what, f"another {what}")
+                raise RequestError(
+                    f"the trust score was fitted for the {what} {name} ({fitted}), found {given}: fit it again for "
+                    f"this {what}, or use the one that it was fitted for"
+                )
+
+    def refuse_k(self, k: int) -> None:
+        """Parts, maps and thresholds all change with the number of neighbours."""
+        if k != self.k:
+            raise RequestError(
+                f"the trust score was fitted with the {self.k} nearest documents of a query, found {k}: "
+                f"give {self.k}, or fit it again with `k` = {k}"
+            )
+
     def score_in(self, query_vectors: Array, corpus: Array, rows: Ints) -> TrustScores:
         """The same where the neighbours are rows of a corpus, int64[q, k], -1 for none."""
+        self.refuse_k(rows.shape[1])
         return self.judge(metrics.parts_in(query_vectors, corpus, rows, self.codec))
 
     def judge(self, parts: TrustParts) -> TrustScores:
