@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from calipers.fidelity.records import Parity as Parity, ParityOptions as ParityOptions
     from calipers.models import ModelOptions as ModelOptions, load_model as load_model
     from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
-    from calipers.reliability.trust import Trust as Trust, TrustAnswer as TrustAnswer
+    from calipers.reliability.answer import TrustAnswer as TrustAnswer
+    from calipers.reliability.trust import Trust as Trust
     from calipers.runs.api import evaluate as evaluate
     from calipers.runs.protocol import Protocol as Protocol
     from calipers.runs.embedding import CorpusInputs as CorpusInputs

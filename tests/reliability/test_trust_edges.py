@@ -150,7 +150,7 @@ def test_few_queries_leave_the_thresholds_to_documents(count: int, told: str) ->
 
 
 def test_forty_queries_set_the_thresholds() -> None:
-    assert "75% of 40 queries are answered" in Trust.fit(CORPUS, query_vectors=QUERIES[:40]).thresholds.why
+    assert "2.5% of 40 queries fall back" in Trust.fit(CORPUS, query_vectors=QUERIES[:40]).thresholds.why
 
 
 def test_one_query_is_spoken_of_as_one() -> None:
@@ -166,8 +166,15 @@ def test_a_detector_that_does_not_decide_only_tells(capsys: pytest.CaptureFixtur
     from rich.console import Console
 
     numbers = dict.fromkeys(("probability", "reliability", "stability", "coherence", "top_score", "margin"), 0.5)
-    told = {"query": "x", "decision": "hedge", "reason": "", "odd": {"vague": True, "gibberish": True}, **numbers}
-    _show_query(Console(width=120), {**told, "neighbours": []}, {"gibberish"})
+    told = {
+        "query": "x",
+        "decision": "hedge",
+        "reason": "",
+        "map": "texts",
+        "odd": {"vague": True, "gibberish": True},
+        **numbers,
+    }
+    _show_query(Console(width=120), {**told, "neighbours": []}, {"gibberish"}, details=True)
     assert "vague (reported only), gibberish" in capsys.readouterr().out
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from calipers.cli import options
+
+if TYPE_CHECKING:
+    from calipers.reliability.answer import TrustAnswer
 
 
 @click.command(cls=options.GroupedCommand, short_help="Can this one result be trusted? A score per query.")
@@ -28,16 +31,24 @@ from calipers.cli import options
     help="Keep the fitted score in one file (safetensors), for `--load` or calipers.reliability.Trust.load.",
 )
 @options.flags("reliability.api:TrustOptions", only=("load",))
+@options.option(
+    "Output",
+    "--questions",
+    metavar="FILE",
+    help="Questions from a file, - for standard input: one a line, or jsonl. The answers are jsonl, one a line.",
+)
+@options.option("Output", "--details", is_flag=True, help="Parts, predictors, maps, calibration and detectors as well.")
 @options.FORCE_FLAG
 @options.JSON_FLAG
 @options.STORE_FLAG
 @options.CACHE_FLAGS
 def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
-    """Can this one result be trusted? Score, parts, decision and neighbours for each QUERY.
+    """Can this one result be trusted? A decision, its reason and the neighbours for each QUERY.
 
     R_q is the harmonic mean of stability G_q (what a codec leaves of the query) and coherence I_q (how alike its first
-    K results are). It is no probability until it is calibrated with judged queries. The decision is answer, hedge or
-    fall back; the output says by which thresholds.
+    K results are). It is no probability. With judged queries (--calibrate) a map of the best predictors is, and the
+    threshold from which on a query is answered keeps a promise: with --confidence at most --error of the answered
+    queries fail. Otherwise it says at which error that could be promised.
 
     \b
     Examples:
@@ -45,17 +56,25 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
       calipers trust ./model --corpus ./scifact \\
           --calibrate ./scifact/qrels/test.tsv --save scifact.trust
       calipers trust ./model --corpus ./scifact --load scifact.trust 'vitamin D'
-      calipers trust ./model --corpus goods.txt --queries log.txt 'red wine'
+      calipers trust ./model --corpus ./scifact --load scifact.trust \\
+          --questions - < log.txt > answers.jsonl
     """
     if flags["save"] and flags["load"]:
         raise click.UsageError("--save and --load are mutually exclusive")
-    if not query and not (flags["save"] or flags["calibrate"]):
-        raise click.UsageError("there is nothing to do: give a QUERY, or --calibrate or --save")
+    if flags["questions"] and query:
+        raise click.UsageError("--questions and QUERY are mutually exclusive")
+    if flags["questions"] and flags["as_json"]:
+        raise click.UsageError("--questions and --json are mutually exclusive: the answers are jsonl")
+    if not query and not (flags["save"] or flags["calibrate"] or flags["questions"]):
+        raise click.UsageError("there is nothing to do: give a QUERY, or --questions, --calibrate or --save")
     options.check_outputs(flags, "save")
     from calipers.metrics.threads import at_most
     from calipers.reliability import api, text
 
     model_options = options.model_options(flags)
+    ids: tuple[str, ...] = ()
+    if flags["questions"]:
+        ids, query = _read(flags["questions"])
     with options.progress_bar() as progress, at_most(model_options.threads):
         answer = api.trust(
             model,
@@ -66,7 +85,32 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
             vectors=options.vector_cache(options.open_store(flags["store"], False), flags),
             progress=progress,
         )
+    if flags["questions"]:
+        _echo_lines(answer, ids)
+        if flags["save"]:
+            answer.trust.save(flags["save"])
+        return
     save = [lambda: answer.trust.save(flags["save"])] if flags["save"] else []
-    options.emit(
-        answer.to_dict(), flags, lambda out: text.show_answer(out, answer, fitted=flags["load"] is None), *save
-    )
+    options.emit(answer.to_dict(), flags, lambda out: text.show_answer(out, answer, details=flags["details"]), *save)
+
+
+def _read(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    import sys
+    from pathlib import Path
+
+    from calipers.reliability.questions import parse_questions, read_questions
+
+    if place == "-":
+        questions = parse_questions(sys.stdin.buffer, "standard input")
+    else:
+        questions = read_questions(Path(place).expanduser())
+    return questions.ids, questions.texts
+
+
+def _echo_lines(answer: TrustAnswer, ids: tuple[str, ...]) -> None:
+    from calipers.reliability.questions import answer_lines
+
+    for line in answer_lines(answer, ids):
+        options.echo_json(line)
+    for note in answer.notes:
+        click.echo(f"calipers: {note}", err=True)

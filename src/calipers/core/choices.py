@@ -16,6 +16,7 @@ TARGETS = ("x86-avx2", "x86-vnni", "arm64")
 CALIBRATIONS = ("minmax", "entropy", "percentile")
 CODECS = ("fp16", "int8", "int4", "binary", "pq")
 TRUST_MAPS = ("logistic", "isotonic")
+SUCCESSES = ("relevant", "first", "ndcg")
 
 ADAPTATIONS = ("mlm", "contrastive")
 GRADES = ("plain", "esci")

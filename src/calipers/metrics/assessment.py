@@ -70,7 +70,7 @@ class Assessment:
         """What R_q, and then the calibrated score, adds to the top cosine on these queries."""
         if self.reason:
             return (f"R_q cannot be compared with the top cosine: {self.reason}.",)
-        return _against("R_q", self.gain), _against("The calibrated score", self.calibrated_gain)
+        return against("R_q", self.gain), against("The calibrated score", self.calibrated_gain)
 
 
 def assess(
@@ -171,7 +171,8 @@ def _gain(qualities: tuple[Quality, ...], drawn: Mapping[str, Floats], name: str
     return terms.estimate(values[name] - values["top_score"], drawn[name] - drawn["top_score"])
 
 
-def _against(who: str, gain: IntervalEstimate) -> str:
+def against(who: str, gain: IntervalEstimate) -> str:
+    """Whether a score is better than the top cosine, in words."""
     if gain.interval is None:
         return f"{who} cannot be compared with the top cosine: too many resamples hold one kind of query only."
     low, high = gain.interval
@@ -207,15 +208,16 @@ def detect(
     seed: int = 42,
     resamples: int = RESAMPLES,
     confidence: float = 0.95,
+    read: Callable[[TrustParts], Floats] = lambda parts: parts.features,
 ) -> Detection:
-    """A detector of odd queries. Queries without all parts are left out."""
+    """A detector of odd queries, by what it may `read` of them. Queries without all parts are left out."""
     odd, real = odd.take(np.flatnonzero(odd.complete)), real.take(np.flatnonzero(real.complete))
     labels = np.concatenate([np.ones(len(odd)), np.zeros(len(real))])
     if min(len(odd), len(real)) < folds:
         real_ones = f"{len(real)} real {'query' if len(real) == 1 else 'queries'}"
         reason = f"{len(odd)} {kind} and {real_ones}: {folds} folds need at least {folds} of either kind"
         return Detection(kind, len(odd), len(real), reason=reason)
-    features = np.concatenate([odd.features, real.features])
+    features = np.concatenate([read(odd), read(real)])
     fold = calibration.folds(labels, folds, seed=seed)
     p = calibration.out_of_fold(calibration.fit_logistic, features, labels, fold)
     low = [-np.concatenate([getattr(odd, name), getattr(real, name)]) for name in ("reliability", "top_score")]

@@ -14,11 +14,11 @@ makes the reliability 0. None of these is a probability; see metrics.calibration
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.metrics import codecs
+from calipers.metrics import codecs, ranking
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
 from calipers.metrics.codecs import Codec
 from calipers.metrics.geometry import in_reach
@@ -26,18 +26,21 @@ from calipers.metrics.geometry import in_reach
 CONFIDENT = 0.8  # R_q above it is high confidence, by the method; below, the query had better fall back
 K = 10
 FEATURES = ("stability", "coherence", "top_score", "margin")
+PARTS = ("stability", "coherence", "reliability", "top_score", "margin")
 _CELLS = 1 << 19  # numbers of neighbours in hand at a time: 4 MB in float64, which stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class TrustParts:
-    """float64[q] each, one entry per query."""
+    """float64[q] each, one entry per query; and the cosines of each query with its K neighbours, float64[q, K], NaN for
+    none."""
 
     stability: Floats
     coherence: Floats
     reliability: Floats
     top_score: Floats
     margin: Floats
+    cosines: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.stability)
@@ -52,8 +55,14 @@ class TrustParts:
         """bool[q]: which queries have all parts."""
         return np.asarray(np.isfinite(self.features).all(axis=1))
 
+    @property
+    def columns(self) -> dict[str, Floats]:
+        """What is one number for each query, by name."""
+        return {name: getattr(self, name) for name in PARTS}
+
     def take(self, rows: Array) -> TrustParts:
-        return TrustParts(*(getattr(self, field.name)[rows] for field in fields(self)))
+        cosines = None if self.cosines is None else self.cosines[rows]
+        return TrustParts(**{name: values[rows] for name, values in self.columns.items()}, cosines=cosines)
 
 
 def parts(queries: Array, neighbours: Array, codec: Codec, *, present: Bools | None = None) -> TrustParts:
@@ -119,12 +128,54 @@ def success(
     return labels
 
 
+def first_success(
+    rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str], *, relevant_from: float = 1
+) -> Floats:
+    """As `success`, of the first result alone."""
+    return success(rows[:, :1], qrels, ids, relevant_from=relevant_from)
+
+
+def graded_success(rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str], *, bar: float) -> Floats:
+    """1 where nDCG@10 of a query's rows int64[q, K], best first, is at least the bar; NaN where nobody judged. A query
+    without a relevant document fails.
+
+    >>> graded_success(np.array([[0, 1], [0, 1]]), [{"a": 1, "b": 2}, {"b": 1}], ["a", "b"], bar=0.8)
+    array([1., 0.])
+    """
+    judged = [row for row, grades in enumerate(qrels) if grades]
+    labels = np.full(len(rows), np.nan)
+    labels[judged] = ndcg_of(rows[judged], [qrels[row] for row in judged], ids) >= bar
+    return labels
+
+
+def ndcg_of(rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str], k: int = 10) -> Floats:
+    """nDCG@k of results in their order, rows int64[q, n] of `ids`, -1 for none; 0 without a relevant document."""
+    best = [sorted((grade for grade in grades.values() if grade > 0), reverse=True) for grades in qrels]
+    grades = [
+        [max(0.0, judged.get(ids[row], 0.0)) for row in results if row >= 0]
+        for results, judged in zip(rows.tolist(), qrels, strict=True)
+    ]
+    places = [float(-place) for results in grades for place in range(len(results))]
+    rankings = ranking.Rankings(
+        offsets=np.cumsum([0, *map(len, grades)]),
+        scores=np.array(places),
+        relevance=np.array([grade for results in grades for grade in results]),
+        ideal_offsets=np.cumsum([0, *map(len, best)]),
+        ideal_relevance=np.array([grade for ideal in best for grade in ideal]),
+        empty_queries="zero",
+    )
+    return ranking.ndcg(rankings, k)
+
+
 def _parts(queries: Array, codec: Codec, k: int, gather: Callable[[slice], tuple[Array, Bools | None]]) -> TrustParts:
     stability = codecs.stability(queries, codec)
-    coherence, top_score, margin = neighbourhood = np.empty((3, len(queries)))
+    coherence, top_score, margin = np.empty((3, len(queries)))
+    cosines = np.empty((len(queries), k))
     for rows in slices(len(queries), _step(k, queries.shape[1])):
-        neighbourhood[:, rows] = _neighbourhood(queries[rows], *gather(rows))
-    return TrustParts(stability, coherence, reliability(stability, coherence), top_score, margin)
+        near, present = gather(rows)
+        coherence[rows], cosines[rows] = _neighbourhood(queries[rows], near, present)
+        top_score[rows], margin[rows] = _extremes(cosines[rows], present)
+    return TrustParts(stability, coherence, reliability(stability, coherence), top_score, margin, cosines)
 
 
 def _step(k: int, d: int) -> int:
@@ -136,8 +187,8 @@ def _wide(vectors: Array) -> Floats:
     return in_reach(vectors)[0] if vectors.dtype.itemsize > 4 else np.asarray(vectors, np.float64)
 
 
-def _neighbourhood(queries: Array, neighbours: Array, present: Bools | None) -> tuple[Floats, Floats, Floats]:
-    """Coherence, top score and margin, float64[q] each."""
+def _neighbourhood(queries: Array, neighbours: Array, present: Bools | None) -> tuple[Floats, Floats]:
+    """Coherence float64[q], and the cosines of query and neighbours float64[q, K], NaN for those not present."""
     queries, x = _wide(queries), _wide(neighbours)
     count: Ints = np.full(len(x), x.shape[1])
     if present is not None:
@@ -146,17 +197,18 @@ def _neighbourhood(queries: Array, neighbours: Array, present: Bools | None) -> 
         weights = 1.0 / np.sqrt(np.vecdot(x, x))
         cosines = np.vecdot(x, queries[:, None]) * weights / np.sqrt(np.vecdot(queries, queries))[:, None]
         if present is not None:
-            weights = np.where(present, weights, 0.0)
+            weights, cosines = np.where(present, weights, 0.0), np.where(present, cosines, np.nan)
         total = np.matmul(weights[:, None, :], x)[:, 0]
         pairs = (np.vecdot(total, total) - count) / np.where(count > 1, count * (count - 1), np.nan)
         together = np.minimum(np.maximum(pairs, -1.0 / np.maximum(count - 1, 1)), 1.0)
         np.minimum(np.maximum(cosines, -1.0, out=cosines), 1.0, out=cosines)
-    return together, *_extremes(cosines, present, count)
+    return together, cosines
 
 
-def _extremes(cosines: Floats, present: Bools | None, count: Ints) -> tuple[Floats, Floats]:
+def _extremes(cosines: Floats, present: Bools | None) -> tuple[Floats, Floats]:
     """The highest cosine of each query, and how far the lowest lies below it."""
-    there = True if present is None else present
+    there = np.ones(cosines.shape, np.bool_) if present is None else present
+    count = there.sum(axis=1)
     highest = np.where(there, cosines, -np.inf).max(axis=1, initial=-np.inf)
     lowest = np.where(there, cosines, np.inf).min(axis=1, initial=np.inf)
     top = np.where(count > 0, highest, np.nan)

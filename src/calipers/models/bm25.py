@@ -105,28 +105,20 @@ class BM25:
         progress: Progress = SILENT,
     ) -> Hits:
         """The k best documents of each query among those that have a word of it, whatever the word weighs."""
+        return self.index(documents).search(queries, k, wanted=wanted, progress=progress)
+
+    def index(self, documents: Sequence[str]) -> BM25Index:
+        """The documents, ready for any number of searches."""
         import bm25s  # type: ignore[import-untyped]
 
-        tokens = self._tokens(documents, ids=True)
+        tokens = self.tokens(documents, ids=True)
         if not any(map(len, tokens.ids)):  # bm25s divides by the mean length
-            return stack_hits([NO_HITS] * len(queries))
+            return BM25Index(self, None)
         index = bm25s.BM25(k1=self.settings.k1, b=self.settings.b, method=self.settings.method)
         index.index(tokens, show_progress=False)
-        progress.start("Searching", len(queries))
-        pieces = []
-        for row, words in enumerate(self._tokens(queries, ids=False)):
-            indexed = [word for word in words if word in index.vocab_dict]
-            if indexed:
-                scores = index.get_scores(indexed).astype(np.float64)
-                best = _best(scores, _having(index, indexed), k)
-                hits = sort_hits(np.zeros(len(best), np.int64), best, scores[best], queries=1)
-                pieces.append(cut_hits(hits, k, wanted.of(row)))
-            else:
-                pieces.append(NO_HITS)
-            progress.advance(1)
-        return stack_hits(pieces)
+        return BM25Index(self, index)
 
-    def _tokens(self, texts: Sequence[str], *, ids: bool) -> Any:
+    def tokens(self, texts: Sequence[str], *, ids: bool) -> Any:
         import bm25s
 
         stopwords = None if self.settings.stopwords == "none" else self.settings.stopwords
@@ -137,6 +129,35 @@ class BM25:
             return bm25s.tokenize(spelled, return_ids=ids, **settings)
         except ValueError as error:
             raise RequestError(f"bm25s has no stop words for {stopwords!r}: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class BM25Index:
+    """Documents by their words; `index` is bm25s', None where no document has a word."""
+
+    model: BM25
+    index: Any
+
+    def search(
+        self, queries: Sequence[str], k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
+    ) -> Hits:
+        """As `BM25.search`."""
+        index = self.index
+        if index is None:
+            return stack_hits([NO_HITS] * len(queries))
+        progress.start("Searching", len(queries))
+        pieces = []
+        for row, words in enumerate(self.model.tokens(queries, ids=False)):
+            indexed = [word for word in words if word in index.vocab_dict]
+            if indexed:
+                scores = index.get_scores(indexed).astype(np.float64)
+                best = _best(scores, _having(index, indexed), k)
+                hits = sort_hits(np.zeros(len(best), np.int64), best, scores[best], queries=1)
+                pieces.append(cut_hits(hits, k, wanted.of(row)))
+            else:
+                pieces.append(NO_HITS)
+            progress.advance(1)
+        return stack_hits(pieces)
 
 
 def spell_out(text: str) -> str:

@@ -9,7 +9,15 @@
 ((2,), True)
 """
 
-from calipers.reliability.records import DECISIONS, METHODS, DecisionThresholds, Detector, TrustScores
+from calipers.reliability.records import (
+    DECISIONS,
+    METHODS,
+    DecisionThresholds,
+    Detector,
+    InputMap,
+    Success,
+    TrustScores,
+)
 from calipers.reliability.trust import Trust
 
-__all__ = ["DECISIONS", "METHODS", "DecisionThresholds", "Detector", "Trust", "TrustScores"]
+__all__ = ["DECISIONS", "METHODS", "DecisionThresholds", "Detector", "InputMap", "Success", "Trust", "TrustScores"]

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-
-from calipers.core import SILENT, DataError, Dataset, Encoder, Progress, RequestError, name_some, on_side
-from calipers.core.choices import CODECS, SIMILARITIES, TRUST_MAPS
-from calipers.core.models import truncated_by
+from calipers.core import (
+    SILENT,
+    CalipersError,
+    DataError,
+    Dataset,
+    Encoder,
+    PairScorer,
+    Progress,
+    RequestError,
+    name_some,
+)
+from calipers.core.choices import CODECS, SIMILARITIES, SUCCESSES, TRUST_MAPS
 from calipers.core.options import Options, option
 from calipers.data import beir, corpora, odd_queries, trec
-from calipers.data.texts import load_texts
-from calipers.metrics import geometry, search
-from calipers.metrics.arrays import Floats, Ints, Vectors
-from calipers.models import ModelOptions, identity
-from calipers.reliability.records import Method
-from calipers.reliability.trust import Trust, TrustAnswer
+from calipers.data.texts import find_file, load_texts
+from calipers.metrics import geometry, predictors
+from calipers.metrics import trust as metrics
+from calipers.metrics.arrays import Vectors
+from calipers.models import ModelOptions, load_model
+from calipers.reliability.answer import TrustAnswer
+from calipers.reliability.records import Method, Success
+from calipers.reliability.searching import Embedder, Lexicon, TrustedSearch, with_direction
+from calipers.reliability.trust import Trust
 from calipers.runs import embedding
-from calipers.runs import space as spaces
 from calipers.runs.vector_cache import VectorCache
-from calipers.tasks import outputs, retrieval
 from calipers.tasks.columns import ids_by_side
 from calipers.tasks.retrieval import RetrievalOptions
 
@@ -47,12 +54,12 @@ class TrustOptions(Options):
 
     queries: str | None = _queries(
         "Real queries, a file or folder as above: they define what is usual for R_q. Default: queries.jsonl beside the "
-        "corpus with --calibrate, else documents.",
+        "corpus, else documents.",
         metavar="Q",
     )
     calibrate: str | None = _queries(
-        "Judgements of these queries (BEIR or TREC): they turn the score into the probability that a relevant result "
-        "is among the first K.",
+        "Judgements of these queries (BEIR or TREC): they turn the score into the probability that a query is answered "
+        "well (--success), and into a promise (--error, --confidence).",
         metavar="QRELS",
     )
     out_of_domain: str | None = _queries(
@@ -63,17 +70,37 @@ class TrustOptions(Options):
     codec: str | None = _score("How vectors are stored. Default: int8.", choices=CODECS)
     k: int | None = _score("How many neighbours. Default: 10.", metavar="K")
     error: float | None = _score(
-        "Share of failures among the answered queries that is acceptable. Default: 0.1.",
+        "Share of failures among the answered queries that is promised. Default: 0.1.",
         metavar="E",
         needs=("calibrate",),
     )
     method: Method | None = option(
         None,
-        "From the four features to a probability: a logistic map, or an isotonic one behind it. Default: logistic.",
+        "From the chosen predictors to a probability: a logistic map, or an isotonic one behind it. Default: logistic.",
         group="Score",
         flag="--map",
         choices=TRUST_MAPS,
         needs=("calibrate",),
+    )
+    confidence: float | None = _score(
+        "How sure the promise is, over sets of judged queries. Default: 0.95.",
+        metavar="P",
+        above=0,
+        below=1,
+        needs=("calibrate",),
+    )
+    success: str | None = _score(
+        "When a judged query is answered well: a relevant result is among the first K, the first result is relevant, "
+        "or nDCG@10 is at least --bar. Default: relevant.",
+        choices=SUCCESSES,
+        needs=("calibrate",),
+    )
+    bar: float | None = _score("Of nDCG@10. Default: 0.5.", metavar="N", above=0, at_most=1, needs=("success",))
+    relevant_from: float | None = _score(
+        "The lowest grade that counts as relevant. Default: 1.", metavar="GRADE", above=0, needs=("calibrate",)
+    )
+    reranker: str | None = _score(
+        "A cross-encoder: its scores join the predictors, and what reranking is worth is reported.", metavar="MODEL"
     )
     seed: int = option(42, "Of samples, folds and resamples.", group="Score")
     query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
@@ -85,8 +112,24 @@ class TrustOptions(Options):
 
     def __post_init__(self) -> None:
         if self.load is not None:  # first, since what it holds is what the others are for
-            self.refuse_others("a trust score that is loaded", "load", "query_prompt", "passage_prompt", "similarity")
+            self.refuse_others(
+                "a trust score that is loaded", "load", "query_prompt", "passage_prompt", "similarity", "reranker"
+            )
+        if self.bar is not None and self.success != "ndcg":
+            raise RequestError("`bar` has no effect without `success` ndcg")
+        if self.success == "ndcg" and self.relevant_from is not None:
+            raise RequestError("`relevant_from` has no effect with `success` ndcg, which reads the grades")
         super().__post_init__()
+
+    @property
+    def search(self) -> RetrievalOptions:
+        names = ("query_prompt", "passage_prompt", "similarity")
+        return RetrievalOptions(**{name: getattr(self, name) for name in names})
+
+    @property
+    def measure(self) -> Success:
+        usual = Success()
+        return Success(self.success or usual.kind, self.bar or usual.bar, self.relevant_from or usual.relevant_from)
 
 
 _FEW = 1_000  # neighbours that may be requested of a smaller corpus as well
@@ -120,36 +163,44 @@ def trust(
         raise RequestError(f"`k` must be at most the number of documents, {len(documents):,}, found {options.k:,}")
     loaded = Trust.load(options.load) if options.load else None
     material = _Material() if loaded else _read_material(corpus, options, documents)
+    opened = open_search(model, documents, material, loaded, options, model_options, vectors, progress)
+    return opened.ask(queries)
+
+
+def open_search(
+    model: str | Encoder,
+    documents: Dataset,
+    material: _Material,
+    loaded: Trust | None,
+    options: TrustOptions,
+    model_options: ModelOptions | None = None,
+    vectors: VectorCache | None = None,
+    progress: Progress = SILENT,
+) -> TrustedSearch:
+    """The model on the corpus, with a score that is loaded or fitted."""
     progress.start("Loading the model", 0)
     ids = _text_ids(documents, material)
     encoder, plain = embedding.open_encoder(model, ids, model_options or ModelOptions(), vectors)
-    embed = _Embedder(encoder, options, progress)
+    embed = Embedder(encoder, options.search, progress)
     notes = _refuse_other_model(loaded, embed, documents) if loaded else ()
     embedded = embed(documents.columns["text"], query=False)
-    documents, searched, dropped = _with_direction(documents, embedded, "documents")
-    fitted, fit_notes = (loaded, ()) if loaded else _fit(embed, documents, searched, material, options)
-    query_vectors = np.empty((0, searched.shape[1]), np.float32)
-    if queries:
-        query_vectors = _Embedder(plain, options, progress, embed.cut)(queries)
-        # A zero vector passes: the model knows no word of the query, which then falls back.
-        outputs.refuse_rows(outputs.not_finite(query_vectors), queries, "NaN or infinite numbers", "queries")
-    if query_vectors.shape[1] != fitted.codec.dimensions:
-        raise RequestError(
-            f"{encoder.info.model_id} gives vectors of {query_vectors.shape[1]} dimensions and the trust score is for "
-            f"{fitted.codec.dimensions}"
-        )
-    cosines, rows = _search(query_vectors, searched, fitted.k, embed.similarity)
-    return TrustAnswer(
-        trust=fitted,
-        model_id=encoder.info.model_id,
-        corpus=documents,
-        queries=tuple(queries),
-        scores=fitted.score_in(query_vectors, searched, rows),
-        rows=rows,
-        cosines=cosines,
-        notes=(*notes, *encoder.damaged, *dropped, *material.notes, *fit_notes, *embed.notes()),
-        settings=encoder.info.settings,
+    documents, searched, dropped = with_direction(documents, embedded, "documents")
+    lexicon = Lexicon(documents, _open_reranker(options.reranker))
+    fitted, fit_notes = (loaded, ()) if loaded else _fit(embed, searched, lexicon, material, options)
+    return TrustedSearch(
+        Embedder(plain, options.search, progress, embed.cut),
+        documents,
+        searched,
+        fitted,
+        lexicon,
+        (*notes, *encoder.damaged, *dropped, *material.notes, *fit_notes),
     )
+
+
+def _open_reranker(reference: str | None) -> PairScorer | None:
+    if reference is None:
+        return None
+    return cast(PairScorer, load_model(reference, ability="score"))
 
 
 def _text_ids(documents: Dataset, material: _Material) -> dict[str, list[str]]:
@@ -161,90 +212,24 @@ def _text_ids(documents: Dataset, material: _Material) -> dict[str, list[str]]:
     return {text: [*names, *([plain[text]] if text in plain else [])] for text, names in ids.items()}
 
 
-def _search(queries: Vectors, searched: Vectors, k: int, similarity: str) -> tuple[Floats, Ints]:
-    """Cosines and rows of the first k results, [q, k] each; NaN and -1 for a query whose vector is zero."""
-    alive = np.flatnonzero(geometry.norms(queries) > 0)
-    cosines, rows = np.full((len(queries), k), np.nan), np.full((len(queries), k), -1)
-    if len(alive):
-        rows[alive] = search.nearest_rows(queries[alive], searched, k, similarity=similarity)
-        cosines[alive] = geometry.cosines_at(queries[alive], searched, rows[alive])
-    return cosines, rows
-
-
-def _with_direction(texts: Dataset, vectors: Vectors, what: str) -> tuple[Dataset, Vectors, tuple[str, ...]]:
-    """The texts whose vectors have a direction, with a note on the others; too many of those are INVALID, and so is one
-    vector for all texts."""
-    lengths = geometry.norms(vectors)
-    spaces.refuse_side(what, texts.ids, lengths)
-    lost = [texts.ids[i] for i in np.flatnonzero(lengths == 0).tolist()]
-    notes: tuple[str, ...] = ()
-    if lost:
-        kept = np.flatnonzero(lengths > 0)
-        columns = {key: [values[i] for i in kept.tolist()] for key, values in texts.columns.items()}
-        note = f"{len(lost)} of {len(texts)} {what} are skipped: their vectors are zero and have no direction"
-        notes = (f"{note} ({name_some(lost)})",)
-        texts = replace(texts, ids=tuple(texts.ids[i] for i in kept.tolist()), columns=columns)
-        vectors = np.asarray(vectors[kept])
-    outputs.refuse_constant(vectors, texts.ids, "the same vector", what, inputs=texts.columns["text"])
-    if what == "documents" and len(texts) > 1 and len(set(texts.columns["text"])) == 1:
-        raise DataError(f"{texts.source.path} holds one text only: a trust score needs documents that differ")
-    return texts, vectors, notes
-
-
-@dataclass(frozen=True)
-class _Embedder:
-    model: Encoder
-    options: TrustOptions
-    progress: Progress
-    cut: Counter[str] = field(default_factory=Counter)  # texts that the model cut, by kind
-
-    def __call__(self, texts: Sequence[str], *, query: bool = True) -> Vectors:
-        model = on_side(self.model, "query" if query else "document")
-        before = truncated_by(model)
-        vectors = model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
-        self.cut["queries" if query else "documents"] += truncated_by(model) - before
-        return vectors
-
-    def notes(self) -> Iterator[str]:
-        return spaces.notes_on_truncation(self.cut, self.model.info.settings)
-
-    @property
-    def prompts(self) -> tuple[str | None, str | None]:
-        """Of queries and of documents; None: the model's own."""
-        return retrieval.prompts(self.model.info, self._chosen)
-
-    @property
-    def similarity(self) -> str:
-        return retrieval.similarity_of(self.model.info, self._chosen)
-
-    @property
-    def _chosen(self) -> RetrievalOptions:
-        names = ("query_prompt", "passage_prompt", "similarity")
-        return RetrievalOptions(**{name: getattr(self.options, name) for name in names})
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All that decides the vectors beside the model's files."""
-        prompts = dict(zip(("query_prompt", "passage_prompt"), self.prompts, strict=True))
-        other = {"similarity": self.similarity} if self.similarity != "cosine" else {}
-        return {**identity.vector_settings(self.model.info), **prompts, **other}
-
-
 @dataclass(frozen=True)
 class _Material:
     queries: Dataset | None = None
     qrels: Mapping[str, Mapping[str, float]] | None = None
     foreign: Dataset | None = None
     notes: tuple[str, ...] = ()
+    optional: bool = False  # the queries were not named
 
 
 def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> _Material:
     """The queries, judgements and out-of-domain queries that the options name."""
     foreign = load_texts(options.out_of_domain, "queries") if options.out_of_domain else None
     if options.calibrate is None:
-        return _Material(load_texts(options.queries, "queries") if options.queries else None, None, foreign)
-    beside = Path(os.path.expanduser(corpus))
-    place = options.queries or str(beside if beside.is_dir() else beside.parent)
+        beside = options.queries or _beside(corpus)
+        queries = load_texts(beside, "queries") if beside else None
+        return _Material(queries, None, foreign, optional=options.queries is None)
+    beside_corpus = Path(os.path.expanduser(corpus))
+    place = options.queries or str(beside_corpus if beside_corpus.is_dir() else beside_corpus.parent)
     queries = load_texts(place, "queries")
     judgements = trec.read_qrels(Path(os.path.expanduser(options.calibrate)))
     judged = [row for row, id in enumerate(queries.ids) if id in judgements]
@@ -259,23 +244,36 @@ def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> _M
     return _Material(taken, judgements, foreign, tuple(absent))
 
 
+def _beside(corpus: str) -> str | None:
+    """queries.jsonl in the folder of the corpus, if there is one."""
+    place = Path(os.path.expanduser(corpus))
+    file = find_file(place if place.is_dir() else place.parent, "queries")
+    return None if file is None else str(file)
+
+
 def _fit(
-    embed: _Embedder, documents: Dataset, vectors: Vectors, material: _Material, options: TrustOptions
+    embed: Embedder, vectors: Vectors, lexicon: Lexicon, material: _Material, options: TrustOptions
 ) -> tuple[Trust, tuple[str, ...]]:
     """The trust score, and notes about the queries."""
-    real, queries = material.queries, None
+    documents, real, queries = lexicon.documents, material.queries, None
     notes: tuple[str, ...] = ()
     if real:
-        real, queries, notes = _with_direction(real, embed(real.columns["text"]), "queries")
-    odd = {kind: embed(texts) for kind, texts in _odd_texts(documents, material, embed.model, options).items()}
+        real, queries, notes = _embed_real(embed, real, material.optional)
+    odd = {kind: embed(texts) for kind, texts in _odd_texts(documents, real, material, embed.model, options).items()}
+    extra = {}
+    if real and queries is not None and material.qrels:
+        deep = predictors.deep_rows(queries, vectors, embed.similarity)
+        extra = lexicon.columns(real.columns["text"], deep, options.k or metrics.K, progress=embed.progress)
     info = embed.model.info
-    chosen: dict[str, Any] = {key: getattr(options, key) for key in ("codec", "k", "error", "method")}
+    chosen: dict[str, Any] = {key: getattr(options, key) for key in ("codec", "k", "error", "confidence", "method")}
     fitted = Trust.fit(
         vectors,
         query_vectors=queries,
         qrels=[material.qrels[id] for id in real.ids] if real and material.qrels else None,
         corpus_ids=documents.ids,
         odd={kind: rows[geometry.norms(rows) != 0] for kind, rows in odd.items()},
+        extra=extra,
+        success=options.measure,
         seed=options.seed,
         similarity=embed.similarity,
         about={
@@ -291,9 +289,23 @@ def _fit(
     return fitted, notes
 
 
-def _odd_texts(documents: Dataset, material: _Material, model: Encoder, options: TrustOptions) -> dict[str, list[str]]:
+def _embed_real(
+    embed: Embedder, real: Dataset, optional: bool
+) -> tuple[Dataset | None, Vectors | None, tuple[str, ...]]:
+    """Real queries with their vectors. Those that nobody named and whose vectors are not stored are left out."""
+    try:
+        return with_direction(real, embed(real.columns["text"]), "queries")
+    except CalipersError as error:
+        if not optional or embed.model.info.backend != "vectors":
+            raise
+        return None, None, (f"{real.source.path} is not used: {error}",)
+
+
+def _odd_texts(
+    documents: Dataset, real: Dataset | None, material: _Material, model: Encoder, options: TrustOptions
+) -> dict[str, list[str]]:
     """Queries that deserve no answer, by kind. Precomputed vectors have only those that are named."""
-    texts, real = documents.columns["text"], material.queries
+    texts = documents.columns["text"]
     if real is None:
         return {}
     odd = {"out_of_domain": list(material.foreign.columns["text"]) if material.foreign else []}
@@ -320,7 +332,7 @@ def _read_settings(trust: Trust) -> dict[str, Any] | None:
     return settings
 
 
-def _refuse_other_model(trust: Trust, embed: _Embedder, documents: Dataset) -> tuple[str, ...]:
+def _refuse_other_model(trust: Trust, embed: Embedder, documents: Dataset) -> tuple[str, ...]:
     """A trust score belongs to one model, its settings and one corpus."""
     info, made = embed.model.info, trust.about.get("model_fingerprint")
     earlier = bool(made) and "model_settings" not in trust.about  # its fingerprint covered the weights alone

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,14 +20,18 @@ from calipers.core import DataError, RequestError
 from calipers.core.files import whole_file
 from calipers.metrics.calibration import Isotonic, Logistic, Map
 from calipers.metrics.codecs import CODECS, Codec
+from calipers.metrics.predictors import INPUTS, PREDICTORS, Background, names_for
 from calipers.metrics.trust import FEATURES
-from calipers.reliability.records import METHODS, DecisionThresholds, Detector
+from calipers.reliability.records import METHODS, DecisionThresholds, Detector, InputMap
 from calipers.rendering.document import strict
 
-SCHEMA = "calipers/trust-file/2"  # in 1 the isotonic map read R_q
-_F = len(FEATURES)
-_LOGISTIC = {"mean": (_F,), "scale": (_F,), "weights": (_F,), "intercept": (1,)}
+SCHEMA = "calipers/trust-file/3"  # in 1 the isotonic map read R_q; 2 had one map, of vectors
+_EARLIER = "calipers/trust-file/2"
+_MOST_FEATURES = 1_000
 _MOST_DIMENSIONS = 1 << 20
+_DETECTORS = {"detectors": "detector", "score_detectors": "score_detector"}  # field → where its arrays are
+_PREDICTORS = frozenset(name for names in PREDICTORS.values() for name in names)
+_SORTED = re.compile("score_[1-9][0-9]{0,4}")
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -35,21 +40,24 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
     """The fields of a Trust, as `read` gives them."""
     from safetensors.numpy import save
 
-    codec, maps, detectors = fields["codec"], fields["maps"], fields["detectors"]
+    codec, maps = fields["codec"], fields["maps"]
     header = {
         "schema": SCHEMA,
         "codec": codec.name,
         "dimensions": codec.dimensions,
         "k": fields["k"],
         "method": fields["method"],
-        "maps": list(maps),
-        "detectors": {kind: {"threshold": d.threshold, "acts": d.acts} for kind, d in detectors.items()},
+        "maps": {
+            kind: {"features": list(one.features), "thresholds": asdict(one.thresholds)} for kind, one in maps.items()
+        },
+        **{group: {kind: _describe(d) for kind, d in fields[group].items()} for group in _DETECTORS},
+        "reference": list(fields["reference"]),
         "thresholds": asdict(fields["thresholds"]),
         "report": fields["report"],
         "about": fields["about"],
     }
     metadata = {"calipers": json.dumps(strict(header), allow_nan=False)}
-    content = save(_tensors(codec, maps, detectors), metadata=metadata)
+    content = save(_tensors(fields), metadata=metadata)
     try:
         with whole_file(path) as part:
             part.write_bytes(content)
@@ -70,12 +78,22 @@ class _Unfit(Exception):
     pass
 
 
-def _tensors(codec: Codec, maps: Mapping[str, Map], detectors: Mapping[str, Detector]) -> Tensors:
-    arrays = {f"codec/{name}": table for name, table in codec.tables.items()}
-    fitted: dict[str, Map] = {f"map/{name}": map for name, map in maps.items()}
-    fitted |= {f"detector/{kind}": detector.map for kind, detector in detectors.items()}
+def _describe(detector: Detector) -> dict[str, Any]:
+    return {"threshold": detector.threshold, "acts": detector.acts, "features": list(detector.features)}
+
+
+def _tensors(fields: Mapping[str, Any]) -> Tensors:
+    arrays = {f"codec/{name}": table for name, table in fields["codec"].tables.items()}
+    fitted: dict[str, Map] = {}
+    for kind, one in fields["maps"].items():
+        fitted |= {f"map/{kind}/logistic": one.logistic, f"map/{kind}/isotonic": one.isotonic}
+    for group, prefix in _DETECTORS.items():
+        fitted |= {f"{prefix}/{kind}": detector.map for kind, detector in fields[group].items()}
     for prefix, one in fitted.items():
         arrays |= {f"{prefix}/{name}": np.atleast_1d(np.asarray(value)) for name, value in vars(one).items()}
+    arrays |= {f"reference/{name}": column for name, column in fields["reference"].items()}
+    if fields["background"] is not None:
+        arrays |= {f"background/{name}": value for name, value in vars(fields["background"]).items()}
     return {name: np.ascontiguousarray(value) for name, value in arrays.items()}
 
 
@@ -98,24 +116,64 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
 
 
 def _fields(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+    if header.get("schema") == _EARLIER:
+        header, tensors = _upgrade(header, tensors)
     if header.get("schema") != SCHEMA:
         raise _Unfit(f"expected the schema {SCHEMA!r}, found {header.get('schema')!r}")
-    wanted = _object(header.get("detectors", {}), "'detectors'")
-    codec = _codec(header, tensors)
     maps = _maps(header, tensors)
-    detectors = {kind: _detector(kind, _object(entry, "a detector"), tensors) for kind, entry in wanted.items()}
-    if others := sorted(set(tensors) - set(_tensors(codec, maps, detectors))):
-        raise _Unfit(f"it holds the array {others[0]!r}, which is not part of a trust file")
-    return {
-        "codec": codec,
+    fields = {
+        "codec": _codec(header, tensors),
         "k": _integer(header, "k", 2),
         "thresholds": _thresholds(_object(header.get("thresholds"), "'thresholds'"), bool(maps)),
         "method": _one_of(header, "method", METHODS),
         "maps": maps,
-        "detectors": detectors,
+        **{group: _detectors(header, group, tensors) for group in _DETECTORS},
+        "background": _background(header, tensors),
+        "reference": _reference(header, tensors),
         "report": _object(header.get("report", {}), "'report'"),
         "about": {str(key): str(value) for key, value in _object(header.get("about", {}), "'about'").items()},
     }
+    if others := sorted(set(tensors) - set(_tensors(fields))):
+        raise _Unfit(f"it holds the array {others[0]!r}, which is not part of a trust file")
+    return fields
+
+
+def _upgrade(header: Mapping[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
+    """A file of the version before, as one with a map of vectors alone."""
+    if header.get("maps") not in ([], list(METHODS)):
+        raise _Unfit(f"expected no maps or {' and '.join(METHODS)}, found {header.get('maps')!r}")
+    entry = {"features": list(FEATURES), "thresholds": header.get("thresholds")}
+    detectors = _object(header.get("detectors", {}), "'detectors'")
+    described = {k: {**_object(d, "a detector"), "features": list(FEATURES)} for k, d in detectors.items()}
+    renamed = {name.replace("map/", "map/vectors/"): array for name, array in tensors.items()}
+    maps = {"vectors": entry} if header["maps"] else {}
+    return {**header, "schema": SCHEMA, "maps": maps, "detectors": described}, renamed
+
+
+def _background(header: Mapping[str, Any], tensors: Tensors) -> Background | None:
+    if not any(name.startswith("background/") for name in tensors):
+        return None
+    d = _integer(header, "dimensions", 1)
+    mean = _array(tensors, "background/mean", (d,), np.float32)
+    return Background(mean, _array(tensors, "background/sample", (None, d), np.float16))
+
+
+def _reference(header: Mapping[str, Any], tensors: Tensors) -> dict[str, NDArray[Any]]:
+    names = _names(header.get("reference", []), "'reference'")
+    columns = {name: _array(tensors, f"reference/{name}", (None,)) for name in names}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise _Unfit("the columns of its reference differ in length")
+    return columns
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    """Names of predictors, each once."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
+        raise _Unfit(f"expected {what} to be a list of names, each once")
+    strange = next((name for name in value if name not in _PREDICTORS and not _SORTED.fullmatch(name)), None)
+    if strange is not None or len(value) > _MOST_FEATURES:
+        raise _Unfit(f"there is no predictor {strange!r}" if strange is not None else f"{what} has too many names")
+    return tuple(value)
 
 
 def _codec(header: Mapping[str, Any], tensors: Tensors) -> Codec:
@@ -140,28 +198,48 @@ def _codec(header: Mapping[str, Any], tensors: Tensors) -> Codec:
     return Codec(name, d, tables)
 
 
-def _maps(header: Mapping[str, Any], tensors: Tensors) -> dict[str, Map]:
-    names = header.get("maps")
-    if not isinstance(names, list) or names not in ([], list(METHODS)):
-        raise _Unfit(f"expected no maps or {' and '.join(METHODS)}, found {names!r}")
-    if not names:
-        return {}
-    score, probability = (_array(tensors, f"map/isotonic/{key}", (None,)) for key in ("score", "probability"))
+def _maps(header: Mapping[str, Any], tensors: Tensors) -> dict[str, InputMap]:
+    entries = _object(header.get("maps"), "'maps'")
+    if strange := [kind for kind in entries if kind not in INPUTS]:
+        raise _Unfit(f"there is no map of {strange[0]!r}: expected {', '.join(INPUTS)}")
+    return {kind: _map(kind, _object(entries[kind], "a map"), tensors) for kind in INPUTS if kind in entries}
+
+
+def _map(kind: str, entry: Mapping[str, Any], tensors: Tensors) -> InputMap:
+    features = _names(entry.get("features"), f"'features' of the map of {kind}")
+    readable = (*names_for(kind), *(name for name in features if _SORTED.fullmatch(name)))
+    if strange := [name for name in features if name not in readable]:
+        raise _Unfit(f"the map of {kind} reads {strange[0]!r}, which that input does not have")
+    prefix = f"map/{kind}/isotonic"
+    score, probability = (_array(tensors, f"{prefix}/{key}", (None,)) for key in ("score", "probability"))
     if len(score) != len(probability) or not len(score) or (np.diff(score) <= 0).any():
         raise _Unfit("the knots of its isotonic map do not rise")
     if ((probability < 0) | (probability > 1)).any():
         raise _Unfit("a probability of its isotonic map is outside 0 to 1")
-    return {"logistic": _logistic("map/logistic", tensors), "isotonic": Isotonic(score, probability)}
+    logistic = _logistic(f"map/{kind}/logistic", tensors, len(features))
+    thresholds = _thresholds(_object(entry.get("thresholds"), "'thresholds'"), True)
+    return InputMap(features, logistic, Isotonic(score, probability), thresholds)
 
 
-def _detector(kind: str, entry: Mapping[str, Any], tensors: Tensors) -> Detector:
+def _detectors(header: Mapping[str, Any], group: str, tensors: Tensors) -> dict[str, Detector]:
+    entries = _object(header.get(group, {}), f"'{group}'")
+    return {
+        kind: _detector(f"{_DETECTORS[group]}/{kind}", kind, _object(entry, "a detector"), tensors)
+        for kind, entry in entries.items()
+    }
+
+
+def _detector(prefix: str, kind: str, entry: Mapping[str, Any], tensors: Tensors) -> Detector:
     if not isinstance(entry.get("acts"), bool):
         raise _Unfit(f"expected yes or no for 'acts' of {kind!r}, found {entry.get('acts')!r}")
-    return Detector(_logistic(f"detector/{kind}", tensors), _number(entry, "threshold"), entry["acts"])
+    features = _names(entry.get("features", list(FEATURES)), f"'features' of {kind!r}")
+    logistic = _logistic(prefix, tensors, len(features))
+    return Detector(logistic, _number(entry, "threshold"), entry["acts"], features)
 
 
-def _logistic(prefix: str, tensors: Tensors) -> Logistic:
-    arrays = {key: _array(tensors, f"{prefix}/{key}", shape) for key, shape in _LOGISTIC.items()}
+def _logistic(prefix: str, tensors: Tensors, features: int) -> Logistic:
+    shapes = {**dict.fromkeys(("mean", "scale", "weights"), (features,)), "intercept": (1,)}
+    arrays = {key: _array(tensors, f"{prefix}/{key}", shape) for key, shape in shapes.items()}
     if (arrays["scale"] <= 0).any():
         raise _Unfit(f"a scale of {prefix} is not above 0")
     return Logistic(arrays["mean"], arrays["scale"], arrays["weights"], float(arrays["intercept"][0]))

@@ -9,23 +9,27 @@ from typing import Any
 import numpy as np
 
 from calipers.core import DataError, RequestError, name_some
-from calipers.core.rounding import percentage
-from calipers.metrics import assessment, calibration, codecs, geometry, search
+from calipers.metrics import assessment, codecs, geometry, predictors, search
 from calipers.metrics import trust as metrics
-from calipers.metrics.arrays import Array, Floats, Ints
+from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.assessment import Assessment, Detection
-from calipers.metrics.calibration import Map
 from calipers.metrics.codecs import Codec
+from calipers.metrics.predictors import Background, Columns
 from calipers.metrics.trust import TrustParts
-from calipers.reliability.records import METHODS, DecisionThresholds, Method
+from calipers.reliability import mapping
+from calipers.reliability.mapping import FittedInput, Judged
+from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Success
 from calipers.tasks import outputs
 
-_EVEN = 0.5  # below it a relevant result is less likely than not
 _BACKGROUND = 1000  # documents that stand in for queries where there are none
-_ANSWER, _FALL_BACK = 0.25, 0.025  # quantiles of R_q where nothing is calibrated
+_FALL_BACK = 0.025  # quantile of R_q where nothing is calibrated
 _ACTS = 0.8  # a detector decides where the whole interval of its AUROC is above this
 LEAST = 3  # documents
+SCORE_FEATURES = ("top_score", "margin", "gap", "spread")  # that a detector reads where there are scores alone
 LEAST_QUERIES = 40  # that set thresholds on R_q: 2.5 % of fewer are not even one
+
+# 29 answered queries without a failure show 10 % with 95 % confidence, and half of the judged ones make the map.
+ENOUGH = "about 100 judged queries calibrate it, some 300 let it promise"
 
 Qrels = Sequence[Mapping[str, float]] | Mapping[str, Mapping[str, float]]
 _SHAPE = "qrels are a mapping, document id → grade, for each query in order, or query id → such a mapping"
@@ -43,6 +47,21 @@ class Neighbourhood:
     rows: Ints
     parts: TrustParts
     similarity: str = "cosine"
+
+    def columns(self, background: Background, extra: Columns) -> dict[str, Floats]:
+        """All predictors of the queries, with those in `extra` that vectors alone do not give."""
+        assert self.queries is not None
+        assert self.parts.cosines is not None
+        near = self.rows
+        deep = predictors.deep_rows(self.queries, self.corpus, self.similarity)
+        return {
+            **predictors.score_columns(self.parts.cosines),
+            **predictors.vector_columns(
+                self.parts, self.queries, lambda part: self.corpus[np.maximum(near[part], 0)], background
+            ),
+            **predictors.corpus_columns(self.queries, self.corpus, deep, self.k),
+            **extra,
+        }
 
     def parts_of(self, queries: Array) -> TrustParts:
         rows = search.nearest_rows(queries, self.corpus, self.k, similarity=self.similarity)
@@ -66,24 +85,16 @@ def _stand_ins(documents: int, seed: int) -> Ints:
     return np.sort(geometry.sample(documents, documents, seed=seed)[-_BACKGROUND:])
 
 
-def check(
-    corpus: Array,
-    queries: Array | None,
-    odd: Mapping[str, Array],
-    *,
-    codec: str,
-    k: int,
-    error: float,
-    method: str,
-) -> None:
+def check(corpus: Array, queries: Array | None, odd: Mapping[str, Array], codec: str, wanted: mapping.Wanted) -> None:
     if codec not in codecs.CODECS:
         raise RequestError(f"there is no codec {codec!r}: expected {', '.join(codecs.CODECS)}")
-    if k < 2:
-        raise RequestError(f"`k` must be at least 2, found {k}: one neighbour has nothing to agree with")
-    if not 0 < error < 1:
-        raise RequestError(f"`error` must be between 0 and 1, found {error:g}")
-    if method not in METHODS:
-        raise RequestError(f"there is no map {method!r}: expected {' or '.join(METHODS)}")
+    if wanted.k < 2:
+        raise RequestError(f"`k` must be at least 2, found {wanted.k}: one neighbour has nothing to agree with")
+    for name, share in (("error", wanted.error), ("confidence", wanted.confidence)):
+        if not 0 < share < 1:
+            raise RequestError(f"`{name}` must be between 0 and 1, found {share:g}")
+    if wanted.method not in METHODS:
+        raise RequestError(f"there is no map {wanted.method!r}: expected {' or '.join(METHODS)}")
     if corpus.ndim != 2 or len(corpus) < LEAST:
         raise DataError(f"a trust score needs a corpus of at least {LEAST} vectors, found {list(corpus.shape)}")
     sides = {"documents": corpus, **({} if queries is None else {"queries": queries}), **odd}
@@ -103,6 +114,7 @@ def labels_of(
     qrels: Qrels | None,
     ids: Sequence[str] | None,
     query_ids: Sequence[str] | None,
+    success: Success,
 ) -> Floats | None:
     """float64[q], as `labels` of Trust.fit; None where there are neither labels nor judgements."""
     if labels is None and qrels is None:
@@ -123,7 +135,7 @@ def labels_of(
     if ids is None or len(ids) != len(near.corpus):
         raise DataError(f"judgements need an id for each of {len(near.corpus)} documents, found {len(ids or ())}")
     _refuse_strangers(grades, ids)
-    return metrics.success(near.rows, grades, ids)
+    return success.labels(near.rows, grades, ids)
 
 
 def _in_order(qrels: Qrels, query_ids: Sequence[str] | None, count: int) -> list[Mapping[str, float]]:
@@ -155,31 +167,40 @@ def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) 
         )
 
 
-def maps(near: Neighbourhood, labels: Floats | None, assessed: Assessment | None) -> dict[str, Map]:
-    """Fitted on all judged queries; none where they do not allow it."""
-    if labels is None or assessed is None or assessed.reason:
-        return {}
-    rows = np.flatnonzero(near.parts.complete & np.isfinite(labels))
-    fitted = calibration.fit_stacked(near.parts.take(rows).features, labels[rows], seed=near.seed)
-    return {"logistic": fitted.logistic, "isotonic": fitted.isotonic}
+def judged_queries(
+    near: Neighbourhood, labels: Floats, background: Background, extra: Columns, wanted: mapping.Wanted
+) -> tuple[Judged, Ints]:
+    """The judged queries that have every predictor, and their rows."""
+    columns = near.columns(background, extra)
+    usable = near.parts.complete & np.isfinite(labels)
+    for kind in predictors.INPUTS:
+        for name in predictors.PREDICTORS[kind]:
+            usable &= np.isfinite(columns[name]) if name in columns else True
+    rows = np.flatnonzero(usable)
+    taken = {name: column[rows] for name, column in columns.items()}
+    return Judged(taken, labels[rows], mapping.split(labels[rows], wanted)), rows
 
 
-def thresholds(near: Neighbourhood, assessed: Assessment | None, method: Method, error: float) -> DecisionThresholds:
-    """By the requested error rate where there are judgements; by what is usual on this corpus where there are none."""
-    if assessed is None or assessed.reason:
+def flag(parts: TrustParts, detectors: Mapping[str, Detector]) -> Bools:
+    """Which queries a detector that decides calls odd."""
+    flagged = np.zeros(len(parts), np.bool_)
+    for detector in detectors.values():
+        if detector.acts:
+            flagged |= detector.calls({**parts.columns, **predictors.score_columns(_cosines(parts))})
+    return flagged
+
+
+def thresholds(
+    near: Neighbourhood, assessed: Assessment | None, fitted: Mapping[str, FittedInput]
+) -> DecisionThresholds:
+    """Those of the map that knows most; by what is usual on this corpus where there is none."""
+    if not fitted:
         return _usual(near, assessed.reason if assessed else None)
-    risk, most = assessed.risks[method], percentage(error)
-    answer = risk.at(error)
-    if answer is None:
-        why = f"no threshold keeps the failures among at least {risk.least(error)} answered queries at {most}"
-    else:
-        share = f"{risk.covered(answer):.0%} are answered, with at most {most} failures"
-        why = f"of {assessed.count} judged queries (out of fold) {share}"
-    why = f"{why}; below {_EVEN} a failure is likelier than not"
-    return DecisionThresholds("probability", answer, _EVEN if answer is None else min(_EVEN, answer), why)
+    return list(fitted.values())[-1].map.thresholds
 
 
 def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
+    """Nothing is answered on R_q alone, which does not show which queries fail; the lowest fall back."""
     usable = near.parts.reliability[near.parts.complete]
     if near.queries is not None and len(usable) < LEAST_QUERIES:
         count = "1 query" if len(usable) == 1 else f"{len(usable)} queries"
@@ -187,25 +208,60 @@ def _usual(near: Neighbourhood, reason: str | None) -> DecisionThresholds:
         alone = look_around(near.corpus, None, near.codec, k=near.k, seed=near.seed)
         return _usual(alone, f"{reason}; {few}" if reason else few)
     related = usable[usable > 0]
-    who = f"{len(usable)} documents used as queries" if near.queries is None else f"{len(usable)} queries"
-    why = "not calibrated: R_q is no probability; "
+    who = f"{len(usable)} queries"
+    if near.queries is None:
+        who = f"{len(usable)} documents used as queries (natural queries score differently)"
+    why = f"not calibrated: R_q is neither a probability nor a promise, so nothing is answered on it; {ENOUGH}; "
     if not len(related):
         return DecisionThresholds("reliability", None, 1.0, f"{why}it is 0 for all {who}")
-    # An R_q of 0 says "no relation", however usual it is on this corpus: it is below either threshold.
-    low, high = np.maximum(np.quantile(usable, [_FALL_BACK, _ANSWER]), related.min())
-    shares = f"{(usable >= high).mean():.0%} of {who} are answered and {(usable < low).mean():.1%} fall back"
-    return DecisionThresholds(
-        "reliability", float(high), float(low), f"{why}{shares}{f' ({reason})' if reason else ''}"
-    )
+    # An R_q of 0 says "no relation", however usual it is on this corpus: it is below the threshold.
+    low = max(float(np.quantile(usable, _FALL_BACK)), float(related.min()))
+    shares = f"{(usable < low).mean():.1%} of {who} fall back"
+    return DecisionThresholds("reliability", None, low, f"{why}{shares}{f' ({reason})' if reason else ''}")
 
 
-def detect(near: Neighbourhood, odd: Mapping[str, Array], folds: int) -> list[Detection]:
+def detect(near: Neighbourhood, odd: Mapping[str, Array], folds: int, rows: Ints | None) -> list[list[Detection]]:
+    """A detector of each kind, by all parts and by the scores alone, against the real queries (those of `rows`)."""
     if odd and near.queries is None:
         raise RequestError("odd queries are separated from real ones: `query_vectors` is missing")
+    real = near.parts if rows is None else near.parts.take(rows)
+    strange = {kind: near.parts_of(vectors) for kind, vectors in odd.items()}
     return [
-        assessment.detect(kind, near.parts_of(vectors), near.parts, folds=folds, seed=near.seed)
-        for kind, vectors in odd.items()
+        [
+            assessment.detect(kind, parts, real, folds=folds, seed=near.seed, read=read)
+            for kind, parts in strange.items()
+        ]
+        for read in (lambda parts: parts.features, _read_scores)
     ]
+
+
+def _read_scores(parts: TrustParts) -> Floats:
+    return predictors.matrix(predictors.score_columns(_cosines(parts)), SCORE_FEATURES)
+
+
+def _cosines(parts: TrustParts) -> Floats:
+    assert parts.cosines is not None
+    return parts.cosines
+
+
+def detectors(detections: Sequence[Detection], features: tuple[str, ...]) -> dict[str, Detector]:
+    return {d.kind: Detector(d.map, d.threshold, acts(d), features) for d in detections if d.map}
+
+
+def reference(near: Neighbourhood, names: Sequence[str]) -> dict[str, Floats]:
+    """The predictors of the real queries that have all of these; empty without queries."""
+    if near.queries is None:
+        return {}
+    columns = {**near.parts.columns, **predictors.score_columns(_cosines(near.parts))}
+    usable = near.parts.complete & np.isfinite(predictors.matrix(columns, names)).all(axis=1)
+    return {name: columns[name][usable] for name in names}
+
+
+def norm_facts(near: Neighbourhood) -> dict[str, str]:
+    """The lowest and the highest length of the corpus's vectors and of the queries'."""
+    sides = {"document": near.corpus, **({} if near.queries is None else {"query": near.queries})}
+    lengths = {side: geometry.norms(vectors) for side, vectors in sides.items()}
+    return {f"{side}_norms": f"{norms.min():.6g} {norms.max():.6g}" for side, norms in lengths.items()}
 
 
 def acts(detection: Detection) -> bool:
@@ -213,9 +269,19 @@ def acts(detection: Detection) -> bool:
     return detection.auroc.interval is not None and detection.auroc.interval[0] > _ACTS
 
 
-def report(assessed: Assessment | None, detections: Sequence[Detection]) -> dict[str, Any]:
+def report(
+    assessed: Assessment | None,
+    detections: Sequence[Detection],
+    judged: Judged | None,
+    fitted: Mapping[str, FittedInput],
+    seed: int,
+) -> dict[str, Any]:
+    summary = assessment.summary(assessed) if assessed else None
+    if summary is not None and judged is not None and fitted:
+        summary["predictors"] = mapping.survey(judged.columns, judged.labels, seed=seed)
+        summary["maps"] = mapping.report(fitted)
     return {
-        "calibration": assessment.summary(assessed) if assessed else None,
+        "calibration": summary,
         "detectors": [
             {
                 "kind": d.kind,

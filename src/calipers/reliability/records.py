@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.arrays import Bools, Floats
-from calipers.metrics.calibration import Logistic
-from calipers.metrics.trust import TrustParts
+from calipers.core import RequestError
+from calipers.core.choices import SUCCESSES
+from calipers.metrics import trust as metrics
+from calipers.metrics.arrays import Bools, Floats, Ints
+from calipers.metrics.calibration import Isotonic, Logistic
+from calipers.metrics.predictors import Columns, matrix
+from calipers.metrics.trust import FEATURES, TrustParts
 
 Method = Literal["logistic", "isotonic"]
 METHODS: tuple[Method, ...] = ("logistic", "isotonic")
 DECISIONS = ("fall back", "hedge", "answer")
 AT_MOST_HEDGE = ("vague",)  # kinds of odd queries where asking the user back may help; the others fall back
+
+
+@dataclass(frozen=True)
+class Success:
+    """When a query counts as answered well: `relevant`, a relevant result among the first K; `first`, the first result
+    is relevant; `ndcg`, nDCG@10 is at least `bar`. A result is relevant from the grade `relevant_from` on."""
+
+    kind: str = "relevant"
+    bar: float = 0.5
+    relevant_from: float = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in SUCCESSES:
+            raise RequestError(f"`success` must be one of {', '.join(SUCCESSES)}, found {self.kind!r}")
+
+    def __str__(self) -> str:
+        grade = f" (grade {self.relevant_from:g} or above)" if self.relevant_from != 1 else ""
+        return {
+            "relevant": f"a relevant result{grade} is among the first K",
+            "first": f"the first result is relevant{grade}",
+            "ndcg": f"nDCG@10 is at least {self.bar:g}",
+        }[self.kind]
+
+    def labels(self, rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) -> Floats:
+        """1, 0, or NaN where nobody judged, float64[q], of results in their order."""
+        if self.kind == "ndcg":
+            return metrics.graded_success(rows, qrels, ids, bar=self.bar)
+        label = metrics.first_success if self.kind == "first" else metrics.success
+        return label(rows, qrels, ids, relevant_from=self.relevant_from)
 
 
 @dataclass(frozen=True)
@@ -43,16 +76,40 @@ class Detector:
     map: Logistic
     threshold: float
     acts: bool
+    features: tuple[str, ...] = FEATURES
+
+    def calls(self, columns: Columns) -> Bools:
+        """Which queries look odd, bool[q]."""
+        return np.asarray(self.map(matrix(columns, self.features)) >= self.threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class InputMap:
+    """The map for one kind of input: which predictors it reads, and from which probability on it answers."""
+
+    features: tuple[str, ...]
+    logistic: Logistic
+    isotonic: Isotonic
+    thresholds: DecisionThresholds
+
+    def __call__(self, columns: Columns, method: Method) -> Floats:
+        """The probability of each query, float64[q]; NaN where a predictor is."""
+        probability = self.logistic(matrix(columns, self.features))
+        return self.isotonic(probability) if method == "isotonic" else probability
 
 
 @dataclass(frozen=True, eq=False)
 class TrustScores:
-    """One entry per query. `probability` is NaN where nothing was calibrated; `odd` is bool[q] by kind."""
+    """One entry per query. `probability` is NaN where nothing was calibrated, and where a detector that decides calls a
+    query odd; `odd` is bool[q] by kind. `map` names the kind of input whose map was used, None without one; `columns`
+    are the predictors that were computed."""
 
     parts: TrustParts
     probability: Floats
     odd: Mapping[str, Bools]
     decision: NDArray[np.str_]
+    map: str | None = None
+    columns: Columns = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.core import printable
 from calipers.metrics.trust import CONFIDENT
-from calipers.reliability.trust import TrustAnswer
+from calipers.reliability.answer import TrustAnswer
+from calipers.reliability.trust import Trust
 from calipers.rendering import numbers, tables
 
 if TYPE_CHECKING:
@@ -18,30 +19,67 @@ _ROWS = 8  # of the risk–coverage curve
 _PARTS = {"stability": "stability", "coherence": "coherence", "top_score": "top cosine", "margin": "margin"}
 
 
-def show_answer(console: Console, answer: TrustAnswer, *, fitted: bool) -> None:
-    """The score and every query. What a calibration found is shown once, when it is `fitted`."""
+def show_answer(console: Console, answer: TrustAnswer, *, details: bool) -> None:
+    """Every query, the decision first; then the score. `details`: what its calibration found as well."""
     trust = answer.trust
+    deciding = {kind for kind, detector in trust.detectors.items() if detector.acts}
+    for row in range(len(answer.queries)):
+        _show_query(console, answer.query(row), deciding, details=details)
     facts = [
         ("Model", answer.model_id),
         ("Corpus", f"{answer.corpus.source.path}, {len(answer.corpus):,} documents"),
         ("Codec", f"{trust.codec.name}, K = {trust.k}"),
         *([("Search", f"by {trust.similarity}")] if trust.similarity != "cosine" else []),
-        ("Score", f"a probability by the {trust.method} map" if trust.calibrated else "R_q, which is no probability"),
+        ("Score", _describe_score(trust)),
         ("Decision", f"on the {trust.thresholds.on}: {trust.thresholds}"),
         ("", trust.thresholds.why),
     ]
     tables.show_facts(console, "trust", facts)
-    if fitted:
+    if details:
         _show_calibration(console, trust.report.get("calibration") or {}, trust.method)
         _show_detectors(console, trust.report.get("detectors") or ())
-    deciding = {kind for kind, detector in trust.detectors.items() if detector.acts}
-    for row in range(len(answer.queries)):
-        _show_query(console, answer.query(row), deciding)
     for note in answer.notes:
         tables.warn(console, printable(note))
 
 
+def _describe_score(trust: Trust) -> str:
+    if not trust.maps:
+        return "R_q, which is no probability"
+    kind, chosen = list(trust.maps.items())[-1]
+    read = ", ".join(name.replace("_", " ") for name in chosen.features)
+    return f"a probability by the {trust.method} map of {kind} ({read})"
+
+
+def _show_maps(console: Console, calibration: Mapping[str, Any]) -> None:
+    predictors = [
+        {"predictor": one["name"].replace("_", " "), "input": one["input"], "auroc": _with_interval(one["auroc"])}
+        | {"nAUC": _number(_float(one["nauc"]))}
+        for one in calibration.get("predictors", ())
+    ]
+    tables.show_records(console, predictors)
+    maps = [
+        {
+            "map of": kind,
+            "chosen": one["chosen"]["about"].replace("_", " "),
+            "auroc": _with_interval(one["auroc"]),
+            "over the top cosine": _with_interval(one["gain"]),
+            "nAUC": _number(_float(one["nauc"])),
+        }
+        for kind, one in calibration.get("maps", {}).items()
+    ]
+    tables.show_records(console, maps)
+    for kind, one in calibration.get("maps", {}).items():
+        tables.say(console, printable(f"{kind}: {one['sentence']}"))
+        if one["promise"]:
+            tables.say(console, printable(f"{kind}: {one['promise']['sentence']}"))
+
+
+def _float(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
 def _show_calibration(console: Console, calibration: Mapping[str, Any], method: str) -> None:
+    _show_maps(console, calibration)
     tables.show_records(console, [_quality(score) for score in calibration.get("scores", ())])
     for sentence in calibration.get("sentences", ()):
         tables.say(console, printable(sentence))
@@ -101,14 +139,16 @@ def _with_interval(figure: Mapping[str, Any]) -> str:
     return f"{value:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
 
 
-def _show_query(console: Console, query: Mapping[str, Any], deciding: Collection[str]) -> None:
+def _show_query(console: Console, query: Mapping[str, Any], deciding: Collection[str], *, details: bool) -> None:
     """`deciding`: the kinds of odd queries whose detector takes part in the decision."""
-    facts = [
-        ("Decision", f"{query['decision']}: {query['reason']}"),
-        *([("Probability", f"{query['probability']:.3f}")] if query["probability"] == query["probability"] else []),
-        ("Reliability", f"{_number(query['reliability'])} (high confidence above {CONFIDENT})"),
-        ("Parts", ", ".join(f"{name} {_number(query[key])}" for key, name in _PARTS.items())),
-    ]
+    known = query["probability"] == query["probability"]
+    facts = [("Decision", f"{query['decision']}: {query['reason']}")]
+    if known:
+        facts.append(("Probability", f"{query['probability']:.3f} (map of {query['map']})"))
+    if details or not known:
+        facts.append(("Reliability", f"{_number(query['reliability'])} (high confidence above {CONFIDENT})"))
+    if details:
+        facts.append(("Parts", ", ".join(f"{name} {_number(query[key])}" for key, name in _PARTS.items())))
     looks = [
         f"{kind.replace('_', ' ')}{'' if kind in deciding else ' (reported only)'}"
         for kind, odd in query["odd"].items()

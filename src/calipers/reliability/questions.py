@@ -1,0 +1,72 @@
+"""Questions from a file or a stream: one a line, or a JSON object a line with a `text` (or `query`) and an id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calipers.core import DataError
+from calipers.core.inputs import open_input, refuse_above
+from calipers.reliability.answer import TrustAnswer
+from calipers.rendering.document import strict
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Texts in their order, with their ids: the line's number where a line states none."""
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def read_questions(path: Path) -> Questions:
+    with open_input(path) as file:
+        return parse_questions(file, str(path))
+
+
+def parse_questions(lines: Iterable[bytes], name: str) -> Questions:
+    """Blank lines are skipped.
+
+    >>> parse_questions([b"red wine", b"", b'{"_id": "q7", "text": "tea"}'], "x")
+    Questions(ids=('1', 'q7'), texts=('red wine', 'tea'))
+    """
+    pairs = []
+    for number, line in enumerate(lines, start=1):
+        refuse_above("line", len(line), f"{name} line {number}: {len(line):,} bytes")
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} line {number} is not UTF-8: {error.reason}") from error
+        if text:
+            pairs.append(_parse(text, f"{name} line {number}", str(number)))
+    if not pairs:
+        raise DataError(f"{name} holds no question")
+    return Questions(tuple(id for id, _ in pairs), tuple(text for _, text in pairs))
+
+
+def _parse(line: str, where: str, number: str) -> tuple[str, str]:
+    if not line.startswith("{"):
+        return number, line
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is no JSON object: {error}") from error
+    text = row.get("text", row.get("query"))
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f"{where}: expected a text in 'text' or 'query', found {_shown(text)}")
+    return str(row.get("_id", row.get("id", number))), text.strip()
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else repr(value)[:60]
+
+
+def answer_lines(answer: TrustAnswer, ids: Iterable[str]) -> Iterator[str]:
+    """One JSON object a line for each question, in their order; neighbours by their ids."""
+    for row, id in enumerate(ids):
+        facts = answer.query(row)
+        facts["neighbours"] = [{key: near[key] for key in ("id", "cosine")} for near in facts["neighbours"]]
+        yield json.dumps(strict({"id": id, **facts}), ensure_ascii=False, allow_nan=False)
