@@ -65,6 +65,8 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
         raise click.UsageError("--questions and QUERY are mutually exclusive")
     if flags["questions"] and flags["as_json"]:
         raise click.UsageError("--questions and --json are mutually exclusive: the answers are jsonl")
+    if flags["details"] and (flags["as_json"] or flags["questions"]):
+        raise click.UsageError("--details has no effect on JSON, which has all of it")
     if not query and not (flags["save"] or flags["calibrate"] or flags["questions"]):
         raise click.UsageError("there is nothing to do: give a QUERY, or --questions, --calibrate or --save")
     options.check_outputs(flags, "save")

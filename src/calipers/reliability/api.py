@@ -100,7 +100,7 @@ class TrustOptions(Options):
         "The lowest grade that counts as relevant. Default: 1.", metavar="GRADE", above=0, needs=("calibrate",)
     )
     reranker: str | None = _score(
-        "A cross-encoder: its scores join the predictors, and what reranking is worth is reported.", metavar="MODEL"
+        "A cross-encoder: its scores of the first K join the predictors.", metavar="MODEL", needs=("calibrate", "load")
     )
     seed: int = option(42, "Of samples, folds and resamples.", group="Score")
     query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
@@ -162,6 +162,8 @@ def trust(
     if options.k is not None and options.k > max(len(documents), _FEW):
         raise RequestError(f"`k` must be at most the number of documents, {len(documents):,}, found {options.k:,}")
     loaded = Trust.load(options.load) if options.load else None
+    if loaded and options.reranker and "reranker" not in loaded.maps:
+        raise RequestError("`reranker` has no effect: the trust score was fitted without one")
     material = _Material() if loaded else _read_material(corpus, options, documents)
     opened = open_search(model, documents, material, loaded, options, model_options, vectors, progress)
     return opened.ask(queries)
