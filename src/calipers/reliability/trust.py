@@ -139,7 +139,14 @@ class Trust:
             background=background,
             reference=fitting.reference(near, REFERENCE),
             report=fitting.report(assessed, by_parts, judged, fitted, wanted.seed),
-            about={**about, **fitting.norm_facts(near), "similarity": near.similarity},
+            about={
+                **about,
+                **(
+                    {"error": f"{wanted.error:g}", "confidence": f"{wanted.confidence:g}"} if labels is not None else {}
+                ),
+                **fitting.norm_facts(near),
+                "similarity": near.similarity,
+            },
         )
 
     @property
