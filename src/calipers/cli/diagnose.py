@@ -73,6 +73,7 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     attributes    whether results have the colour, brand, size that is asked for
     semantic_gap  whether texts are near for their words or for their meaning
     knowledge     whether it knows the domain's entities or only their letters
+    contrasts     whether it tells versions of your own titles apart
     certainty     whether a query's own numbers tell that its results are good
     remedies      what changes without new vectors would add to nDCG
 

@@ -33,7 +33,7 @@ from calipers.runs.store import Store
 from calipers.runs.vector_cache import CachedEncoder, VectorCache
 
 _ATTRIBUTES = "attributes"
-_PRODUCT_LAYERS = (_ATTRIBUTES, "knowledge", "remedies")  # that read the documents as products
+_PRODUCT_LAYERS = (_ATTRIBUTES, "knowledge", "contrasts", "remedies")  # that read the documents as products
 # The layers whose primary metric makes a verdict. The shape of a space is neither good nor bad by itself.
 DECIDING = ("retrieval",)
 
@@ -56,7 +56,7 @@ def diagnose(
 
     >>> diagnosis = diagnose("./model", CorpusInputs(dataset="./scifact"))    # doctest: +SKIP
     >>> [finding.layer for finding in diagnosis.findings]               # doctest: +SKIP
-    ['geometry', 'retrieval', 'attributes', 'semantic_gap', 'knowledge', 'certainty', 'remedies']
+    ['geometry', 'retrieval', 'attributes', 'semantic_gap', 'knowledge', 'contrasts', 'certainty', 'remedies']
     """
     options = options or DiagnosisOptions()
     start = time.perf_counter()
@@ -106,8 +106,8 @@ _READERS = {
     "entities": ("knowledge",),
     "mlm_head": ("knowledge",),
     "out_of_domain": ("certainty",),
-    "attributes": (_ATTRIBUTES, "remedies"),
-    "columns": (_ATTRIBUTES, "remedies"),
+    "attributes": (_ATTRIBUTES, "contrasts", "remedies"),
+    "columns": (_ATTRIBUTES, "contrasts", "remedies"),
     "rerank": ("retrieval", _ATTRIBUTES),
 }
 

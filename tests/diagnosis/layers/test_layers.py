@@ -17,7 +17,7 @@ def test_layers_are_found_by_name() -> None:
 
 
 def test_the_four_names_of_the_method_are_all_layers_but_our_own() -> None:
-    ours = ("remedies",)
+    ours = ("contrasts", "remedies")
     assert select(METHOD) == tuple(layer for layer in LAYERS.values() if layer.name not in ours)
     assert [layer.name for layer in select(["behaviour"])] == ["attributes", "semantic_gap", "knowledge"]
 

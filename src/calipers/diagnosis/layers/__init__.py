@@ -11,6 +11,7 @@ from calipers.core import RequestError
 from calipers.diagnosis.layer import Layer
 from calipers.diagnosis.layers.attributes import LAYER as ATTRIBUTES
 from calipers.diagnosis.layers.certainty import LAYER as CERTAINTY
+from calipers.diagnosis.layers.contrasts import LAYER as CONTRASTS
 from calipers.diagnosis.layers.geometry import LAYER as GEOMETRY
 from calipers.diagnosis.layers.knowledge import LAYER as KNOWLEDGE
 from calipers.diagnosis.layers.remedies import LAYER as REMEDIES
@@ -19,7 +20,8 @@ from calipers.diagnosis.layers.semantic_gap import LAYER as SEMANTIC_GAP
 from calipers.runs.space import GroupVectors, PairVectors, Space, Texts
 
 LAYERS: dict[str, Layer] = {
-    layer.name: layer for layer in (GEOMETRY, RETRIEVAL, ATTRIBUTES, SEMANTIC_GAP, KNOWLEDGE, CERTAINTY, REMEDIES)
+    layer.name: layer
+    for layer in (GEOMETRY, RETRIEVAL, ATTRIBUTES, SEMANTIC_GAP, KNOWLEDGE, CONTRASTS, CERTAINTY, REMEDIES)
 }
 # Names that stand for several layers. The method has four: geometry, retrieval, behaviour, certainty.
 GROUPS: dict[str, tuple[str, ...]] = {"behaviour": (ATTRIBUTES.name, SEMANTIC_GAP.name, KNOWLEDGE.name)}
