@@ -71,11 +71,11 @@ class Trial:
         self.registry, self.store, self.workers, self.kills = registry, store, workers, 0
         store.mkdir(parents=True)
         self._log = store.parent / f"{store.name}.shards"
-        self._once = store.parent / f"{store.name}.killed"
+        self._injected = 0
 
     def start(self, kill_at: str = "") -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(POINTS), os.environ.get("PYTHONPATH", "")]))
-        environment = {"PYTHONPATH": path, "KILL_LOG": str(self._log), "KILL_ONCE": str(self._once)}
+        environment = {"PYTHONPATH": path, "KILL_LOG": str(self._log), "KILL_ONCE": str(self._killed)}
         words = (
             "sweep",
             str(self.registry),
@@ -103,8 +103,14 @@ class Trial:
 
     def inject(self, point: str) -> None:
         """Run with a kill at ROLE:SIDE:STEP:NUMBER."""
+        self._injected += 1
         finish(self.start(point), 180)
-        self.kills += self._once.exists()
+        self.kills += self._killed.exists()
+
+    @property
+    def _killed(self) -> Path:
+        """The file that a kill leaves: each of those that are injected happens once."""
+        return self.store.parent / f"{self.store.name}.killed{self._injected}"
 
     def kill_driver(self, seconds: float, number: int = signal.SIGKILL) -> bool:
         """Signal the driver after some time; False where it was done before."""
