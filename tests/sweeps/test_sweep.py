@@ -129,6 +129,8 @@ def test_a_limit_ends_a_cell_and_retry_runs_it_again(tmp_path: Path, limits: dic
     made = run(registry, tmp_path / "store", only=("good",), **limits)
     assert cells(made)["good/sts/float32"].failure.kind == kind
     assert made.exit_code == 4
+    with pytest.raises(RequestError, match="`retry_failed` must be among data, model-load"):
+        run(registry, tmp_path / "store", ["slow"], only=("good",))
     other = "data" if kind == "time-out" else "time-out"
     assert cells(run(registry, tmp_path / "store", [other], only=("good",)))["good/sts/float32"].failure
     assert cells(run(registry, tmp_path / "store", [kind], only=("good",)))["good/sts/float32"].value is not None

@@ -92,10 +92,13 @@ def sweep(
     again (see `FAILURES`), an empty collection means all; None leaves failed cells as they are.
 
     >>> sweep("registry.yaml")     # doctest: +SKIP
-    Sweep(12 cells: 1 REGRESSION, 8 PASS, 3 measured)
+    Sweep(12 cells: 1 REGRESSION, 8 PASS, 3 without a label)
     """
     start = time.perf_counter()
     options, store = options or SweepOptions(), store or Store()
+    for name in retry_failed or ():
+        if name not in FAILURES:
+            raise RequestError(f"`retry_failed` must be among {', '.join(FAILURES)}, found {name!r}")
     driver = prepare(registry, options, store)
     plan = driver.plan
     store.check_writable()
@@ -191,9 +194,6 @@ def _retried(driver: Driver, classes: Collection[str] | None) -> set[str]:
     """The failed jobs that are tried again."""
     if classes is None:
         return set()
-    for name in classes:
-        if name not in FAILURES:
-            raise RequestError(f"`retry_failed` must be among {', '.join(FAILURES)}, found {name!r}")
     rows = driver.queue.rows(driver.plan.jobs).values()
     return {row.job_id for row in rows if row.state == "failed" and (not classes or row.failure in classes)}
 

@@ -115,11 +115,17 @@ def show_plan(console: Console, ahead: Ahead) -> None:
         "plan",
         [
             ("Cells", f"{facts['cells']}, {facts['stored']} of them in the store, {facts['unavailable']} unavailable"),
-            ("To do", f"{facts['to_build']} builds, {facts['to_measure']} measurements, {facts['to_time']} timings"),
+            (
+                "To do",
+                f"{numbers.count('build', facts['to_build'])}, {numbers.count('measurement', facts['to_measure'])}, "
+                f"{numbers.count('timing', facts['to_time'])}",
+            ),
             (
                 "Shared work",
-                f"{shared['exports']} exports feed {shared['precisions']} precisions; {shared['baselines']} baselines "
-                f"feed {shared['candidates']} candidates; {shared['repeated_cells']} cells repeat another",
+                f"{numbers.count('export', shared['exports'])} for {numbers.count('precision', shared['precisions'])}; "
+                f"{numbers.count('baseline', shared['baselines'])} for "
+                f"{numbers.count('candidate', shared['candidates'])}; "
+                f"{numbers.count('cell', shared['repeated_cells'])} with the work of another",
             ),
             ("Time to expect", f"about {_duration(ahead.seconds)}"),
         ],
