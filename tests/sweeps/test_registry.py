@@ -47,6 +47,11 @@ def problems(folder: Path, text: str, name: str = "registry.yaml") -> list[str]:
             "line 2: the model 'a' names a task 'stz' that is not there: did you",
         ),
         ("- 7", "line 2: a model must be a mapping, found 7"),
+        ("- {id: float32, reference: x}", "line 2: a model cannot have the id 'float32'"),
+        ("- {id: a, reference: x, precisions: W8A8}", "line 2: there is no precision 'W8A8': did you mean 'w8a8'?"),
+        ("- {reference: x, precisions: [int8]}", "line 2: there is no precision 'int8': did you mean 'int8-dynamic'?"),
+        ("- {reference: x, artifacts: 3}", "line 2: `artifacts` must hold lines NAME: REFERENCE, found 3"),
+        ("- {reference: x, artifacts: {a: {b: c}}}", "line 2: `artifacts` must hold lines NAME: REFERENCE, found {"),
         ("- {id: [a], reference: x}", "line 2: `id` must be a text, found ['a']"),
     ],
 )
@@ -66,6 +71,8 @@ def test_a_wrong_model_is_a_sentence_with_its_line(tmp_path: Path, models: str, 
         (ONE + TASKS + "thresholds:\n  ndgc@10: 5%,10%\n", "line 6: there is no metric"),
         (ONE + TASKS + "thresholds:\n  cosine_spearman: 4,2\n", "line 6: cosine_spearman"),
         (ONE + TASKS + "defaults:\n  sampels: 3\n", "line 6: unknown key 'sampels'"),
+        (ONE + TASKS + "exclude:\n  - {modle: a}\n", "line 6: unknown key 'modle' of an exclusion"),
+        (ONE + TASKS + "exclude:\n  - a\n  - [b, c]\n", "line 7: an exclusion is MODEL/TASK/PRECISION"),
         ("- just\n- a list\n", "line 1: a registry is a mapping"),
     ],
 )  # fmt: skip
@@ -73,12 +80,34 @@ def test_a_wrong_section_is_a_sentence_with_its_line(tmp_path: Path, text: str, 
     assert any(problem.startswith(expected) for problem in problems(tmp_path, text)), problems(tmp_path, text)
 
 
-@pytest.mark.parametrize("text", ["", "models: [", "a: 1\na: 2\n", "\x00"])
+@pytest.mark.parametrize("text", ["", "models: [", "a: 1\na: 2\n", "a: {b: 1, b: 2}", "\x00"])
 def test_what_is_no_yaml_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "registry.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RequestError, match=r"registry\.yaml"):
         read_registry(path)
+
+
+def test_json_that_is_none_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "registry.json"
+    for text, line in (('{\n "models": [}\n}', 2), ('{"models": [1,],\n"tasks": []}', 1)):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(RequestError, match=rf"registry\.json line {line}: not JSON: "):
+            read_registry(path)
+
+
+def test_keys_that_are_merged_from_elsewhere_may_be_set_anew(tmp_path: Path) -> None:
+    text = "models:\n  - &first {id: a, reference: x, pooling: cls}\n  - {<<: *first, id: b}\n" + TASKS
+    assert problems(tmp_path, text) == []
+    assert [(m.id, m.options.pooling) for m in read_registry(tmp_path / "registry.yaml").models] == [
+        ("a", "cls"),
+        ("b", "cls"),
+    ]
+
+
+def test_an_exclusion_that_matches_nothing_is_noted(tmp_path: Path) -> None:
+    assert problems(tmp_path, ONE + TASKS + "exclude: ['a/*', 'minlm/*']\n") == []
+    assert read_registry(tmp_path / "registry.yaml").notes == ("line 5: the exclusion 'minlm/*' matches no cell",)
 
 
 def test_several_problems_are_all_listed_and_the_first_is_raised(tmp_path: Path) -> None:

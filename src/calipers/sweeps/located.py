@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,12 @@ def read_located(path: Path) -> Located:
     import yaml
 
     # The checks of both are the same everywhere; what they return has no lines.
-    (load_json if path.suffix == ".json" else load_yaml)(path, RequestError)
+    try:
+        (load_json if path.suffix == ".json" else load_yaml)(path, RequestError)
+    except RequestError as error:
+        if isinstance(error.__cause__, json.JSONDecodeError):
+            raise RequestError(f"{path} line {error.__cause__.lineno}: not JSON: {error.__cause__.msg}") from error
+        raise
     text = read_text(path, RequestError).removeprefix("\ufeff")
     if path.suffix == ".json":
         text = text.replace("\t", " ")  # JSON allows tabs between its parts, YAML does not
@@ -62,14 +68,15 @@ def _convert(node: Any, loader: Any, path: Path) -> Located:
         return Located([_convert(inner, loader, path) for inner in node.value], line)
     if node.id != "mapping":
         return Located(loader.construct_object(node), line)
-    loader.flatten_mapping(node)
+    own = [key for key, _ in node.value]
+    names = [str(key.value) for key in own]
+    for place, key in enumerate(own):
+        if names.index(names[place]) < place:
+            raise RequestError(f"{path} line {key.start_mark.line + 1}: the key {names[place]!r} is there twice")
+    loader.flatten_mapping(node)  # what `<<` takes from elsewhere stands first, so that the mapping's own keys win
     entries: dict[str, Located] = {}
     for key, inner in node.value:
-        name = str(key.value)
-        value = _convert(inner, loader, path)
-        if name in entries and entries[name].line != value.line:
-            raise RequestError(f"{path} line {key.start_mark.line + 1}: the key {name!r} is there twice")
-        entries[name] = Located(value.value, key.start_mark.line + 1)
+        entries[str(key.value)] = Located(_convert(inner, loader, path).value, key.start_mark.line + 1)
     return Located(entries, line)
 
 
@@ -78,9 +85,13 @@ def suggestion(name: str, expected: Iterable[str]) -> str:
 
     >>> suggestion("poling", ["pooling", "prompt"])
     "did you mean 'pooling'?"
+    >>> suggestion("W8A8", ["int8-dynamic", "w8a8"]), suggestion("int8", ["int4", "int8-dynamic"])
+    ("did you mean 'w8a8'?", "did you mean 'int8-dynamic'?")
     >>> suggestion("xyz", ["id", "task"])
     'expected one of id, task'
     """
     names = list(dict.fromkeys(expected))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    lower = name.lower()
+    near = [n for n in names if n.lower() == lower] or [n for n in names if len(lower) > 2 and n.startswith(lower)]
+    near = near or difflib.get_close_matches(lower, names, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"

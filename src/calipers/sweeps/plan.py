@@ -18,7 +18,7 @@ from calipers.runs.key import canonical, code_version
 from calipers.runs.store import Store
 from calipers.sweeps import abilities
 from calipers.sweeps.division import Division, divide
-from calipers.sweeps.records import OWN, CellKey, Failure, ModelEntry, Registry, SweepOptions, TaskEntry
+from calipers.sweeps.records import OWN, CellKey, Failure, ModelEntry, Registry, SweepOptions, TaskEntry, matches
 
 _BUILDING = ("core", "models", "data", "artifacts", "attribution/api.py")  # parts that can change an artifact
 _TEXTS = 16
@@ -101,17 +101,6 @@ class Folders:
     def make(self) -> None:
         for name in ("specs", "logs", "results", "reports", "shards", "builds", "timings"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-
-
-def matches(pattern: str, key: CellKey, group: str = "") -> bool:
-    """Whether a pattern of `only` or `exclude` means the cell: any of its names, or several with slashes.
-
-    >>> cell = CellKey("minilm", "sts", "int8-dynamic")
-    >>> matches("min*", cell), matches("minilm/sts", cell), matches("*/*/w8a8", cell)
-    (True, True, False)
-    """
-    names = [key.model, key.task, key.precision, f"{key.model}/{key.task}", str(key), *([group] if group else [])]
-    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def make_plan(registry: Registry, store: Store, options: SweepOptions, threads: int) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,17 @@ class CellKey:
 
     def __str__(self) -> str:
         return f"{self.model}/{self.task}/{self.precision}"
+
+
+def matches(pattern: str, key: CellKey, group: str = "") -> bool:
+    """Whether a pattern of `only` or `exclude` means the cell: any of its names, or several with slashes.
+
+    >>> cell = CellKey("minilm", "sts", "int8-dynamic")
+    >>> matches("min*", cell), matches("minilm/sts", cell), matches("*/*/w8a8", cell)
+    (True, True, False)
+    """
+    names = [key.model, key.task, key.precision, f"{key.model}/{key.task}", str(key), *([group] if group else [])]
+    return any(fnmatchcase(name, pattern) for name in names)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.sweeps import testset
 from calipers.sweeps.located import Located, read_located, suggestion
-from calipers.sweeps.records import OWN, ModelEntry, Registry, TaskEntry
+from calipers.sweeps.records import OWN, CellKey, ModelEntry, Registry, TaskEntry, matches
 
 SECTIONS = ("models", "tasks", "thresholds", "defaults", "exclude")
 MODEL_KEYS = (
@@ -26,6 +26,7 @@ MODEL_KEYS = (
 )
 DEFAULT_KEYS = ("group", "priority", "baseline", "precisions", "calibration", "dataset", "columns")
 TASK_KEYS = ("id", "task", "dataset", "columns", "matrix")
+CELL_KEYS = ("model", "task", "precision")
 _GLOB = frozenset("*?[")
 
 
@@ -88,7 +89,7 @@ class _Reader:
         self._check_baselines(models)
         for model in models:
             self._check_globs(model, entries)
-        exclude = tuple(_pattern(entry) for entry in self._list(content, "exclude"))
+        exclude = tuple(self._patterns(self._list(content, "exclude"), models, entries))
         limits = self._thresholds(content.value.get("thresholds"))
         return Registry(self.path, tuple(models), tuple(entries), limits, exclude, tuple(self.notes))
 
@@ -257,6 +258,11 @@ class _Reader:
     def _artifacts(self, value: Located | None) -> dict[str, str]:
         if value is None or value.value is None:
             return {}
+        entries = list(value.value.values()) if isinstance(value.value, dict) else [value]
+        wrong = [e for e in entries if not isinstance(e.value, str) and not isinstance(value.value, list)]
+        if wrong:
+            self.problem(wrong[0].line, f"`artifacts` must hold lines NAME: REFERENCE, found {wrong[0].plain()!r}")
+            return {}
         if isinstance(value.value, dict):
             return {name: self._resolve(str(inner.value)) for name, inner in value.items()}
         return {Path(name).stem if Path(name).suffix else Path(name).name: self._resolve(name)
@@ -335,11 +341,32 @@ class _Reader:
             self.problem(line, f"the glob {reference!r} matches no model")
         return matches
 
+    def _patterns(
+        self, exclusions: Sequence[Located], models: Sequence[ModelEntry], entries: Sequence[TaskEntry]
+    ) -> Iterator[str]:
+        """Exclusions: `MODEL/TASK/PRECISION` with globs, or a mapping with some of the three."""
+        cells = [(CellKey(m.id, t.id, p), m.group) for m in models for t in entries for p in m.variants]
+        for exclusion in exclusions:
+            plain = exclusion.plain()
+            if isinstance(plain, dict):
+                self._refuse_unknown(exclusion.value, CELL_KEYS, "an exclusion")
+                plain = "/".join(str(plain.get(part, "*")) for part in CELL_KEYS)
+            if not isinstance(plain, str):
+                self.problem(exclusion.line, f"an exclusion is MODEL/TASK/PRECISION with globs, found {plain!r}")
+                continue
+            if not any(matches(plain, key, group) for key, group in cells):
+                self.notes.append(f"line {exclusion.line}: the exclusion {plain!r} matches no cell")
+            yield plain
+
     # --- between entries ----------------------------------------------------------------------------------------
 
     def _refuse_repeated(self, kind: str, entries: Sequence[ModelEntry | TaskEntry]) -> None:
         first: dict[str, int] = {}
         for entry in entries:
+            if kind == "model" and entry.id in (OWN, "none"):
+                self.problem(
+                    entry.line, f"a model cannot have the id {entry.id!r}, which means something as a baseline"
+                )
             if entry.id in first:
                 self.problem(entry.line, f"the id {entry.id!r} of a {kind} is already used in line {first[entry.id]}")
             first.setdefault(entry.id, entry.line)
@@ -381,14 +408,6 @@ def _walk(model: ModelEntry, by_id: Mapping[str, ModelEntry]) -> list[str]:
 
 def _plain_key(key: str) -> str:
     return key.replace("-", "_")
-
-
-def _pattern(entry: Located) -> str:
-    """An exclusion: `MODEL/TASK/PRECISION` with globs, or a mapping with some of the three."""
-    plain = entry.plain()
-    if isinstance(plain, dict):
-        return "/".join(str(plain.get(part, "*")) for part in ("model", "task", "precision"))
-    return str(plain)
 
 
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

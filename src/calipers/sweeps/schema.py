@@ -12,7 +12,7 @@ from calipers.core.options import flag_names, options_of
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.sweeps.records import OWN
-from calipers.sweeps.registry import DEFAULT_KEYS, option_types, task_records
+from calipers.sweeps.registry import CELL_KEYS, DEFAULT_KEYS, option_types, task_records
 
 _TEXT = {"type": "string"}
 _WORD = {"type": ["string", "number"]}  # a text for which YAML may read a number
@@ -66,7 +66,7 @@ def registry_schema() -> dict[str, Any]:
             },
             "exclude": {
                 "type": "array",
-                "items": {"anyOf": [_TEXT, _object(dict.fromkeys(("model", "task", "precision"), _WORD))]},
+                "items": {"anyOf": [_TEXT, _object(dict.fromkeys(CELL_KEYS, _WORD))]},
                 "description": "MODEL/TASK/PRECISION, with globs.",
             },
         },
