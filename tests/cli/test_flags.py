@@ -159,8 +159,8 @@ def test_a_flag_changes_the_record_or_is_refused(
 
 
 def test_every_command_is_walked() -> None:
-    """Here, or with models that need time, in test_model_flags.py; a sweep has tests/sweeps. `runs rm` and `demo` have
-    neutral flags alone."""
+    """Here, or with models that need time, in test_model_flags.py; a sweep in tests/sweeps/test_flags.py. `runs rm` and
+    `demo` have neutral flags alone."""
     here = {
         tuple(line[:2]) if line[0] == "runs" else (line[0],) for line in lines(Place(Path("x"), ("a", "b"))).values()
     }

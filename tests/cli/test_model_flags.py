@@ -73,12 +73,12 @@ def lines(place: Path) -> dict[str, list[str]]:
         "trust": ["trust", of("encoder-onnx"), "--corpus", texts, "--no-cache", "old dog"],
         "build": ["build", of("encoder"), "--precision", "fp32", "-o", NEW],
         "calibrated": ["build", of("encoder"), "--precision", "w8a8", "--calibration", of("few.txt"), *few, "-o", NEW],
-        "attribute": ["attribute", of("encoder"), "--precision", "w8a8", *measured, "--budget", "4"],
+        "attribute": ["attribute", of("encoder"), "--precision", "w8a8", *measured, "--budget", "4", "--work", NEW],
     }
 
 
 QUICK = ("torch-encoder", "onnx-encoder", "onnx-mlm")
-SLOW = ("torch-scorer", "onnx-scorer", "torch-mlm", "compare", "diagnose", "trust", "build", "calibrated")
+SLOW = ("torch-scorer", "onnx-scorer", "torch-mlm", "compare", "diagnose", "trust", "build", "calibrated", "attribute")
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

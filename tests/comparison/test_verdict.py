@@ -228,3 +228,33 @@ def test_a_metric_that_is_no_mean_exchanges_the_models() -> None:
     p_values = [judge(a, scores, metric).comparisons[0].p_value for scores in (b, np.exp(b), a)]
     assert p_values[0] == p_values[1] < 0.05
     assert p_values[2] == 1.0
+
+
+class TestMoreThanTwentyThousandExamples:
+    """Leaving out one at a time would take minutes there: means, correlations and figures of classes need not."""
+
+    SIZE = 20_001
+
+    def both(self) -> tuple[Any, Any]:
+        rng = np.random.default_rng(0)
+        right = rng.integers(0, 2, self.SIZE)
+        return right, np.where(rng.uniform(size=self.SIZE) < 0.01, 0, right)
+
+    def test_a_mean_keeps_its_method_its_p_value_and_the_worst_examples(self) -> None:
+        found = judge(*self.both(), resamples=200, worst=3)
+        (comparison,) = found.comparisons
+        assert (found.bootstrap["method"], comparison.reason) == ("studentised", None)
+        assert comparison.p_value == pytest.approx(1 / (found.bootstrap["permutations"] + 1))
+        assert [example.candidate["right"] for example in found.worst] == [0.0] * 3
+
+    def test_what_has_no_closed_form_says_what_is_missing(self) -> None:
+        def middle(columns: Any) -> Any:
+            mean = mean_statistic(columns["right"])
+            return lambda counts: mean(counts)
+
+        found = judge(*self.both(), Metric("middle", "", middle), resamples=200, worst=3)
+        (comparison,) = found.comparisons
+        assert (found.bootstrap["method"], comparison.p_value, found.worst) == ("percentile", None, ())
+        expected = "judged by percentiles, the p-value and the worst examples are unknown: leaving out one at a time"
+        assert comparison.reason is not None
+        assert comparison.reason.startswith(expected)

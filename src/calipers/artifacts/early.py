@@ -35,19 +35,21 @@ def refuse_quantised(stages: Mapping[str, Path]) -> None:
 
 
 def refuse_unknown_nodes(recipe: Recipe, options: BuildOptions, folder: Path, source: str) -> None:
-    """Entries of `exclude` that can match no node: operators that do not exist, and names that the float graph does not
-    have, where it is there, or that no graph made here has."""
+    """Entries of `exclude` and `wide` that can match no node: operators that do not exist, and names that the float
+    graph does not have, where it is there, or that no graph made here has."""
     graph = _float_graph(options, folder, source)
-    nodes = _nodes(graph) if graph and recipe.exclude else []
+    entries = [("exclude", pattern) for pattern in recipe.exclude] + [("wide", pattern) for pattern in recipe.wide]
+    nodes = _nodes(graph) if graph and entries else []
     if nodes:
         recipe.excluded(nodes)
+        recipe.widened(nodes)
         return
-    for pattern in recipe.exclude:
+    for name, pattern in entries:
         if pattern.startswith("op:"):
-            _refuse_operator(pattern)
+            _refuse_operator(name, pattern)
         elif "exported" not in options.stages and "optimized" not in options.stages and not _may_be_ours(pattern):
             raise RequestError(
-                f"`exclude` {pattern!r} matches no node: those of an exported graph are called node_MatMul_118, "
+                f"`{name}` {pattern!r} matches no node: those of an exported graph are called node_MatMul_118, "
                 "node_softmax_2, SkipLayerNorm_0, …; `calipers attribute` names them, op:TYPE is all of a type"
             )
 
@@ -74,7 +76,7 @@ def _float_graph(options: BuildOptions, folder: Path, source: str) -> Path | Non
     return kept if same else None
 
 
-def _refuse_operator(pattern: str) -> None:
+def _refuse_operator(option_name: str, pattern: str) -> None:
     from onnx import defs
 
     names = {schema.name for schema in defs.get_all_schemas()} | set(quantizable_types())
@@ -82,7 +84,7 @@ def _refuse_operator(pattern: str) -> None:
     if not any(fnmatchcase(name, pattern[3:]) for name in names):
         near = difflib.get_close_matches(pattern[3:], names, n=1, cutoff=0.5)
         hint = f"; the nearest is op:{near[0]}" if near else ""
-        raise RequestError(f"`exclude` {pattern!r} names no operator of ONNX{hint}")
+        raise RequestError(f"`{option_name}` {pattern!r} names no operator of ONNX{hint}")
 
 
 def _may_be_ours(pattern: str) -> bool:

@@ -118,6 +118,8 @@ class Recipe(Options):
             applies = entry.name in ("precision", *_APPLY[self.precision])
             if not applies and getattr(self, entry.name) != _default(entry):
                 raise RequestError(f"`{entry.name}` does not apply to the precision {self.precision}")
+        if self.percentile != Recipe.percentile and self.calibration != "percentile":
+            raise _without_percentile(self.calibration)
 
     @property
     def needs_ranges(self) -> bool:
@@ -144,6 +146,22 @@ class Recipe(Options):
     def widened(self, nodes: Iterable[tuple[str, str]]) -> list[str]:
         """The same for `wide`."""
         return _chosen("wide", self.wide, list(nodes))
+
+
+def refuse_ineffective(recipe: Recipe, chosen: Iterable[str]) -> None:
+    """Settings that a user chose for this recipe and that change nothing in it are errors, defaults too."""
+    for name in chosen:
+        if name not in _APPLY[recipe.precision]:
+            raise RequestError(f"`{name}` does not apply to the precision {recipe.precision}")
+        if recipe.calibrated and name in ("calibration", "percentile", "smooth"):
+            what = "the calibration method" if name == "calibration" else f"`{name}`"
+            raise RequestError(f"{what} has no effect: the recipe brings the ranges that calibration took")
+        if name == "percentile" and recipe.calibration != "percentile":
+            raise _without_percentile(recipe.calibration)
+
+
+def _without_percentile(method: str) -> RequestError:
+    return RequestError(f"`percentile` is for the calibration method percentile, found {method}")
 
 
 def _chosen(option_name: str, patterns: Sequence[str], nodes: Sequence[tuple[str, str]]) -> list[str]:

@@ -127,7 +127,9 @@ def make_recipe(flags: Mapping[str, Any], settings: Mapping[str, Any]) -> Recipe
     exclude = [*values.get("exclude", ()), *settings.get("exclude", ())]
     precision = {"precision": flags["precision"]} if flags["precision"] else {}
     implied = recipe.for_target(flags["precision"] or values["precision"], flags["target"])
-    return recipe.make_recipe({**values, **precision, **implied, **settings, "exclude": exclude}, "the command line")
+    made = recipe.make_recipe({**values, **precision, **implied, **settings, "exclude": exclude}, "the command line")
+    recipe.refuse_ineffective(made, settings)
+    return made
 
 
 def make_build_options(flags: Mapping[str, Any], **others: Any) -> BuildOptions:

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from calipers.sweeps.records import SweepOptions, SweepStatus
 
 _QUIET = 10.0  # seconds between two lines of a log
+_FILES = frozenset(("html", "markdown", "junit", "csv", "output", "force"))
+_CELLS = frozenset(("only", "exclude", "confidence", "resamples"))
+_RUNNING = frozenset(("fail_fast", "on", "jobs", "cell_timeout", "memory_limit", "latency"))
+# The flags that each kind of call honours; a run of the registry honours what is not of another kind.
+_HONOURED = {
+    "--init": frozenset(("init", "force")),
+    "--check": frozenset(("check", "as_json")),
+    "--dry-run": frozenset(("dry_run", "as_json", "store")) | _CELLS | _RUNNING,
+    "status": frozenset(("as_json", "store")),
+    "show": frozenset(("as_json", "store", "columns")) | _FILES,
+    "show --stages": frozenset(("stages", "as_json", "store")) | _CELLS,
+}
 
 
 @click.command(cls=options.GroupedCommand, short_help="A registry of models, tasks and precisions, crash-safe.")
@@ -70,12 +82,13 @@ def sweep(context: click.Context, /, words: tuple[str, ...], **flags: Any) -> No
       calipers sweep show registry.yaml --stages
     """
     verb, registry = _words(words)
+    _refuse_unhonoured(context, verb, flags)
     options.check_outputs(flags, "output", "html", "junit", "csv")
     options.check_outputs({**flags, "force": True}, "markdown")
     if flags["init"]:
         _init(flags["init"], registry, flags["force"])
     elif flags["check"]:
-        _check(registry)
+        _check(registry, as_json=flags["as_json"])
     elif verb == "status":
         _status(registry, flags)
     elif verb == "show":
@@ -93,6 +106,24 @@ def _words(words: tuple[str, ...]) -> tuple[str, Path]:
     if len(rest) != 1:
         raise click.UsageError("expected one REGISTRY, a YAML or JSON file (--init DIR writes one)")
     return verb, Path(rest[0]).expanduser()
+
+
+def _refuse_unhonoured(context: click.Context, verb: str, flags: Mapping[str, Any]) -> None:
+    """A flag that this kind of call would ignore is an error."""
+    kind = verb if verb != "run" else next((f"--{n}" for n in ("init", "check", "dry-run") if flags[_key(n)]), "")
+    kind = "show --stages" if kind == "show" and flags["stages"] else kind
+    honoured = _HONOURED.get(kind, flags.keys() - {"stages"})
+    for option in context.command.get_params(context):
+        name = option.name or ""
+        if name in flags and name not in honoured and options.is_given(context, name):
+            flag = max(option.opts, key=len)
+            raise click.UsageError(f"{flag} has no effect {f'with {kind}' if kind else 'here: it is for `show`'}")
+    if flags["as_json"] and options.is_given(context, "columns"):
+        raise click.UsageError("--columns has no effect with --json")
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _store(flags: Mapping[str, Any]) -> Store:
@@ -115,15 +146,20 @@ def _init(folder: Path, registry: Path, force: bool) -> None:
     click.echo(f"{registry}: edit it, then: calipers sweep {registry} --dry-run")
 
 
-def _check(registry: Path) -> None:
+def _check(registry: Path, *, as_json: bool) -> None:
+    from calipers.rendering.document import to_json
     from calipers.rendering.numbers import count
     from calipers.sweeps.registry import check_registry
 
     entries, problems = check_registry(registry)
+    if as_json:
+        options.echo_json(to_json({"problems": [str(problem) for problem in problems], "notes": list(entries.notes)}))
     if problems:
-        for problem in problems:
+        for problem in problems if not as_json else ():
             click.echo(problem)
         raise click.UsageError(f"{registry} has {count('problem', len(problems))}")
+    if as_json:
+        return
     for note in entries.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"{registry}: {count('model', len(entries.models))}, {count('task', len(entries.tasks))}, no problem")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calipers.comparison.records import Chances, Question
 from calipers.core import Columns, Metric, Outcomes, Statistic, Thresholds
 from calipers.metrics import bootstrap, paired, studentised
+from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean, pair_means
 
 Floats = NDArray[np.float64]
@@ -103,7 +104,8 @@ def _evidence(
     threads: int,
 ) -> Evidence:
     each = by_unit = None
-    if draws.added is not None and units.examples <= studentised.MOST_TO_LEAVE_OUT:
+    few = units.examples <= studentised.MOST_TO_LEAVE_OUT
+    if draws.added is not None and (few or all(map(paired.has_closed_form, (first, second)))):
         added = draws.added
         if units.cluster is not None:
             added = np.stack([paired.influence(s, units.examples, threads=threads) for s in (first, second)])
@@ -155,11 +157,13 @@ def _logarithm(metric: Metric, statistic: Statistic) -> Statistic:
     assert metric.log_scale is not None
     scale = metric.log_scale
 
-    def of_counts(counts: Any) -> Floats:
+    def logarithm(values: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            return scale(statistic(counts))
+            return scale(values)
 
-    return of_counts
+    if isinstance(statistic, Jackknifed):
+        return statistic.then(logarithm)
+    return lambda counts: logarithm(statistic(counts))
 
 
 # --- losses -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from calipers.comparison import evidence, unread
 from calipers.comparison.evidence import DrawnUnits, Evidence
 from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, plain, worst_label
 from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
-from calipers.metrics import exchange, paired
+from calipers.metrics import exchange, paired, studentised
 from calipers.metrics.bootstrap import enough_resamples
 
 Floats = NDArray[np.float64]
@@ -143,7 +143,7 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
         comparisons=comparisons,
         worst=_worst(gathered[0], baseline.outcomes, candidate.outcomes, terms.worst),
         differences=differences(baseline, candidate),
-        bootstrap=_record(baseline, terms) | _clusters(baseline, candidate),
+        bootstrap=_record(baseline, terms, gathered[0].draws) | _clusters(baseline, candidate),
         unread=unread_examples,
     )
 
@@ -193,15 +193,16 @@ def correct(verdicts: Sequence[Verdict]) -> list[Verdict]:
     ]
 
 
-def _record(baseline: Result, terms: Terms) -> dict[str, Any]:
+def _record(baseline: Result, terms: Terms, draws: studentised.PairedDraws | None = None) -> dict[str, Any]:
+    units = draws.units if draws else len(baseline.outcomes)
     return {
         "unit": baseline.bootstrap.get("unit", "example"),
-        "method": "studentised",
+        "method": "percentile" if draws and draws.added is None else "studentised",
         "confidence": terms.confidence,
         "question": terms.question,
         "resamples": terms.resamples or enough_resamples(len(baseline.outcomes)),
         "seed": terms.seed,
-        "permutations": PERMUTATIONS,
+        "permutations": permutations(max(1, units)),
         "fewest_changed": evidence.FEWEST_CHANGED,
     }
 
@@ -267,7 +268,7 @@ def _reason(each: Evidence, no_interval: bool) -> str | None:
     if each.lost:
         return f"{each.lost} of {each.examples} have no value in the candidate and count as the worst value"
     if not no_interval:
-        return None
+        return None if each.by_unit is not None else _without_influence(each)
     if each.draws.units < 2:
         return "one example cannot be resampled"
     if not each.shows_rare_losses:
@@ -278,14 +279,33 @@ def _reason(each: Evidence, no_interval: bool) -> str | None:
     return f"{each.metric.name} is undefined in too many resamples of {each.draws.units} examples"
 
 
+def _without_influence(each: Evidence) -> str:
+    method = "" if each.draws.added is not None else "judged by percentiles, "
+    missing = "worst examples are unknown" if each.metric.exchange else "the p-value and the worst examples are unknown"
+    most = studentised.MOST_TO_LEAVE_OUT
+    return f"{method}{missing}: leaving out one at a time is for {most:,} at most, found {each.draws.units:,}"
+
+
 def _p_value(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> float | None:
-    if each.by_unit is None or len(each.by_unit) < 2:
+    units = each.draws.units
+    if units < 2:
         return None
-    if each.metric.exchange and len(each.by_unit) == len(outcomes[0]):
+    if each.metric.exchange and units == len(outcomes[0]):
         both = each.metric.statistic(_side_by_side(each.metric.exchange, *(o.columns for o in outcomes)))
-        drawing = {"permutations": PERMUTATIONS, "seed": terms.seed, "threads": terms.threads}
-        return exchange.exchange_p(both, len(each.by_unit), each.values[1] - each.values[0], **drawing)
-    return paired.permutation_p(each.by_unit, permutations=PERMUTATIONS, seed=terms.seed)
+        drawing = {"permutations": permutations(units), "seed": terms.seed, "threads": terms.threads}
+        return exchange.exchange_p(both, units, each.values[1] - each.values[0], **drawing)
+    if each.by_unit is None:
+        return None
+    return paired.permutation_p(each.by_unit, permutations=permutations(units), seed=terms.seed)
+
+
+def permutations(units: int) -> int:
+    """9,999, fewer beyond 20,000 units so that the time stays bounded; 999 at least.
+
+    >>> permutations(300), permutations(50_000), permutations(1_000_000)
+    (9999, 3999, 999)
+    """
+    return max(999, min(PERMUTATIONS, 10_000 * studentised.MOST_TO_LEAVE_OUT // units - 1))
 
 
 def _side_by_side(exchangeable: exchange.Exchange, a: Columns, b: Columns) -> Columns:

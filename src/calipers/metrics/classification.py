@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calipers.metrics.arrays import Bools, Counts, Floats, Ints, Statistic, once, refuse_rows, share, tie_starts
 from calipers.metrics.correlation import running_sum
+from calipers.metrics.jackknife import Jackknifed
 
 _FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
 
@@ -85,7 +86,19 @@ def average_precision_statistic(scores: ArrayLike, labels: ArrayLike) -> Statist
         steps = np.diff(t.hits, axis=0) * t.hits[1:] / np.maximum(t.taken[1:], 1)
         return share(steps.sum(axis=0), t.positives)
 
-    return statistic
+    return Jackknifed(statistic, lambda: _precision_left_out(cuts))
+
+
+def _precision_left_out(cuts: _Cuts) -> Floats:
+    """Average precision without each row: the steps above it stay as they are; those from its own on have one row less,
+    and one hit less if it is a positive."""
+    hits, taken = (sums[:, 0] for sums in cuts.tally(np.ones((len(cuts.order), 1)))[:2])
+    gains, fewer = np.diff(hits), np.maximum(taken[1:] - 1, 1)
+    above = np.append(0.0, np.cumsum(gains * hits[1:] / taken[1:]))
+    below = [np.append(np.cumsum((gains * (hits[1:] - lost) / fewer)[::-1])[::-1], 0.0) for lost in (0, 1)]
+    own = np.append((hits[1:] - 1) / fewer, 0.0)  # the hit that a positive's own step no longer gains
+    place, label = cuts.first_cuts() - 1, cuts.labels()
+    return share(above[place] + np.stack(below)[label, place] - label * own[place], hits[-1] - label)
 
 
 def permutation_gain(predictions: ArrayLike, labels: ArrayLike, classes: int) -> Relabelling:
@@ -134,17 +147,21 @@ class _Tally(NamedTuple):
     positives: Floats
     rows: Floats
 
-    def at(self, best: Search) -> _Tally:
-        """What the best cut of each resample makes of the two classes, the positive one first."""
-        cut = best(self)
+    def at(self, gain: Value) -> _Tally:
+        """What the best cut of each resample, the first of those with the highest gain, makes of the two classes."""
+        cut = gain(self).argmax(axis=0)
         hits, taken = (sums[cut, np.arange(len(cut))] for sums in (self.hits, self.taken))
-        others, misses = self.rows - taken, self.positives - hits
-        labelled = np.stack([self.positives, self.rows - self.positives])
-        return _Tally(np.stack([hits, others - misses]), np.stack([taken, others]), labelled, self.rows)
+        return _two_classes(hits, taken, self.positives, self.rows)
+
+
+def _two_classes(hits: Floats, taken: Floats, positives: Floats, rows: Floats) -> _Tally:
+    """The positive class first, then the negative one."""
+    others, misses = rows - taken, positives - hits
+    labelled = np.stack([positives, rows - positives])
+    return _Tally(np.stack([hits, others - misses]), np.stack([taken, others]), labelled, rows)
 
 
 Value = Callable[[_Tally], Floats]
-Search = Callable[[_Tally], NDArray[np.intp]]  # which cut to take in each resample
 
 
 class _Cuts(NamedTuple):
@@ -164,6 +181,39 @@ class _Cuts(NamedTuple):
         taken = np.zeros((len(self.reached), weights.shape[1]))
         taken[1:] = running_sum(weights[self.order])[self.ends]
         return _Tally(hits[self.reached], taken, hits[-1], weights.sum(axis=0))
+
+    def labels(self) -> Ints:
+        """1 for each positive row, 0 for the others."""
+        labels = np.zeros(len(self.order), np.int64)
+        labels[self.positives] = 1
+        return labels
+
+    def first_cuts(self) -> Ints:
+        """For each row the first cut that takes it in; the number of cuts where none does."""
+        first = np.empty(len(self.order), np.int64)
+        first[self.order] = np.searchsorted(self.ends, np.arange(len(self.order))) + 1
+        return first
+
+    def left_out(self, gain: Value, value: Value) -> Floats:
+        """A figure at the cut with the highest gain, without each row. Above the row's own cut the sums stay, from it
+        on they are one less: the best of either part is a running maximum, for positives and for negatives."""
+        whole, first, label = self.tally(np.ones((len(self.order), 1))), self.first_cuts(), self.labels()
+        rows = np.full(len(label), len(label) - 1.0)
+        positives = whole.positives[0] - label
+        chosen = np.zeros(len(label), np.int64)
+        for lost in (0, 1):
+            gains = []
+            for fewer in (0, 1):  # above the row's cut, and from it on
+                tally = (whole.hits - lost * fewer, whole.taken - fewer, whole.positives - lost, whole.rows - 1)
+                gains.append(np.nan_to_num(gain(_Tally(*tally))[:, 0], nan=-np.inf))
+            above, below = _first_highest(gains[0]), _last_to_first_highest(gains[1])
+            here = np.flatnonzero(label == lost)
+            up, down = above[first[here] - 1], below[np.minimum(first[here], len(below) - 1)]
+            better = (first[here] < len(below)) & (gains[1][down] > gains[0][up])
+            chosen[here] = np.where(better, down, up)
+        inside = (chosen >= first).astype(np.float64)
+        hits, taken = whole.hits[chosen, 0] - inside * label, whole.taken[chosen, 0] - inside
+        return value(_two_classes(hits, taken, positives, rows))
 
     def threshold(self, cut: int) -> float:
         """Midway to the next score; never one that would let the next score in, or leave this one out."""
@@ -187,18 +237,32 @@ def _cuts(scores: ArrayLike, labels: ArrayLike) -> _Cuts:
     return _Cuts(values, order, order[positive], ends[has_positive], np.append(0, reached[1:][has_positive]))
 
 
-def _most_accurate(tally: _Tally) -> NDArray[np.intp]:
-    return np.asarray((2 * tally.hits - tally.taken).argmax(axis=0))
+def _first_highest(values: Floats) -> Ints:
+    """For each place, where the highest value up to it is, the first of equal ones."""
+    return np.maximum.accumulate(
+        np.where(values > np.append(-np.inf, np.maximum.accumulate(values)[:-1]), np.arange(len(values)), 0)
+    )
 
 
-def _highest_f1(tally: _Tally) -> NDArray[np.intp]:
-    return np.asarray(np.nan_to_num(_f1(tally)).argmax(axis=0))
+def _last_to_first_highest(values: Floats) -> Ints:
+    """For each place, where the highest value from it on is, the first of equal ones."""
+    backwards = values[::-1]
+    rises = backwards >= np.append(-np.inf, np.maximum.accumulate(backwards)[:-1])
+    return len(values) - 1 - np.maximum.accumulate(np.where(rises, np.arange(len(values)), 0))[::-1]
 
 
-def _plain_cut(best: Search, scores: ArrayLike, labels: ArrayLike) -> tuple[_Tally, float]:
+def _most_accurate(tally: _Tally) -> Floats:
+    return 2 * tally.hits - tally.taken
+
+
+def _highest_f1(tally: _Tally) -> Floats:
+    return np.nan_to_num(_f1(tally))
+
+
+def _plain_cut(gain: Value, scores: ArrayLike, labels: ArrayLike) -> tuple[_Tally, float]:
     cuts = _cuts(scores, labels)
     tally = cuts.tally(np.ones((len(cuts.order), 1), dtype=np.int64))
-    return tally.at(best), cuts.threshold(int(best(tally)[0]))
+    return tally.at(gain), cuts.threshold(int(gain(tally).argmax(axis=0)[0]))
 
 
 def _accuracy(t: _Tally) -> Floats:
@@ -238,12 +302,18 @@ def _of_classes(value: Value, predictions: ArrayLike, labels: ArrayLike) -> Stat
     each = np.arange(len(classes))[:, None]
     by_label, by_prediction = (each == label).astype(np.float64), (each == prediction).astype(np.float64)
 
-    def statistic(counts: Counts) -> Floats:
-        cells = np.add.reduceat(np.asarray(counts, np.float64)[order], starts, axis=0)
-        actual = by_label @ cells  # whole numbers: the order of a sum does not matter
-        return value(_Tally((by_label * by_prediction) @ cells, by_prediction @ cells, actual, actual.sum(axis=0)))
+    def tally(sums: Floats) -> _Tally:
+        actual = by_label @ sums  # whole numbers: the order of a sum does not matter
+        return _Tally((by_label * by_prediction) @ sums, by_prediction @ sums, actual, actual.sum(axis=0))
 
-    return statistic
+    def statistic(counts: Counts) -> Floats:
+        return value(tally(np.add.reduceat(np.asarray(counts, np.float64)[order], starts, axis=0)))
+
+    def left_out() -> Floats:
+        counts = np.repeat(np.bincount(cell).astype(np.float64)[:, None], len(cells), axis=1) - np.eye(len(cells))
+        return value(tally(counts))[cell]  # rows of one cell are alike
+
+    return Jackknifed(statistic, left_out)
 
 
 def _scores_and_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floating[Any]], Bools]:
@@ -277,13 +347,13 @@ def _two_columns(predictions: ArrayLike, labels: ArrayLike) -> tuple[Ints, Ints]
 Maker = Callable[[ArrayLike, ArrayLike], Statistic]
 
 
-def _at(best: Search, value: Value) -> Maker:
+def _at(gain: Value, value: Value) -> Maker:
     """The statistic of scores and labels at the best cut of each resample. Memory: half a dozen arrays of the shape of
     `counts`, in float64."""
 
     def make(scores: ArrayLike, labels: ArrayLike) -> Statistic:
         cuts = _cuts(scores, labels)
-        return lambda counts: value(cuts.tally(counts).at(best))
+        return Jackknifed(lambda counts: value(cuts.tally(counts).at(gain)), lambda: cuts.left_out(gain, value))
 
     return make
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows, tie_starts
+from calipers.metrics.jackknife import Jackknifed, kendall_left_out, pearson_left_out, spearman_left_out
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
@@ -57,7 +58,7 @@ def kendall(x: Floats, y: Floats) -> float:
     return once(kendall_statistic(x, y), len(x))
 
 
-def pearson_statistic(x: Floats, y: Floats) -> Statistic:
+def pearson_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Every sum of a resample is one weighted sum over the examples."""
     x, y = _standard(_without_nan(x, "x")), _standard(_without_nan(y, "y"))
     # einsum and not matmul: the resamples already run on every core, and BLAS threads would only get in the way.
@@ -69,10 +70,10 @@ def pearson_statistic(x: Floats, y: Floats) -> Statistic:
         mx, my, xx, yy, xy = (np.einsum("i,ij->j", term, weights) / n for term in terms)
         return _ratio(xy - mx * my, xx - mx**2, yy - my**2, floor=_ROUNDING)
 
-    return statistic
+    return Jackknifed(statistic, lambda: _ratio(*pearson_left_out(x, y), floor=_ROUNDING))
 
 
-def spearman_statistic(x: Floats, y: Floats) -> Statistic:
+def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Memory: four arrays of the shape of `counts`, which a thread keeps for the next call.
 
     In the order of the column with more distinct values ranks are running sums; the other column only needs sums over
@@ -102,10 +103,12 @@ def spearman_statistic(x: Floats, y: Floats) -> Statistic:
         covariance = np.einsum("ij,ij->j", group_sums(ranks), centred)
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
-    return statistic
+    return Jackknifed(
+        statistic, lambda: _ratio(*spearman_left_out(_dense_ranks(x, "x"), _dense_ranks(y, "y")), floor=0.0)
+    )
 
 
-def kendall_statistic(x: Floats, y: Floats) -> Statistic:
+def kendall_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Tau-b of every resample in O(n log d), d the distinct values of the column that has fewer of them.
 
     Memory: two arrays of n integers for every bit of d, and half a dozen arrays of the shape of `counts`, in float64.
@@ -127,7 +130,7 @@ def kendall_statistic(x: Floats, y: Floats) -> Statistic:
         apart = n2 - tied_many - tied_few + tied_both
         return _ratio(apart - 4 * discordant, n2 - tied_many, n2 - tied_few, floor=0.0)
 
-    return statistic
+    return Jackknifed(statistic, lambda: _ratio(*kendall_left_out(few, many), floor=0.0))
 
 
 def partial_spearman_statistic(x: Floats, y: Floats, *others: Floats) -> Statistic:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calipers.metrics.arrays import Array, Counts, Floats, Statistic, share
+from calipers.metrics.arrays import Array, Floats, Statistic
 from calipers.metrics.calibration import folds
-from calipers.metrics.means import ValueMean, mean_statistic
+from calipers.metrics.means import ValueMean, mean_statistic, ratio_statistic
 
 FEWEST = 5  # rows of either label
 _MOST_ROUNDS, _FEWEST_ROUNDS = 40, 5
@@ -61,13 +61,7 @@ def f1_of_calls(called: Array, labels: ArrayLike) -> Statistic:
     array([0.85714286])
     """
     calls, positive = np.asarray(called, np.float64), np.asarray(labels, np.float64)
-
-    def statistic(counts: Counts) -> Floats:
-        weights = np.asarray(counts, np.float64)
-        right, either = (np.einsum("i,ij->j", terms, weights) for terms in (calls * positive, calls + positive))
-        return share(2 * right, either)
-
-    return statistic
+    return ratio_statistic(2 * calls * positive, calls + positive)
 
 
 def accuracy_of_calls(called: Array, labels: ArrayLike) -> ValueMean:

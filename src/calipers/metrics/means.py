@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from calipers.metrics.arrays import Array, Counts, Floats, Ints, Statistic
+from calipers.metrics.jackknife import Jackknifed, ratio_left_out
 
 
-def ratio_statistic(part: Array, whole: Array) -> Statistic:
+def ratio_statistic(part: Array, whole: Array) -> Jackknifed:
     """Σ part / Σ whole over the examples of each resample; NaN where the whole is 0.
 
     >>> ratio_statistic(np.array([1, 2]), np.array([4, 4]))(np.array([[1, 2], [1, 0]]))
@@ -28,7 +29,7 @@ def ratio_statistic(part: Array, whole: Array) -> Statistic:
             ratios = np.einsum("i,ij->j", part, weights) / np.einsum("i,ij->j", whole, weights)
         return np.where(np.isfinite(ratios), ratios, np.nan)
 
-    return statistic
+    return Jackknifed(statistic, lambda: ratio_left_out(part, whole))
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ValueMean:
     def __post_init__(self) -> None:
         finite = np.isfinite(self.values)
         kept = np.where(finite, self.values, 0.0)
-        means = [(rows, ratio_statistic(kept[rows], finite[rows])) for rows in self._places()]
+        means = [(rows, ratio_statistic(kept[rows], finite[rows])) for rows in self.places()]
         object.__setattr__(self, "_means", means)
 
     def __call__(self, counts: Counts) -> Floats:
@@ -58,13 +59,14 @@ class ValueMean:
     def shares(self) -> Floats:
         """What one unit of each example's value adds to the mean; NaN where there is no value."""
         shares = np.full(len(self.values), np.nan)
-        finite, places = np.isfinite(self.values), self._places()
+        finite, places = np.isfinite(self.values), self.places()
         for rows in places:
             here = finite[rows]
             shares[rows] = np.where(here, 1.0 / max(1, len(places) * int(here.sum())), np.nan)
         return shares
 
-    def _places(self) -> list[Ints | slice]:
+    def places(self) -> list[Ints | slice]:
+        """The rows of each group; all of them where there are no groups."""
         if self.groups is None:
             return [slice(None)]
         return [np.flatnonzero(self.groups == name) for name in np.unique(self.groups)]
@@ -124,16 +126,15 @@ def macro_mean_statistic(values: Array, groups: Array) -> ValueMean:
     return ValueMean(np.asarray(values, np.float64), np.asarray(groups))
 
 
-def perplexity_statistic(log_likelihood: Array, tokens: Array) -> Statistic:
+def perplexity_statistic(log_likelihood: Array, tokens: Array) -> Jackknifed:
     """exp(-Σ log-likelihood / Σ tokens): 1 is certainty, the size of the vocabulary is a blind guess.
 
     >>> perplexity_statistic(np.log([0.25, 0.25]), np.array([1, 1]))(np.array([[1], [1]]))
     array([4.])
     """
-    nll = ratio_statistic(-np.asarray(log_likelihood), tokens)
 
-    def statistic(counts: Counts) -> Floats:
+    def exponential(nll: Floats) -> Floats:
         with np.errstate(over="ignore"):
-            return np.asarray(np.exp(nll(counts)))
+            return np.asarray(np.exp(nll))
 
-    return statistic
+    return ratio_statistic(-np.asarray(log_likelihood), tokens).then(exponential)

@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from calipers.metrics.arrays import Floats, Statistic, once
+from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean
 
 _CELLS = 1 << 19  # examples × left-out examples in hand at a time; see bootstrap
+_SIGNS = 1 << 24  # examples × permutations in hand at a time: 128 MB
 
 
 def influence(statistic: Statistic, examples: int, *, threads: int = 1) -> Floats:
@@ -24,8 +26,11 @@ def influence(statistic: Statistic, examples: int, *, threads: int = 1) -> Float
     >>> influence(lambda counts: np.array([1.0, 2.0, 6.0]) @ counts / counts.sum(axis=0), 3)
     array([-2., -1.,  3.])
     """
-    if isinstance(statistic, ValueMean) and statistic.groups is None:
+    if isinstance(statistic, ValueMean):
         return _influence_on_mean(statistic)
+    whole = statistic(np.ones((examples, 1)))[0]
+    if isinstance(statistic, Jackknifed):
+        return np.asarray((examples - 1) * (whole - statistic.left_out()))
     width = max(1, _CELLS // max(1, examples))
 
     def leave_out(start: int) -> Floats:
@@ -36,18 +41,28 @@ def influence(statistic: Statistic, examples: int, *, threads: int = 1) -> Float
 
     with ThreadPoolExecutor(max_workers=threads) as pool:
         without = np.concatenate(list(pool.map(leave_out, range(0, examples, width))))
-    whole = statistic(np.ones((examples, 1)))[0]
     return np.asarray((examples - 1) * (whole - without))
 
 
+def has_closed_form(statistic: Statistic) -> bool:
+    """Whether the influence of all examples takes no more than a few passes over them."""
+    return isinstance(statistic, (ValueMean, Jackknifed))
+
+
 def _influence_on_mean(mean: ValueMean) -> Floats:
-    """In closed form; an example without a value adds nothing, and the only value is needed."""
-    finite, n = np.isfinite(mean.values), len(mean.values)
-    count = int(finite.sum())
-    if count < 2:
-        return np.where(finite, np.nan, 0.0)
-    centred = np.where(finite, mean.values, 0.0) - mean.values[finite].mean()
-    return np.where(finite, centred * ((n - 1) / (count - 1)), 0.0)
+    """In closed form; an example without a value adds nothing, and the only value of a group is needed."""
+    added = np.zeros(len(mean.values))
+    groups = mean.places()
+    for rows in groups:
+        values = mean.values[rows]
+        finite = np.isfinite(values)
+        count = int(finite.sum())
+        if count < 2:
+            added[rows] = np.where(finite, np.nan, 0.0)
+            continue
+        centred = np.where(finite, values, 0.0) - values[finite].mean()
+        added[rows] = np.where(finite, centred * ((len(added) - 1) / (count - 1) / len(groups)), 0.0)
+    return added
 
 
 def contributions(first: Statistic, second: Statistic, added: tuple[Floats, Floats]) -> Floats:
@@ -81,8 +96,9 @@ def permutation_p(differences: Floats, *, permutations: int, seed: int) -> float
     rng = np.random.default_rng(seed)
     # Sums of the same numbers in another order differ by rounding: a tie must stay one.
     seen, bound = 0, abs(each.sum()) - 1e-12 * np.abs(each).sum()
-    for start in range(0, permutations, 256):
-        rows = min(256, permutations - start)
+    most = max(1, min(256, _SIGNS // len(each)))
+    for start in range(0, permutations, most):
+        rows = min(most, permutations - start)
         bits = rng.integers(0, 256, size=(rows, -(-len(each) // 8)), dtype=np.uint8)  # a sign is one bit
         signs = np.unpackbits(bits, axis=1, count=len(each)).astype(np.float64)
         # Σ ±dᵢ = 2·Σ of those drawn + − Σ of all

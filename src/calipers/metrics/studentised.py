@@ -16,9 +16,9 @@ import numpy as np
 
 from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Counts, Floats, Statistic, once
-from calipers.metrics.paired import influence
+from calipers.metrics.paired import has_closed_form, influence
 
-MOST_TO_LEAVE_OUT = 20_000  # units; beyond, leaving out one at a time takes minutes
+MOST_TO_LEAVE_OUT = 20_000  # units; beyond, leaving out one at a time takes minutes where there is no closed form
 _MOST_UNDEFINED = 0.01  # share of resamples
 _ROUNDING = 1e-15  # relative, of each of the sums over examples that an influence value is the difference of
 
@@ -174,9 +174,12 @@ def draw_pairs(
     threads: int = 1,
     most: int = MOST_TO_LEAVE_OUT,
 ) -> list[PairedDraws]:
-    """Every pair of statistics on the same resamples of `units`, the errors too where there are at most `most`."""
+    """Every pair of statistics on the same resamples of `units`, the errors too where there are at most `most` or where
+    the influence of all of them has a closed form."""
     added = [
-        np.stack([influence(statistic, units, threads=threads) for statistic in pair]) if units <= most else None
+        np.stack([influence(statistic, units, threads=threads) for statistic in pair])
+        if units <= most or all(map(has_closed_form, pair))
+        else None
         for pair in pairs
     ]
     errors = [None if a is None else error_statistic(a[1] - a[0], a[0]) for a in added]
@@ -184,7 +187,7 @@ def draw_pairs(
     for pair, error in zip(pairs, errors, strict=True):
         rows += [*pair, error] if error else [*pair]
     drawn = bootstrap.distribution(rows, units, resamples=resamples, seed=seed, threads=threads)
-    width = 2 if units > most else 5
+    widths = [5 if error else 2 for error in errors]
     return [
         PairedDraws(
             values=np.array([once(statistic, units) for statistic in pair]),
@@ -193,7 +196,7 @@ def draw_pairs(
             squared_errors=here[2:] if error else None,
             units=units,
         )
-        for pair, a, error, here in zip(pairs, added, errors, drawn.reshape(len(pairs), width, -1), strict=True)
+        for pair, a, error, here in zip(pairs, added, errors, np.split(drawn, np.cumsum(widths)[:-1]), strict=True)
     ]
 
 

@@ -131,12 +131,14 @@ class Ahead:
     cells: tuple[Mapping[str, Any], ...]
     plan: Mapping[str, Any]
     seconds: float
+    options: SweepOptions
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "cells": [dict(cell) for cell in self.cells],
             "plan": {**self.plan, "seconds": self.seconds},
+            "options": strict(vars(self.options)),
         }
 
 
@@ -155,7 +157,7 @@ def look_ahead(registry: str | Path | Registry, options: SweepOptions, store: St
         facts = {"state": stage or unavailable or todo, "baseline": str(cell.baseline) if cell.baseline else None}
         cells.append({**vars(cell.key), **facts, "reason": cell.failure.message if cell.failure else None})
     seconds = expected_seconds(plan, state, rows, options.jobs or available_cores())
-    return Ahead(tuple(cells), describe_plan(plan, state), round(seconds, 1))
+    return Ahead(tuple(cells), describe_plan(plan, state), round(seconds, 1), options)
 
 
 def queue_rows(registry: str | Path, store: Store) -> list[JobRow]:

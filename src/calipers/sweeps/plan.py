@@ -156,6 +156,10 @@ class _Planner:
         """Apply `only` and `exclude` of the command; baselines of what is left stay."""
         only, exclude = self.options.only, self.options.exclude
         cells = self._plan.cells
+        for name, patterns in (("only", only), ("exclude", exclude)):
+            for pattern in patterns:
+                if not any(matches(pattern, c.key, c.model.group) for c in cells):
+                    raise RequestError(f"`{name}` {pattern} matches no cell of {self.registry.path}")
         kept = {
             c.key
             for c in cells
@@ -169,8 +173,6 @@ class _Planner:
         wanted |= {need for id in list(wanted) if id in self._plan.jobs for need in self._plan.jobs[id].needs}
         wanted |= {part for id in list(wanted) if id in self._plan.jobs for part in self._plan.jobs[id].after}
         self._plan.jobs = {id: job for id, job in self._plan.jobs.items() if id in wanted}
-        if only and not self._plan.cells:
-            raise RequestError(f"`only` {', '.join(only)} matches no cell of {self.registry.path}")
 
     def _cell(self, key: CellKey, model: ModelEntry, task: TaskEntry) -> PlannedCell:
         facts, rows = self.facts(model), self.rows(task)

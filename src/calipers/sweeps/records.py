@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import Thresholds
+from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
@@ -105,7 +106,9 @@ class SweepOptions(Options):
         True, "Time every artifact, alone, after the other cells.", group="Running", off="--no-latency"
     )
     confidence: float = option(0.95, "Of intervals and labels.", group="Verdict", metavar="SHARE", above=0.5, below=1)
-    resamples: int = option(10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100)
+    resamples: int = option(
+        10_000, "Of the bootstrap.", group="Verdict", metavar="N", at_least=100, at_most=MOST_RESAMPLES
+    )
 
 
 @dataclass(frozen=True)

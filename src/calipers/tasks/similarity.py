@@ -16,6 +16,7 @@ from calipers.metrics.arrays import Bools, Floats, Vectors, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
 from calipers.metrics.exchange import ranks, standard_scores
 from calipers.metrics.geometry import unit_like
+from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.magnitudes import common_power
 from calipers.tasks import columns, outputs
 from calipers.tasks.sizes import SizeOptions, at_sizes, first_numbers
@@ -132,16 +133,13 @@ def cosine(a: Floats, b: Floats) -> Floats:
     return np.asarray(1.0 - 0.5 * np.square(unit_like(a) - unit_like(b)).sum(axis=1))
 
 
-def _points(statistic: Callable[[Floats, Floats], Statistic], column: str) -> Callable[[Columns], Statistic]:
+def _points(statistic: Callable[[Floats, Floats], Jackknifed], column: str) -> Callable[[Columns], Statistic]:
     """A correlation with gold, times 100, over the pairs that have a similarity."""
 
     def prepare(outcomes: Columns) -> Statistic:
         values, gold = outcomes[column], outcomes["gold"]
         rows = np.flatnonzero(~np.isnan(values))
-        correlation = statistic(values[rows], gold[rows])
-        if len(rows) == len(values):
-            return lambda counts: 100.0 * correlation(counts)
-        return lambda counts: 100.0 * correlation(counts[rows])
+        return statistic(values[rows], gold[rows]).among(rows, len(values)).then(lambda points: 100.0 * points)
 
     return prepare
 
