@@ -25,7 +25,6 @@ from calipers.metrics.bootstrap import enough_resamples
 
 Floats = NDArray[np.float64]
 
-PERMUTATIONS = 9_999
 _ROUNDING = 1e-9  # of a chance
 
 
@@ -202,7 +201,7 @@ def _record(baseline: Result, terms: Terms, draws: studentised.PairedDraws | Non
         "question": terms.question,
         "resamples": terms.resamples or enough_resamples(len(baseline.outcomes)),
         "seed": terms.seed,
-        "permutations": permutations(max(1, units)),
+        "permutations": permutations(units),
         "fewest_changed": evidence.FEWEST_CHANGED,
     }
 
@@ -300,12 +299,12 @@ def _p_value(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) 
 
 
 def permutations(units: int) -> int:
-    """9,999, fewer beyond 20,000 units so that the time stays bounded; 999 at least.
+    """Of a p-value: fewer of many units, as of resamples.
 
     >>> permutations(300), permutations(50_000), permutations(1_000_000)
     (9999, 3999, 999)
     """
-    return max(999, min(PERMUTATIONS, 10_000 * studentised.MOST_TO_LEAVE_OUT // units - 1))
+    return enough_resamples(units) - 1
 
 
 def _side_by_side(exchangeable: exchange.Exchange, a: Columns, b: Columns) -> Columns:
