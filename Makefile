@@ -9,7 +9,7 @@ SEED  ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**31))')
 ORDER  = -p randomly -p no:cacheprovider --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz packages test-alone lint format bench bench-check studies docs constraints clean
+.PHONY: help demo test test-slow fuzz packages test-alone lint format bench bench-check studies docs constraints release clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,18 @@ docs: $(VENV)/.dev  ## write again what is generated: the CLI reference and the 
 
 constraints: $(VENV)/.dev  ## pin what is installed now
 	@$(BIN)/python docs/pin.py > constraints.new && mv constraints.new constraints.txt
+
+# An environment of its own: what publishes a package has no place among what tests it.
+$(VENV)/release/.ready:
+	@$(PYTHON) -m venv $(VENV)/release
+	@$(VENV)/release/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0
+	@touch $@
+
+release: $(VENV)/release/.ready  ## wheel and sdist in dist/, checked, once the change log has the version
+	@$(VENV)/release/bin/python docs/release.py
+	@rm -rf dist
+	@$(VENV)/release/bin/python -m build --quiet --outdir dist .
+	@$(VENV)/release/bin/python -m twine check --strict dist/*
 
 clean:  ## remove what the set-up made
 	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache

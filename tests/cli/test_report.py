@@ -89,7 +89,7 @@ def test_a_sampled_run_is_called_one(report: Report) -> None:
     [
         (("nonsense",), "there is no run 'nonsense'"),
         (("whole", "--format", "mteb"), "name it with --mteb-task"),
-        (("whole", "--mteb-task", "STSBenchmark"), "--mteb-task is for the formats mteb and model-index"),
+        (("whole", "--mteb-task", "STSBenchmark"), "--mteb-task is for the formats mteb, model-index and eval-results"),
         (("whole", "--format", "mteb", "--mteb-task", "SciFact"), "judged by ndcg_at_10"),
         (("whole", "some", "--format", "model-index"), "measure the same"),
         (("whole", "-o", "/dev/null/folder/x.md"), "there is no such folder"),

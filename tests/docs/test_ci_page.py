@@ -33,7 +33,7 @@ def commands() -> list[list[str]]:
 
 def test_every_flag_of_the_page_exists() -> None:
     lines = commands()
-    assert len(lines) == 6
+    assert len(lines) == 7
     for words in lines:
         command = cli.app.commands[words[1]]
         context = click.Context(command, parent=click.Context(cli.app, **cli.app.context_settings))

@@ -19,8 +19,8 @@ from calipers.cli import options
     "-o",
     "--output",
     metavar="FILE",
-    help="Write to a file instead of standard output. For mteb it may be a folder (a new one ends in /), "
-    "which gets the layout that mteb's ResultCache reads.",
+    help="Write to a file instead of standard output. For mteb and eval-results it may be a folder (a new one ends in "
+    "/), which gets the layout that mteb's ResultCache, or the hub, reads.",
 )
 @options.FORCE_FLAG
 @options.file_option("Output", "--store", metavar="DIR", help="Where runs are kept.")
@@ -34,13 +34,14 @@ def report(**flags: Any) -> None:
       calipers report latest --format model-index
       calipers report latest --format mteb --mteb-task STSBenchmark -o STSBenchmark.json
       calipers report latest --format mteb -o cache/
+      calipers report float32 int8 --format eval-results -o ./my-model/
     """
     form, mteb_task = flags["format"], flags["mteb_task"]
     ends_in_slash = (flags["output"] or "").endswith(("/", os.sep))
     flags["output"] = output = Path(flags["output"]).expanduser() if flags["output"] else None
     folder = output if output and (output.is_dir() or ends_in_slash) else None
-    if folder and form != "mteb":
-        raise click.UsageError(f"{folder} is a folder: expected a file, or --format mteb")
+    if folder and form not in ("mteb", "eval-results"):
+        raise click.UsageError(f"{folder} is a folder: expected a file, or --format mteb or eval-results")
     if not folder:
         options.check_outputs(flags, "output")
     from calipers.runs import report as reporting
@@ -51,7 +52,8 @@ def report(**flags: Any) -> None:
         for warning in reporting.mteb_warnings(results, mteb_task=mteb_task):
             click.echo(f"calipers: {warning}", err=True)
     if folder:
-        _write_folder(folder, reporting.mteb_folder(results, mteb_task=mteb_task), flags["force"])
+        write = reporting.mteb_folder if form == "mteb" else reporting.eval_results_files
+        _write_folder(folder, write(results, mteb_task=mteb_task), flags["force"])
         return
     content = reporting.report(results, format=form, mteb_task=mteb_task).rstrip("\n")
     if output:

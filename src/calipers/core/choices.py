@@ -24,6 +24,6 @@ WORDS = ("auto", "space", "phrases")
 OVERLAPS = ("title", "title+text")
 
 FAIL_ON = ("regression", "inconclusive", "at-risk")
-REPORT_FORMATS = ("markdown", "json", "mteb", "model-index")
+REPORT_FORMATS = ("markdown", "json", "mteb", "model-index", "eval-results")
 
 MOST_RESAMPLES = 1_000_000  # more cost minutes and change no digit that is shown

@@ -17,6 +17,7 @@ from calipers.core import ModelInfo, RequestError, Result
 from calipers.core.benchmarks import TASKS, MtebTaskFacts
 from calipers.core.errors import install
 from calipers.rendering.numbers import plural
+from calipers.rendering.variants import base_name, variant
 
 _TYPES = {"sentence-similarity": "cosine_spearman", "retrieval": "ndcg_at_10", "reranking": "map_at_1000"}
 _HUNDRED = {"sentence-similarity"}  # tasks whose metrics we give times 100
@@ -154,6 +155,7 @@ def warnings(result: Result, task: MtebTaskFacts) -> list[str]:
 # --- the model ---------------------------------------------------------------------------------------------------
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_NO_REVISION = "no_revision_available"  # in mteb
 
 
 def model_name(model_id: str) -> str:
@@ -186,18 +188,40 @@ def short_name(reference: str) -> str:
     return reference if is_hub and not is_file else (parts[-1] if parts else reference)
 
 
-def model_folder(info: ModelInfo) -> str:
-    """Where mteb's `ResultCache` looks for the results of a model below `results`: OWNER__NAME/REVISION."""
-    return f"{model_name(info.model_id).replace('/', '__')}/{_revision(info)}"
+def is_hub_name(name: str) -> bool:
+    return bool(_HUB_NAME.fullmatch(name))
 
 
-def model_meta(info: ModelInfo) -> dict[str, Any]:
+def model_folder(info: ModelInfo, revision: str | None = None) -> str:
+    """Where mteb's `ResultCache` looks for the results of a model below `results`: OWNER__NAME/REVISION, and below that
+    experiments/VARIANT for another precision or fewer dimensions. `revision` is the usual form's."""
+    name = model_name(base_name(info.model_id)).replace("/", "__")
+    place = f"{name}/{revision or model_revision(info)}"
+    return f"{place}/experiments/{experiment_name(info)}" if variant(info) else place
+
+
+def experiment_name(info: ModelInfo) -> str:
+    """mteb's name of a variant's folder: its settings, sorted."""
+    return "__".join(f"{name}_{value}" for name, value in sorted(variant(info).items()))
+
+
+def model_revision(info: ModelInfo) -> str:
+    """The commit of a hub model where one was requested; else 40 hexadecimal digits over content and settings, or
+    mteb's word for none where only the revision of the model that a variant was made from would do."""
+    commit = info.settings.get("revision")
+    if isinstance(commit, str) and re.fullmatch("[0-9a-f]{40}", commit):
+        return commit
+    return _NO_REVISION if variant(info) else _revision(info)
+
+
+def model_meta(info: ModelInfo, revision: str | None = None) -> dict[str, Any]:
     """What mteb's `model_meta.json` holds, without which `ResultCache.load_results` passes over a folder. What a run
     does not tell is null."""
     length, unknown = info.settings.get("max_length"), dict.fromkeys(_UNKNOWN_FACTS)
     stated = {
-        "name": model_name(info.model_id),
-        "revision": _revision(info),
+        "name": model_name(base_name(info.model_id)),
+        "revision": revision or model_revision(info),
+        "experiment_kwargs": variant(info) or None,
         "max_tokens": length if isinstance(length, int) else None,
         "framework": {"torch": ["PyTorch"], "onnx": ["ONNX"]}.get(info.backend, []),
     }

@@ -12,7 +12,9 @@ from calipers.core.choices import REPORT_FORMATS
 from calipers.core.files import whole_file
 from calipers.core.options import Options, option
 from calipers.rendering import document, model_card, mteb_json
+from calipers.rendering.eval_results import eval_results
 from calipers.rendering.markdown import results_markdown
+from calipers.rendering.variants import base_name, variant
 from calipers.runs import catalogue
 from calipers.runs.store import Store
 
@@ -23,7 +25,8 @@ class ReportOptions(Options):
 
     format: str = option(
         "markdown",
-        "json: the document of `eval`; mteb: result files that mteb reads; model-index: the top of a model card.",
+        "json: the document of `eval`; mteb: result files that mteb reads; model-index: the top of a model card; "
+        "eval-results: the files of .eval_results on the hub, one for each precision.",
         group="Report",
         choices=REPORT_FORMATS,
     )
@@ -37,18 +40,20 @@ class ReportOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mteb_task and self.format not in ("mteb", "model-index"):
-            raise RequestError(f"`mteb_task` is for the formats mteb and model-index, not for {self.format}")
+        if self.mteb_task and self.format not in ("mteb", "model-index", "eval-results"):
+            raise RequestError(
+                f"`mteb_task` is for the formats mteb, model-index and eval-results, not for {self.format}"
+            )
 
 
 def report(
     runs: Sequence[str | Result], *, format: str = "markdown", mteb_task: str | None = None, store: Store | None = None
 ) -> str:
     """Runs as text: `json` is the document of `eval`, `mteb` a result file of mteb, `model-index` the top of a model
-    card.
+    card, `eval-results` a file of `.eval_results` on the hub.
 
     A run is a Result, or the id of one in `store` (by default the user's store). `mteb_task` is the task of MTEB that
-    the data belong to, for `mteb` and `model-index`; by default the one whose official data they are, if any.
+    the data belong to, for the last three; by default the one whose official data they are, if any.
 
     >>> import calipers
     >>> print(calipers.report(["latest"]))     # doctest: +SKIP
@@ -60,6 +65,14 @@ def report(
         return results_markdown([(result, catalogue.find(result.task)) for result in results])
     if format == "model-index":
         return model_card.model_index(results, mteb_task=mteb_task)
+    if format == "eval-results":
+        files = eval_results_files(results, mteb_task=mteb_task)
+        if len(files) > 1:
+            raise RequestError(
+                f"these runs are of {len(files)} precisions, and the hub has a file for each: report one at a time, or "
+                "write the files to a folder (`output`)"
+            )
+        return next(iter(files.values()))
     if format == "mteb":
         files = mteb_files(results, mteb_task=mteb_task)
         if len(files) > 1:
@@ -95,12 +108,27 @@ def mteb_files(results: Sequence[Result], *, mteb_task: str | None = None) -> di
 
 
 def mteb_folder(results: Sequence[Result], *, mteb_task: str | None = None) -> dict[str, str]:
-    """The same as files of a folder that mteb's `ResultCache` reads, by their path in it."""
-    files = mteb_files(results, mteb_task=mteb_task)
-    info = results[0].model
-    place = f"results/{mteb_json.model_folder(info)}"
-    named = {f"{place}/{name}.json": content for name, content in files.items()}
-    return {**named, f"{place}/model_meta.json": document.to_json(mteb_json.model_meta(info))}
+    """The same as files of a folder that mteb's `ResultCache` reads, by their path in it. The runs may be of several
+    models and of their variants, which stand under `experiments` of the revision of the model's usual form."""
+    by_model: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        by_model.setdefault((result.model.model_id, result.model.fingerprint), []).append(result)
+    models = [runs[0].model for runs in by_model.values()]
+    usual = {base_name(info.model_id): info for info in models if not variant(info)}
+    files: dict[str, str] = {}
+    for runs in by_model.values():
+        info = runs[0].model
+        base = usual.get(base_name(info.model_id))
+        revision = mteb_json.model_revision(base) if base else None
+        place = f"results/{mteb_json.model_folder(info, revision)}"
+        files |= {f"{place}/{name}.json": text for name, text in mteb_files(runs, mteb_task=mteb_task).items()}
+        files[f"{place}/model_meta.json"] = document.to_json(mteb_json.model_meta(info, revision))
+    return files
+
+
+def eval_results_files(results: Sequence[Result], *, mteb_task: str | None = None) -> dict[str, str]:
+    """The files of `.eval_results` in a model's repository on the hub, by their path in it: one for each precision."""
+    return eval_results(results, mteb_task=mteb_task)
 
 
 def mteb_warnings(results: Sequence[Result], *, mteb_task: str | None = None) -> list[str]:
