@@ -1,4 +1,4 @@
-"""What `parity` is asked for and what it gives."""
+"""What `parity` takes and what it gives."""
 
 from __future__ import annotations
 

@@ -66,23 +66,20 @@ def report(
     if format == "model-index":
         return model_card.model_index(results, mteb_task=mteb_task)
     if format == "eval-results":
-        files = eval_results_files(results, mteb_task=mteb_task)
-        if len(files) > 1:
-            raise RequestError(
-                f"these runs are of {len(files)} precisions, and the hub has a file for each: report one at a time, or "
-                "write the files to a folder (`output`)"
-            )
-        return next(iter(files.values()))
+        return _only_file(eval_results_files(results, mteb_task=mteb_task), "precision", "the hub")
     if format == "mteb":
-        files = mteb_files(results, mteb_task=mteb_task)
-        if len(files) > 1:
-            raise RequestError(
-                f"these runs are of {len(files)} tasks ({', '.join(files)}), and mteb has a file for each: "
-                "report one task at a time, or write the files to a folder (`output`)"
-            )
-        return next(iter(files.values()))
+        return _only_file(mteb_files(results, mteb_task=mteb_task), "task", "mteb")
     documents = [result.to_dict() for result in results]
     return document.to_json(documents[0] if len(documents) == 1 else documents)
+
+
+def _only_file(files: dict[str, str], unit: str, reader: str) -> str:
+    if len(files) > 1:
+        raise RequestError(
+            f"these runs are of {len(files)} {unit}s ({', '.join(files)}), and {reader} has a file for each: report one "
+            f"{unit} at a time, or write the files to a folder (`output`)"
+        )
+    return next(iter(files.values()))
 
 
 def load_runs(runs: Sequence[str | Result], store: Store | None = None) -> list[Result]:
