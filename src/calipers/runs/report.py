@@ -76,8 +76,8 @@ def report(
 def _only_file(files: dict[str, str], unit: str, reader: str) -> str:
     if len(files) > 1:
         raise RequestError(
-            f"these runs are of {len(files)} {unit}s ({', '.join(files)}), and {reader} has a file for each: report one "
-            f"{unit} at a time, or write the files to a folder (`output`)"
+            f"these runs are of {len(files)} {unit}s ({', '.join(files)}), and {reader} has a file for each: report "
+            f"one {unit} at a time, or write the files to a folder (`output`)"
         )
     return next(iter(files.values()))
 
