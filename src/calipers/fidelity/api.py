@@ -20,7 +20,8 @@ from calipers.fidelity.texts import dataset_texts, probe_texts
 from calipers.metrics.arrays import Floats, Vectors
 from calipers.models import ModelOptions, find
 
-_ANOTHER = 0.5  # below this median cosine no setting is near
+_ANOTHER = 0.5  # below this median cosine no setting is near by itself
+_NEAR = 0.8  # nor several together
 _FEW = 12  # texts that are sent again with a prompt
 # Options that count for the other side too, by its backend; the first ones only for it where the reference has no use.
 _RUNNING = ("device", "threads", "sandbox", "batch_size")
@@ -153,9 +154,10 @@ class _Case:
     def _settings(self, explanation: Explanation) -> list[Deviation]:
         sizes = (self.plain.shape[1], self.answers.vectors.shape[1])
         if not explanation.explained:
-            nearest = max(explanation.tried, key=lambda tried: tried.median)
-            far = nearest.median < _ANOTHER and float(np.median(cosines(explanation.apart))) < _ANOTHER
-            return [wording.other_model(self.who, nearest, sizes)] if far else []
+            # Of many trials with two or three settings one comes nearer by chance.
+            single = max((one for one in explanation.tried if len(one.settings) < 2), key=lambda one: one.median)
+            far = single.median < _ANOTHER and float(np.median(cosines(explanation.apart))) < _NEAR
+            return [wording.other_model(self.who, single, sizes)] if far else []
         rounding = self._rounding(explanation)
         apart = explanation.apart
         restored = _smallest(apart)

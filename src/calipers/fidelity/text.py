@@ -20,7 +20,8 @@ _NEAREST = 8  # trials that are shown
 
 def show_parity(console: Console, parity: Parity) -> None:
     say(console, parity.headline, "green" if parity.same else "bold red")
-    say(console, f"\nreference: {parity.reference.artifact}\nother:     {parity.other.artifact}\n")
+    say(console, f"\nreference: {parity.reference.artifact}")
+    say(console, f"other:     {parity.other.artifact}\n")
     show_table(console, _GROUPS, _group_rows(parity), right=(1, 2, 3))
     if parity.differences:
         say(console, "")
