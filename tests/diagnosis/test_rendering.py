@@ -177,6 +177,11 @@ def test_certainty_and_knowledge_are_drawn(data: Any, model: Any, tmp_path: Path
     assert certainty.result is not None
     kept = certainty.result.outcomes.counts["map_neighbours_kept"]
     assert f"It keeps {kept:.1%} of the ten nearest neighbours" in page
+    queries = certainty.result.outcomes.counts["queries"]
+    judged = certainty.result.outcomes.columns["success"]
+    fails = int((judged == 0).sum())
+    assert f"fail ({fails})" in next(c.svg for c in pictures.draw(certainty) if "worth something" in c.caption)
+    assert queries == len(judged)
     bars = next(c.svg for c in pictures.draw(certainty) if c.caption.startswith("What a codec leaves"))
     for name in CODECS:
         value = certainty.result.metrics[f"stability/{name}"]
@@ -213,6 +218,19 @@ def test_hubs_and_alignment_are_drawn_as_the_tables_have_them(diagnosis: Diagnos
         assert f">{name}<" in both
 
 
+def test_the_cone_and_the_curve_have_the_figures_of_the_table(diagnosis: Diagnosis) -> None:
+    geometry = diagnosis.findings[0]
+    values = {figure.name: figure for figure in findings.figures_of(geometry)}
+    drawn = {chart.caption.split()[0]: chart.svg for chart in pictures.draw(geometry) if chart.svg}
+    assert f">anisotropy {findings.value_of(values['anisotropy'])}<" in drawn["Cosines"]
+    assert geometry.result is not None
+    cone = geometry.result.outcomes.details["cone"]
+    mean = float((cone["random"] * (cone["low"] + 0.025)).sum() / cone["random"].sum())
+    assert mean == pytest.approx(values["anisotropy"].value or 0.0, abs=0.03)
+    aligned = next(c.caption for c in pictures.draw(geometry) if c.caption.startswith("Lower"))
+    assert f"this model {values['uniformity'].value:.3f} and {values['alignment'].value:.3f}" in aligned
+
+
 def test_a_scatter_has_every_point_the_lines_among_them_and_escaped_names() -> None:
     drawn = charts.scatter(
         {"<good>": [(0.1, 0.2), (0.9, 0.8), (float("nan"), 0.5)], "bad": [(0.5, 0.5)]},
@@ -225,6 +243,24 @@ def test_a_scatter_has_every_point_the_lines_among_them_and_escaped_names() -> N
     assert "&lt;good&gt; (2)" in drawn
     assert (drawn.count('class="contour"'), "same" in drawn, "outside" in drawn) == (1, True, False)
     assert charts.scatter({"one": [(0.5, 0.5)]}, title="t", across="x", up="y") == ""
+
+
+def test_names_of_marks_do_not_stand_on_each_other_and_empty_kinds_have_no_legend() -> None:
+    marks = [("random directions", 0.0, 2.0), ("mean removed", 0.1, 1.95), ("one point", 1.0, 0.0)]
+    series = {"here": [(0.5, 0.5), (1.0, 0.0)], "nowhere": [(float("nan"), 1.0)]}
+    drawn = charts.scatter(series, title="t", across="x", up="y", marks=marks, ends=((0, 1), (0, 2)))
+    rows = {name: float(y) for y, name in re.findall(r'class="strong"[^>]* y="([\d.]+)"[^>]*>([^<]+)<', drawn)}
+    assert abs(rows["random directions"] - rows["mean removed"]) >= 12
+    assert "nowhere" not in drawn
+
+
+def test_lines_share_a_frame_and_notes_are_escaped() -> None:
+    lines = [charts.Stroke("a<b", [(1, 10), (5, 2)]), charts.Stroke("base", [(1, 8), (9, 1)], "line base")]
+    drawn = charts.strokes(lines, title="t", across="x", up="y", log=True, names=[(1, 10, "1")], notes=["1 <hub>"])
+    assert drawn.count("<polyline") == 2
+    assert "a&lt;b" in drawn
+    assert "1 &lt;hub&gt;" in drawn
+    assert charts.strokes([charts.Stroke("one", [(1, 1)])], title="t", across="x", up="y") == ""
 
 
 def test_pictures_show_the_numbers_of_the_tables(model: Any, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def _cone(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
         kept = slice(int(used[0]), int(used[-1]) + 1)
         for column, (name, look) in looks.items():
             if side.whose:
-                name, look = f"{name.split()[0]}, baseline", f"{look} base"
+                name, look = f"{name.split()[0]}, base", f"{look} base"
             shares = table[column][kept] / max(1, table[column].sum())
             points = list(zip((table["low"][kept] + 1 / len(table["low"])).tolist(), shares.tolist(), strict=True))
             lines += [Stroke(name, points, look)] if table[column].any() else []
@@ -187,8 +187,10 @@ def _scale(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
 
 def _word_order(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
     name = "word_order_sensitivity"
-    for side in (s for s in sides if name in s.columns):
-        counts, labels = charts.bin_evenly(side.columns[name].tolist(), bins=6)
+    having = [side for side in sides if name in side.columns]
+    most = max((float(np.nanmax(side.columns[name])) for side in having), default=0.0)
+    for side in having:
+        counts, labels = charts.bin_evenly(side.columns[name].tolist(), bins=6, most=most)
         title, across = "Word order by text", "1 − cosine of a text and its shuffled words"
         svg = charts.histogram(counts, labels, title=title, across=across, up="texts")
         yield Chart(
@@ -288,7 +290,10 @@ def _map(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
         }
         axes: Axes = {"title": "A map by principal directions", "across": "first direction", "up": "second direction"}
         kept = side.outcomes.counts.get("map_neighbours_kept")
-        trust = f" It keeps {kept:.1%} of the ten nearest neighbours of a document." if kept is not None else ""
+        documents = sum(kind == "document" for kind, *_ in rows)
+        chance = min(1.0, 10 / max(1, documents - 1))
+        trust = f" It keeps {kept:.1%} of the ten nearest neighbours of a document; chance keeps {chance:.1%}."
+        trust = trust if kept is not None else ""
         caption = (
             "Documents (a sample), queries, and those that fail, by the two strongest directions of the documents."
         )

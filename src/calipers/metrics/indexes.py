@@ -11,7 +11,7 @@ import numpy as np
 
 from calipers.metrics import search
 from calipers.metrics.arrays import Array, Ints, Vectors
-from calipers.metrics.codecs import Codec, fit
+from calipers.metrics.codecs import Codec
 from calipers.metrics.geometry import unit
 from calipers.metrics.kernels import faiss_threads
 from calipers.metrics.search_timing import approximate_part
@@ -39,10 +39,9 @@ class Decoded:
         return self._codec.decode(self._codec.encode(self._vectors[rows]))
 
 
-def nearest_stored(queries: Array, vectors: Array, k: int, *, codec: str, seed: int = 42) -> Ints:
-    """The k nearest documents, int64[q, k], where the documents are stored by the codec fitted on them."""
-    stored = Decoded(fit(codec, vectors, seed=seed), vectors)
-    return search.nearest(queries, cast(Any, stored), k)[1]
+def nearest_stored(queries: Array, vectors: Array, k: int, *, codec: Codec) -> Ints:
+    """The k nearest documents, int64[q, k], where the documents are stored by a codec, fitted on them."""
+    return search.nearest(queries, cast(Any, Decoded(codec, vectors)), k)[1]
 
 
 def nearest_indexed(queries: Array, vectors: Array, k: int, *, index: str) -> Ints:

@@ -154,6 +154,7 @@ def scatter(
     clouds = {
         name: replace(c, points=[p for p in c.points if all(map(math.isfinite, p))]) for name, c in clouds.items()
     }
+    clouds = {name: cloud for name, cloud in clouds.items() if cloud.points}
     ends = ends or ends_of([point for cloud in clouds.values() for point in cloud.points])
     if ends is None:
         return ""
@@ -173,15 +174,25 @@ def scatter(
             parts.append(_text(*inside[-1], name, "end", "small"))
     for cloud in clouds.values():
         parts += [_dot(*place(*point), cloud.look) for point in cloud.points]
-    for name, x, y in marks:
-        spot = place(x, y)
-        side, anchor = (-7, "end") if spot[0] > WIDTH / 2 else (7, "start")
-        parts += [
-            _dot(*spot, "ring"),
-            _text(spot[0] + side, spot[1] + (14 if spot[1] < 44 else -5), name, anchor, "strong"),
-        ]
+    parts += _rings([(name, *place(x, y)) for name, x, y in marks])
     legend = [(f"{name} ({len(cloud.points):,})", cloud.look) for name, cloud in clouds.items()]
     return _named_axes(title, across, up, [*parts, *_legend(legend)], left=10)
+
+
+def _rings(marks: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Rings with their names, each above or below its ring where no other name stands."""
+    parts: list[str] = []
+    taken: list[tuple[float, float, float]] = []
+    for name, x, y in marks:
+        left = x > WIDTH / 2
+        start = x - 7 - _LETTER * len(name) if left else x + 7
+        end = start + _LETTER * len(name)
+        heights = [y + step for step in (-5, 14, 27, 40) if y + step > 24]
+        free = [h for h in heights if not any(start < e and s < end and abs(h - t) < 12 for s, e, t in taken)]
+        height = (free or heights)[0]
+        taken.append((start, end, height))
+        parts += [_dot(x, y, "ring"), _text(end if left else start, height, name, "end" if left else "start", "strong")]
+    return parts
 
 
 def ends_of(points: Sequence[tuple[float, float]]) -> Ends | None:
@@ -269,14 +280,15 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return round(first * step, 6), round(max(last, first + 1) * step, 6)
 
 
-def bin_evenly(values: Sequence[float], bins: int = 10) -> tuple[list[float], list[str]]:
-    """Counts of values from 0 up in even bins to the highest one, named by where they begin; NaN is in none.
+def bin_evenly(values: Sequence[float], bins: int = 10, most: float = 0.0) -> tuple[list[float], list[str]]:
+    """Counts of values from 0 up in even bins to the highest one, or to `most`, named by where they begin; NaN is in
+    none.
 
     >>> bin_evenly([0.0, 0.1, 0.4, float("nan")], bins=2)
     ([2, 1], ['0', '0.2'])
     """
     finite = [value for value in values if math.isfinite(value)]
-    most = max(finite, default=0.0) or 1.0
+    most = max(*finite, most, 0.0) or 1.0 if finite else most or 1.0
     counts, _ = bin_shares([value / most for value in finite], bins)
     return counts, [f"{most * i / bins:.2g}" for i in range(bins)]
 

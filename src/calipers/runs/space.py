@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import DataError, InvalidOutput, Outcomes, ShowsHalo, name_some
-from calipers.metrics import geometry
+from calipers.metrics import codecs, geometry
 from calipers.metrics import search as searching
 from calipers.shop.products import Products
 from calipers.tasks.outputs import MOST_UNREAD
@@ -77,6 +77,16 @@ class Texts:
     def lengths(self) -> Floats:
         """Of the vectors, float64[n]: 0 or not finite where one has no direction."""
         return geometry.norms(self.vectors)
+
+    def codec(self, name: str, seed: int) -> codecs.Codec:
+        """The codec of this name, fitted on the vectors once for all who read them."""
+        if (name, seed) not in self._fitted:
+            self._fitted[name, seed] = codecs.fit(name, self.vectors, seed=seed)
+        return self._fitted[name, seed]
+
+    @cached_property
+    def _fitted(self) -> dict[tuple[str, int], codecs.Codec]:
+        return {}
 
     def with_direction(self) -> tuple[Texts, Ints]:
         """The texts whose vector has a direction, and their rows."""

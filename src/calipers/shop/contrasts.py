@@ -25,7 +25,7 @@ from calipers.shop.units import Quantity
 
 _PARTS = ("colour", "brand", "number")
 SETS = (*_PARTS, *(f"{part}_respelled" for part in _PARTS), "negation", "role")
-_LOOKED_AT = 20_000  # titles, a seeded sample
+_LOOKED_AT = 4000  # titles, a seeded sample
 _LONGEST = 160  # characters of a title that are read
 _TRIES = 20  # to find another value
 _MOST_APART = 10.0  # how many times as much another amount may be

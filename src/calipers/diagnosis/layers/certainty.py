@@ -79,14 +79,17 @@ def _run(model: Encoder | None, space: Space, options: CertaintyOptions, progres
     queries = space.queries
     assert queries is not None
     progress.start("Certainty", 0)
-    codec = codecs.fit(options.codec, space.corpus.vectors, seed=options.seed)
+    codec = space.corpus.codec(options.codec, options.seed)
     rows = search.nearest_rows(queries.vectors, space.corpus.vectors, options.k, similarity=space.similarity)
     parts = metrics.parts_in(queries.vectors, space.corpus.vectors, rows, codec)
     labels = np.full(len(queries), np.nan)
     if len(space.qrels):
         labels = metrics.success(rows, space.qrels, space.corpus.ids, relevant_from=options.relevant_from)
     judged = assessment.assess(parts, labels, folds=options.folds, **options.drawing)
-    stored = {f"stability/{name}": _stability(name, space, codec, options) for name in CODECS}
+    stored = {
+        f"stability/{name}": codecs.stability(queries.vectors, space.corpus.codec(name, options.seed))
+        for name in CODECS
+    }
     map_table, kept = shapes.project(space.corpus.vectors, queries.vectors, labels, options.seed)
     figures = [
         *_part_figures(_part_columns(parts) | stored, options),
@@ -125,13 +128,6 @@ def _part_columns(parts: TrustParts) -> dict[str, Floats]:
     """What each figure of the parts is the mean of, float64[q], by figure."""
     confident = np.where(np.isnan(parts.reliability), np.nan, parts.reliability > metrics.CONFIDENT)
     return {name: confident if name == "confident_queries" else getattr(parts, name) for name in _PARTS}
-
-
-def _stability(name: str, space: Space, chosen: codecs.Codec, options: CertaintyOptions) -> Floats:
-    """G_q of each query under a codec, float64[q]."""
-    assert space.queries is not None
-    codec = chosen if name == chosen.name else codecs.fit(name, space.corpus.vectors, seed=options.seed)
-    return codecs.stability(space.queries.vectors, codec)
 
 
 def _part_figures(columns: Mapping[str, Floats], options: CertaintyOptions) -> list[Figure]:

@@ -88,7 +88,8 @@ def _searched(results: SearchResults, options: RemedyOptions) -> tuple[dict[str,
     """The first results under each change of the vectors; or why there are none, by figure."""
     if why := results.directed.why_not_by_direction:
         return {}, {f"gain/{name}": why for name in _SEARCHES}
-    stored = {codec: partial(indexes.nearest_stored, codec=codec, seed=options.seed) for codec in ("int8", "binary")}
+    corpus, bits = results.directed.space.corpus, ("int8", "binary")
+    stored = {name: partial(indexes.nearest_stored, codec=corpus.codec(name, options.seed)) for name in bits}
     searches: dict[str, Search] = {
         "mean_removed": adjusted.nearest_centred,
         "csls": adjusted.nearest_csls,

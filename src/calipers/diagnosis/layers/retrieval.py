@@ -391,7 +391,8 @@ def _overlaps(results: Ints, others: Ints, setting: str, options: RankingOptions
 
 def precisions(results: SearchResults, options: RankingOptions) -> RetrievalPart:
     """The first stage with the documents stored in fewer bits."""
-    searches = {codec: partial(indexes.nearest_stored, codec=codec, seed=options.seed) for codec in _STORED}
+    corpus = results.directed.space.corpus
+    searches = {name: partial(indexes.nearest_stored, codec=corpus.codec(name, options.seed)) for name in _STORED}
     return _searched_by(searches, results, options, results.directed.why_not_by_direction)
 
 
