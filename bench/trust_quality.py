@@ -22,11 +22,14 @@ from numpy.typing import NDArray
 from calipers import models
 from calipers.core import Dataset
 from calipers.data import DataOptions, beir, odd_queries
-from calipers.metrics import assessment, calibration, codecs, search
+from calipers.metrics import assessment, calibration, codecs, predictors, search
 from calipers.metrics import trust as metrics
+from calipers.metrics.abstention import nauc
 from calipers.metrics.assessment import Assessment, Detection, IntervalEstimate
 from calipers.metrics.trust import TrustParts
 from calipers.models import ModelOptions
+from calipers.reliability import Trust, mapping
+from calipers.reliability.searching import Lexicon
 
 ODD = 200
 
@@ -83,6 +86,7 @@ def report(
     )
     yield from qualities(found)
     if not found.reason:
+        yield from maps(rows, vectors, queries, nearest, asked)
         yield weights(parts, labels)
     yield from abstention(found)
     yield from detections(place, data, embed, vectors, parts, codec, asked.k)
@@ -100,6 +104,69 @@ def qualities(found: Assessment) -> Iterator[str]:
     yield ""
     for sentence in found.sentences:
         yield f"{sentence}  "
+
+
+def maps(
+    rows: Dataset, vectors: NDArray[np.float32], queries: NDArray[np.float32], nearest: Any, asked: argparse.Namespace
+) -> Iterator[str]:
+    """Every predictor alone, the map of each kind of input, its promise, and the promise on held-out halves."""
+    corpus, qrels = rows.tables["corpus"], rows.columns["qrels"]
+    deep = predictors.deep_rows(queries, vectors, "cosine")
+    lexical = Lexicon(corpus).columns(rows.columns["query"], deep, asked.k)
+    labels = metrics.success(nearest, qrels, corpus.ids)
+    quality = metrics.ndcg_of(nearest, qrels, corpus.ids)
+    fitted = Trust.fit(vectors, query_vectors=queries, labels=labels, extra=lexical, k=asked.k, codec=asked.codec)
+    calibration_report = fitted.report["calibration"]
+    columns = every_column(vectors, queries, nearest, deep, lexical, fitted)
+    yield "| predictor | input | AUROC | nAUC of success | nAUC of nDCG@10 |"
+    yield "|---|---|---|---|---|"
+    for one in calibration_report["predictors"]:
+        name = one["name"]
+        figures = f"{one['nauc']:.3f} | {nauc(columns[name], quality):.3f}"
+        yield f"| {name.replace('_', ' ')} | {one['input']} | {told(IntervalEstimate(**one['auroc']))} | {figures} |"
+    yield "\n| map of | chosen on all | AUROC, chosen in the folds | over the top cosine | nAUC of success |"
+    yield "|---|---|---|---|---|"
+    for kind, one in calibration_report["maps"].items():
+        cells = (told(IntervalEstimate(**one[key])) for key in ("auroc", "gain"))
+        yield f"| {kind} | {one['chosen']['about'].replace('_', ' ')} | {' | '.join(cells)} | {one['nauc']:.3f} |"
+    yield ""
+    for kind, one in calibration_report["maps"].items():
+        yield f"{kind}: {one['sentence']} {one['promise']['sentence']}  "
+    yield ""
+    yield from halves(columns, labels, asked)
+
+
+def every_column(vectors: Any, queries: Any, nearest: Any, deep: Any, lexical: Any, fitted: Trust) -> dict[str, Any]:
+    parts = metrics.parts_in(queries, vectors, nearest, fitted.codec)
+    assert parts.cosines is not None
+    near = predictors.vector_columns(parts, queries, lambda part: vectors[nearest[part]], fitted.background)
+    scores = predictors.score_columns(parts.cosines)
+    return {**scores, **near, **predictors.corpus_columns(queries, vectors, deep, fitted.k), **lexical}
+
+
+def halves(columns: dict[str, Any], labels: NDArray[np.float64], asked: argparse.Namespace) -> Iterator[str]:
+    """The promise fitted on one half of the queries, checked on the other, over 30 random halves."""
+    yield "| requested error | promised in | broken on the other half | by a standard error or more | answered |"
+    yield "|---|---|---|---|---|"
+    for error in (0.1, 0.2, 0.3):
+        given, broken, clearly, answered = 0, 0, 0, []
+        for seed in range(30):
+            rows = np.random.default_rng(seed).permutation(len(labels))
+            first, other = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+            wanted = mapping.Wanted(asked.k, "logistic", error, 0.95, 5, seed)
+            own = {name: column[first] for name, column in columns.items()}
+            judged = mapping.Judged(own, labels[first], mapping.split(labels[first], wanted))
+            one = mapping.fit_input("texts", judged, wanted, quality=False)
+            if one.promise is None or one.promise.threshold is None:
+                continue
+            p = one.map({name: column[other] for name, column in columns.items()}, "logistic")
+            right = labels[other][p >= one.promise.threshold]
+            risk = 1 - right.mean() if len(right) else 0.0
+            given, broken = given + 1, broken + (risk > error)
+            clearly += risk > error + np.sqrt(error * (1 - error) / max(1, len(right)))
+            answered.append(len(right) / len(other))
+        share = f"{np.mean(answered):.0%}" if answered else "–"
+        yield f"| {error:.0%} | {given} of 30 | {broken} | {clearly} | {share} |"
 
 
 def weights(parts: TrustParts, labels: NDArray[np.float64]) -> str:

@@ -34,6 +34,7 @@ RANKS = {
     "diagnosis": 6,
     "reliability": 6,
     "sweeps": 7,
+    "service": 7,
     "cli": 8,
     "__init__": 9,
     "__main__": 9,

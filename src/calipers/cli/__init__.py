@@ -22,7 +22,7 @@ from calipers import __version__
 from calipers.cli import streams
 
 # Modules that hold a command of their name.
-_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "parity", "sweep", "runs", "report")
+_MODULES = ("compare", "build", "attribute", "diagnose", "trust", "serve", "drift", "parity", "sweep", "runs", "report")
 _HOMES = {name: f"{name}:{name}" for name in _MODULES}
 _HOMES |= {
     "eval": "eval:eval_",
@@ -66,6 +66,8 @@ def app(debug: bool, input_limit: tuple[str, ...]) -> None:
     All models, every night calipers sweep registry.yaml
     Is the server the same? calipers parity ./model http://localhost:8080
     Can I trust a result?   calipers trust MODEL --corpus C QUERY
+    The same over HTTP      calipers serve --trust FILE
+    Has the traffic moved?  calipers drift MODEL --reference A --current B
     Why does search fail?   calipers diagnose MODEL --dataset FOLDER --html report.html
     What can be measured?   calipers tasks
     What did I measure?     calipers runs list

@@ -9,6 +9,8 @@ import click
 from calipers.cli import options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from calipers.reliability.answer import TrustAnswer
 
 
@@ -37,6 +39,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Questions from a file, - for standard input: one a line, or jsonl. The answers are jsonl, one a line.",
 )
+@options.option(
+    "Output",
+    "--watch",
+    metavar="LOG",
+    help="Compare a log of `calipers serve` (or answers of --questions) with the queries of --load; exit code 1 on an "
+    "alarm. The model is not loaded.",
+)
 @options.option("Output", "--details", is_flag=True, help="Parts, predictors, maps, calibration and detectors as well.")
 @options.FORCE_FLAG
 @options.JSON_FLAG
@@ -61,6 +70,9 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
     """
     if flags["save"] and flags["load"]:
         raise click.UsageError("--save and --load are mutually exclusive")
+    if flags["watch"]:
+        _watch(query, flags)
+        return
     if flags["questions"] and query:
         raise click.UsageError("--questions and QUERY are mutually exclusive")
     if flags["questions"] and flags["as_json"]:
@@ -94,6 +106,29 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
         return
     save = [lambda: answer.trust.save(flags["save"])] if flags["save"] else []
     options.emit(answer.to_dict(), flags, lambda out: text.show_answer(out, answer, details=flags["details"]), *save)
+
+
+def _watch(query: tuple[str, ...], flags: dict[str, Any]) -> None:
+    from pathlib import Path
+
+    from calipers.core import printable
+    from calipers.reliability import Trust
+    from calipers.reliability.traffic import watch
+    from calipers.rendering import tables
+
+    if flags["load"] is None:
+        raise click.UsageError("--watch needs --load: the score that the log is compared with")
+    if query or flags["questions"] or flags["calibrate"] or flags["details"]:
+        raise click.UsageError("--watch goes with --load alone: no QUERY, --questions, --calibrate or --details")
+    result = watch(Trust.load(flags["load"]), Path(flags["watch"]).expanduser(), seed=flags["seed"])
+    code = int(result.alarm is not None)
+
+    def show(console: Console) -> None:
+        tables.say(console, result.sentence)
+        tables.show_records(console, [{"new query": printable(text), "p": f"{p:.4f}"} for text, p in result.new])
+
+    options.emit(result.to_dict(), flags, show, code=code)
+    click.get_current_context().exit(code)
 
 
 def _read(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

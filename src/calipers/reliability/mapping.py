@@ -65,10 +65,11 @@ def split(labels: Floats, wanted: Wanted) -> Bools:
 def fit_inputs(judged: Judged, wanted: Wanted) -> dict[str, FittedInput]:
     """A map for each kind of input whose predictors are all there."""
     kinds = [kind for kind in INPUTS if set(predictors.PREDICTORS[kind]) <= set(judged.columns)]
-    return {kind: _fit_input(kind, judged, wanted) for kind in kinds}
+    return {kind: fit_input(kind, judged, wanted) for kind in kinds}
 
 
-def _fit_input(kind: str, judged: Judged, wanted: Wanted) -> FittedInput:
+def fit_input(kind: str, judged: Judged, wanted: Wanted, *, quality: bool = True) -> FittedInput:
+    """The map of one kind of input; without `quality`, what it is worth is not measured."""
     options = tuple(
         option
         for option in selection.candidates(predictors.names_for(kind), wanted.k)
@@ -93,7 +94,11 @@ def _fit_input(kind: str, judged: Judged, wanted: Wanted) -> FittedInput:
     return FittedInput(
         InputMap(features, fitted.logistic, fitted.isotonic, _thresholds(given, judged, wanted)),
         given,
-        {**_quality(judged, options, wanted), "chosen": _about(choice.candidate), "promise": _promise_report(given)},
+        {
+            **(_quality(judged, options, wanted) if quality else {}),
+            "chosen": _about(choice.candidate),
+            "promise": _promise_report(given),
+        },
     )
 
 

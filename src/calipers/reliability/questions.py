@@ -11,6 +11,7 @@ from typing import Any
 from calipers.core import DataError
 from calipers.core.inputs import open_input, refuse_above
 from calipers.reliability.answer import TrustAnswer
+from calipers.reliability.trust import REFERENCE
 from calipers.rendering.document import strict
 
 
@@ -69,4 +70,6 @@ def answer_lines(answer: TrustAnswer, ids: Iterable[str]) -> Iterator[str]:
     for row, id in enumerate(ids):
         facts = answer.query(row)
         facts["neighbours"] = [{key: near[key] for key in ("id", "cosine")} for near in facts["neighbours"]]
+        columns = answer.scores.columns
+        facts["predictors"] = {name: float(columns[name][row]) for name in REFERENCE if name in columns}
         yield json.dumps(strict({"id": id, **facts}), ensure_ascii=False, allow_nan=False)

@@ -161,8 +161,12 @@ class Trust:
     @property
     def promise(self) -> Mapping[str, Any] | None:
         """What the map that knows most can promise; None where nothing is calibrated or too little is judged."""
+        return self.promise_of(list(self.maps)[-1]) if self.maps else None
+
+    def promise_of(self, kind: str | None) -> Mapping[str, Any] | None:
+        """The same of the map of a kind of input."""
         maps = (self.report.get("calibration") or {}).get("maps") or {}
-        return list(maps.values())[-1].get("promise") if maps else None
+        return (maps.get(kind) or {}).get("promise")
 
     def score(
         self,

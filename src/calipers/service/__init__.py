@@ -1,0 +1,1 @@
+"""A trust score over HTTP: scores, vectors or texts in, decisions out (`calipers serve`, extra `serve`)."""

@@ -1,0 +1,100 @@
+"""`serve`: a trust file, and if texts are to be scored a model and a corpus, to a running server."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from calipers.core import SILENT, Progress, RequestError
+from calipers.core.files import package_versions
+from calipers.data.texts import load_texts
+from calipers.models import ModelOptions
+from calipers.reliability.api import Material, TrustOptions, open_search
+from calipers.reliability.searching import TrustedSearch
+from calipers.runs.vector_cache import VectorCache
+from calipers.service.app import Service, create_app
+from calipers.service.batching import TextQueue
+from calipers.service.calibration import Calibration, Served
+from calipers.service.options import ServeOptions
+
+_LEAVE = 10  # seconds that requests have to end in when the service stops
+
+
+def open_service(
+    trust: Path,
+    options: ServeOptions,
+    *,
+    model: str | None = None,
+    corpus: str | None = None,
+    model_options: ModelOptions | None = None,
+    vectors: VectorCache | None = None,
+    progress: Progress = SILENT,
+) -> Service:
+    """Everything loaded and checked, not yet listening."""
+    if (model is None) != (corpus is None):
+        raise RequestError("`model` and `corpus` go together: texts need both")
+    served = Served.read(trust)
+    search: TrustedSearch | None = None
+    if model is not None and corpus is not None:
+        documents = load_texts(corpus, "corpus")
+        wanted = TrustOptions(load=trust)
+        search = open_search(
+            model,
+            documents,
+            Material(),
+            served.trust,
+            wanted,
+            model_options=model_options,
+            vectors=vectors,
+            progress=progress,
+        )
+        search.ask(["a first question, so that the next ones find everything loaded"])
+    calibration = Calibration(trust, served, search)
+    texts = TextQueue(calibration.score_texts) if search else None
+    return Service(calibration, options, _read_token(options.token), texts=texts)
+
+
+def _read_token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        token = path.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"`token`: {path} cannot be read: {error}") from error
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        raise RequestError(f"`token`: expected at least 16 printable ASCII characters in {path}")
+    return token
+
+
+def run(service: Service) -> None:
+    """Serve until a signal; requests in work end first."""
+    _refuse_missing()
+    import uvicorn
+
+    options = service.options
+    config = uvicorn.Config(
+        create_app(service),
+        host=options.host,
+        port=options.port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_LEAVE,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 << 10,
+        limit_concurrency=max(100, 4 * options.max_requests),
+    )
+
+    class Announcing(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for one in self.servers[:1]:
+                host, port = one.sockets[0].getsockname()[:2]
+                service.log("listening", host=host, port=port, calibration=service.calibration.served.id)
+
+    Announcing(config).run()
+
+
+def _refuse_missing() -> None:
+    missing = [name for name in ("starlette", "uvicorn") if not package_versions(name).get(name)]
+    if missing:
+        raise RequestError(f"the service needs {' and '.join(missing)}: pip install 'calipers[serve]'")
