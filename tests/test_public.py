@@ -18,7 +18,11 @@ from calipers.cli import app
 # Command → its function. The others look things up or show them.
 FUNCTIONS = {
     "eval": "evaluate",
-    **{name: name for name in ("compare", "build", "attribute", "diagnose", "trust", "parity", "sweep", "report")},
+    "serve": "serve",
+    **{
+        name: name
+        for name in ("compare", "build", "attribute", "diagnose", "trust", "drift", "parity", "sweep", "report")
+    },
 }
 LOOKING = {"schema", "tasks", "runs", "demo", "doctor"}
 

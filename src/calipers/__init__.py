@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from calipers.reliability.api import TrustOptions as TrustOptions, trust as trust
     from calipers.reliability.answer import TrustAnswer as TrustAnswer
     from calipers.reliability.trust import Trust as Trust
+    from calipers.reliability.traffic import Drift as Drift, DriftOptions as DriftOptions, drift as drift
+    from calipers.service.api import serve as serve
+    from calipers.service.options import ServeOptions as ServeOptions
     from calipers.runs.api import evaluate as evaluate
     from calipers.runs.protocol import Protocol as Protocol
     from calipers.runs.embedding import CorpusInputs as CorpusInputs
@@ -85,6 +88,9 @@ _HOMES = {
     "reliability.api": ("trust", "TrustOptions"),
     "reliability.answer": ("TrustAnswer",),
     "reliability.trust": ("Trust",),
+    "reliability.traffic": ("drift", "Drift", "DriftOptions"),
+    "service.api": ("serve",),
+    "service.options": ("ServeOptions",),
     "sweeps.api": ("sweep", "Sweep"),
     "sweeps.records": ("Registry", "SweepOptions", "SweepStatus"),
     "models": ("ModelOptions", "load_model"),

@@ -162,7 +162,11 @@ def drift(
     vectors: VectorCache | None = None,
     progress: Progress = SILENT,
 ) -> Drift:
-    """Embed both sets and test whether they differ. Texts that both sets hold count on both sides."""
+    """Embed both sets and test whether they differ. Texts that both sets hold count on both sides.
+
+    >>> drift("./model", options=DriftOptions(reference="june.txt", current="july.txt")).alarm    # doctest: +SKIP
+    False
+    """
     sides = [load_texts(place, "queries") for place in (options.reference, options.current)]
     for side in sides:
         if len(side) < _LEAST:

@@ -20,6 +20,33 @@ from calipers.service.options import ServeOptions
 _LEAVE = 10  # seconds that requests have to end in when the service stops
 
 
+def serve(
+    trust: Path,
+    *,
+    options: ServeOptions | None = None,
+    model: str | None = None,
+    corpus: str | None = None,
+    model_options: ModelOptions | None = None,
+    vectors: VectorCache | None = None,
+    progress: Progress = SILENT,
+) -> None:
+    """Serve a trust score over HTTP until a signal. With a model and its corpus texts are scored as well.
+
+    >>> serve(Path("scifact.trust"), options=ServeOptions(port=8080))    # doctest: +SKIP
+    {"event": "listening", "host": "127.0.0.1", "port": 8080, "calibration": "43f17ad511b51949"}
+    """
+    service = open_service(
+        trust,
+        options or ServeOptions(),
+        model=model,
+        corpus=corpus,
+        model_options=model_options,
+        vectors=vectors,
+        progress=progress,
+    )
+    run(service)
+
+
 def open_service(
     trust: Path,
     options: ServeOptions,
@@ -31,6 +58,7 @@ def open_service(
     progress: Progress = SILENT,
 ) -> Service:
     """Everything loaded and checked, not yet listening."""
+    _refuse_missing()
     if (model is None) != (corpus is None):
         raise RequestError("`model` and `corpus` go together: texts need both")
     served = Served.read(trust)
@@ -68,7 +96,6 @@ def _read_token(path: Path | None) -> str | None:
 
 def run(service: Service) -> None:
     """Serve until a signal; requests in work end first."""
-    _refuse_missing()
     import uvicorn
 
     options = service.options
@@ -97,4 +124,5 @@ def run(service: Service) -> None:
 def _refuse_missing() -> None:
     missing = [name for name in ("starlette", "uvicorn") if not package_versions(name).get(name)]
     if missing:
-        raise RequestError(f"the service needs {' and '.join(missing)}: pip install 'calipers[serve]'")
+        install = f"pip install {' '.join(missing)} (in a checkout: pip install '.[serve]')"
+        raise RequestError(f"the service needs {' and '.join(missing)}: {install}")
