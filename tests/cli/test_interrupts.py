@@ -1,7 +1,8 @@
-"""Ctrl-C: exit code 130, one line, and nothing half-written, in real processes."""
+"""Ctrl-C: exit code 130, one line, and nothing half-written; and kills: what was stored stays. In real processes."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -61,17 +62,24 @@ def check(folder: Path, code: int, err: str) -> None:
             assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def interrupt(words: list[str], folder: Path, point: str) -> None:
-    """Ctrl-C while a file is written, flushed or renamed, or the store changed. The same command then goes through."""
+def stop(words: list[str], folder: Path, point: str, how: str) -> tuple[int, str] | None:
+    """Exit code and standard error of a command that gets a signal while a file is written, flushed or renamed, or the
+    store changed; None where it has fewer of these steps."""
     path = os.pathsep.join(filter(None, [str(POINTS), os.environ.get("PYTHONPATH", "")]))
-    settings = {"PYTHONPATH": path, "KILL_AT": f"driver:{point}", "KILL_SIGNAL": "SIGINT", "KILL_LOG": os.devnull}
+    settings = {"PYTHONPATH": path, "KILL_AT": f"driver:{point}", "KILL_SIGNAL": how, "KILL_LOG": os.devnull}
     folder.mkdir(exist_ok=True)
     code, _, err = finish(command(*words, environment={**settings, "KILL_ONCE": str(folder / "once")}), 120)
-    if not (folder / "once").exists():  # the command has fewer of these steps
-        assert code in (0, 1)
-        return
-    check(folder, code, err)
-    assert finish(command(*words), 120)[0] in (0, 1, 5)
+    if (folder / "once").exists():
+        return code, err
+    assert code in (0, 1, 5)
+    return None
+
+
+def interrupt(words: list[str], folder: Path, point: str) -> None:
+    """Ctrl-C at this step. The same command then goes through."""
+    if stopped := stop(words, folder, point, "SIGINT"):
+        check(folder, *stopped)
+        assert finish(command(*words), 120)[0] in (0, 1, 5)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +110,28 @@ def test_ctrl_c_while_modules_are_imported_shows_no_traceback(lines: Lines, tmp_
     code, _, err = finish(process)
     assert code in (130, 0) or seconds < 0.2  # the interpreter itself is still starting
     assert code == 0 or seconds < 0.2 or err.split("\n")[-2] == "calipers: interrupted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["eval", "compare", "diagnose"])
+@pytest.mark.parametrize("point", [f"{side}:{step}:{n}" for side, step in STEPS for n in (1, 2, 3)])
+def test_a_kill_at_every_write_costs_no_stored_run(lines: Lines, tmp_path: Path, name: str, point: str) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    store = ["--store", str(folder / "store")]
+    assert finish(command(*lines("eval", folder)), 120)[0] == 0
+    earlier = json.loads(finish(command("runs", "list", "--json", *store))[1])
+    (folder / "out.json").unlink()
+    if stopped := stop(lines(name, folder), folder, point, "SIGKILL"):
+        assert stopped[0] == -signal.SIGKILL
+    with closing(sqlite3.connect(folder / "store" / "calipers.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    runs = [str(run["run_id"]) for run in json.loads(finish(command("runs", "list", "--json", *store))[1])]
+    assert {str(run["run_id"]) for run in earlier} <= set(runs)
+    for run in runs:  # each is whole
+        assert finish(command("runs", "show", run, "--examples", "1", *store))[0] == 0
+    assert finish(command(*lines(name, folder), *(["--force"] if (folder / "out.json").exists() else [])), 120)[0] in (
+        0,
+        1,
+        5,
+    )

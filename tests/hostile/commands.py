@@ -252,7 +252,6 @@ def surroundings(sound: Sound, folder: Path, rng: Random) -> list[str]:
             "HOME",
             "TMPDIR",
             "LANG",
-            "PYTHONIOENCODING",
             "TERM",
             "OMP_NUM_THREADS",
             "HF_ENDPOINT",

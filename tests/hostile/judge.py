@@ -69,7 +69,9 @@ def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
     rules: dict[str, Callable[[], bool]] = {
         f"exit code {answer.code}": lambda: answer.code not in case.codes,
         "a traceback": lambda: "Traceback" in answer.err,
-        "an unexpected error": lambda: "unexpected " in answer.err,
+        "an unexpected error": lambda: bool(
+            re.search(r'(?:^calipers: |"error": ")unexpected ', answer.err, re.MULTILINE)
+        ),
         f"{len(lines)} sentences": lambda: answer.code in (2, 3, 4) and len(lines) != 1,
         "more than its sentence": lambda: answer.code in (2, 3, 4) and len(answer.err.strip().splitlines()) != 1,
         "a long sentence": lambda: any(len(line) > LONGEST + 60 for line in lines),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,6 +10,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
+from calipers.core import RequestError
 from calipers.runs import repair
 from calipers.runs.store import Store
 from tests.support.stores import make, sql
@@ -53,3 +55,52 @@ def test_the_doctor_names_what_is_damaged_and_repairs_it(calipers: Run, place: S
     after = calipers("doctor", "--store", str(place.folder), "--repair")
     assert "removed" in after.stdout
     assert "orphan.parquet" not in calipers("doctor", "--store", str(place.folder)).stdout
+
+
+def test_a_database_with_damaged_bytes_is_named(tmp_path: Path) -> None:
+    """SQLite repeats the bytes of its schema in a message, which is then no UTF-8."""
+    store = Store(tmp_path / "store")
+    store.save(make("one"))
+    file = store.folder / "calipers.db"
+    file.write_bytes(
+        file.read_bytes().replace(b"CREATE INDEX", b"CREATE \xd8\xd8DEX").replace(b"CREATE TABLE", b"CR\xdfATE TABLE")
+    )
+    for use in (store.list, lambda: repair.inspect(store), lambda: repair.repair(store), lambda: store.load("latest")):
+        with pytest.raises(RequestError, match=r"calipers\.db cannot be used as a store"):
+            use()
+
+
+def test_a_verdict_does_not_depend_on_a_store_that_can_be_written(
+    calipers: Run, tmp_path: Path, vectors: Path, pairs: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    for name in ("one", "two"):
+        assert calipers("eval", vectors, "--dataset", pairs, "--name", name).returncode == 0
+    (store.folder / ".writing").unlink()
+    (store.folder / ".writing").mkdir()  # as in a store that may only be read, for any user
+    done = calipers("compare", "one", "two")
+    assert (done.returncode, "PASS" in done.stdout) == (0, True), done.stderr
+    done = calipers("runs", "tag", "one", "x")
+    assert (done.returncode, "cannot be written" in done.stderr) == (2, True), done.stderr
+    with pytest.raises(RequestError, match=r"cannot be written: it is a folder"):
+        store.check_writable()
+
+
+@pytest.mark.parametrize("kind", ["loop", "nowhere", "pipe", "folder", "zero"])
+def test_what_stands_in_the_place_of_outcomes_is_named(calipers: Run, tmp_path: Path, kind: str) -> None:
+    store = Store(tmp_path / "store")
+    store.save(make("20250101-000000-aaaaaa"))
+    file = store.folder / "outcomes" / "20250101-000000-aaaaaa.parquet"
+    file.unlink()
+    targets = {"loop": str(file), "nowhere": "nowhere", "zero": "/dev/zero"}
+    if kind in targets:
+        file.symlink_to(targets[kind])
+    else:
+        os.mkfifo(file) if kind == "pipe" else file.mkdir()
+    assert calipers("runs", "list").returncode == 0
+    shown = calipers("runs", "show", "latest")
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
+    assert str(file.name) in shown.stderr
+    removed = calipers("runs", "rm", "latest")
+    assert removed.returncode == (2 if kind == "folder" else 0), removed.stderr
+    assert store.list() == []

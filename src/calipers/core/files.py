@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -78,6 +79,14 @@ def write_whole(path: Path, content: str) -> None:
     """A text file, complete or not there."""
     with whole_file(path) as part:
         part.write_text(content, encoding="utf-8", errors="backslashreplace")  # of names that are not UTF-8
+
+
+def size_of(path: Path | str) -> int:
+    """Bytes of a regular file; 0 where there is none, none any more, or a link that leads nowhere."""
+    with suppress(OSError):
+        facts = os.stat(path)
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return 0
 
 
 def check_place(path: Path) -> str | None:

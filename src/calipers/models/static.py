@@ -147,10 +147,11 @@ class StaticEncoder(CountsTruncated):
 
 def _token_vectors(file: Path) -> Vectors:
     """float32[vocabulary, d]: what model2vec stores as embeddings, token weights and a mapping to shared rows."""
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load, load_file
 
+    is_utf8 = not any("\ud800" <= character <= "\udfff" for character in str(file))
     try:
-        tensors = load_file(file)
+        tensors = load_file(file) if is_utf8 else load(file.read_bytes())
     except Exception as error:
         raise ModelError(f"{file} cannot be read: {first_line(error)}") from error
     vectors = tensors.get("embeddings", tensors.get("embedding.weight"))

@@ -210,7 +210,7 @@ def load_backend(folder: Path) -> Backend:
     path = folder / "tokenizer.json"
     check_input(path, ModelError, "settings")
     with boundary(ModelError, f"{path} is not a tokenizer"):  # the library raises a bare Exception, or panics
-        return tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_buffer(path.read_bytes())  # by its name only where that is UTF-8
 
 
 def read_json(path: Path) -> Config:

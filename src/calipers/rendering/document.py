@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,9 +24,18 @@ def examples(result: Result, most: int) -> list[dict[str, Any]]:
     ]
 
 
+# Controls that JSON does not escape by itself, and what turns the direction of text: a terminal would obey them.
+_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
 def to_json(content: Any) -> str:
-    """Strict JSON: NaN and infinities, which JSON does not have, become null."""
-    return json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False)
+    """Strict JSON: NaN and infinities, which JSON does not have, become null. What a terminal would obey is escaped.
+
+    >>> to_json({"name": "\\u202eé", "value": float("nan")}).split()
+    ['{', '"name":', '"\\\\u202eé",', '"value":', 'null', '}']
+    """
+    written = json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False)
+    return _OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], written)
 
 
 def strict(value: Any) -> Any:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calipers.core import Outcomes, RequestError, name_some
 from calipers.core.files import sync_file, whole_file
+from calipers.core.inputs import refuse_irregular
 
 _SUFFIX = re.compile(r"(\.[^/\\\0]+)?\.parquet")
 Digests = Mapping[str, str]  # what a file's name has behind the run id → its SHA-256
@@ -103,6 +104,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     import pyarrow
     import pyarrow.parquet
 
+    refuse_irregular(path, RequestError)
     try:
         # Absolute, because arrow reads a leading ~ as a home folder. read_table() would import pandas too.
         with pyarrow.parquet.ParquetFile(path.absolute()) as file:

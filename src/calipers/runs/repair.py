@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +53,7 @@ def _rows(place: Store) -> Iterator[Damage]:
 
 def _delete_row(place: Store, run_id: object) -> None:
     """Without a look at any file: the id may be a path or a pattern."""
-    with closing(sqlite3.connect(place.folder / "calipers.db", timeout=30)) as database, database:
+    with place.transaction() as database:
         database.execute("DELETE FROM runs WHERE run_id IS ?", (run_id,))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
 from calipers.core.errors import boundary, quote
-from calipers.core.files import check_place, sync_folder, write_whole
+from calipers.core.files import check_place, size_of, sync_folder, write_whole
 from calipers.core.inputs import below
 from calipers.rendering.document import to_json
 from calipers.runs.migrations import NAME, migrate
@@ -83,7 +83,7 @@ class Store:
                 database.rollback()
             except sqlite3.OperationalError as error:
                 raise RequestError(f"the store in {self.folder} cannot be written: {error}") from error
-        why = check_place(self._outcomes_file("trial"))
+        why = check_place(self._outcomes_file("trial")) or check_place(self.folder / ".writing")
         if not why and shutil.disk_usage(self.folder).free < _LEAST_FREE:
             why = f"less than {_LEAST_FREE:,} bytes are free"
         if why:
@@ -190,7 +190,7 @@ class Store:
         """Facts beyond the columns may be missing, or anything where the database was changed by others."""
         *columns, facts, tags, label = row
         name, path, fingerprint, digests = json.loads(facts) if facts else (None,) * 4
-        size = sum(file.stat().st_size for file in self._files(columns[0], digests) if file.is_file())
+        size = sum(map(size_of, self._files(columns[0], digests)))
         name, path, fingerprint, tags, label = (_text(v) for v in (name, path, fingerprint, tags, label))
         rest: list[Any] = [name, path or None, fingerprint, tuple(sorted(tags.split())), label, size]
         return RunLine(*columns, *rest)
@@ -209,11 +209,12 @@ class Store:
 
     def keep_labels(self, labels: Mapping[str, tuple[str, str]]) -> None:
         """Run id → the baseline's run id and the label of the newest verdict on it. A run holds no verdict, since
-        thresholds may change; this is for finding it again. Runs that are not in the store are left out."""
+        thresholds may change; this is for finding it again. Runs that are not in the store are left out, and a store
+        that cannot be written costs no verdict."""
         if not self._database.exists():
             return
         made = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with self._open() as database, suppress(sqlite3.OperationalError), self._writing(database):
+        with suppress(RequestError), self._open() as database, self._writing(database):
             database.executemany(
                 "INSERT OR REPLACE INTO labels SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = ?)",
                 [(run_id, baseline, label, made, run_id) for run_id, (baseline, label) in labels.items()],
@@ -224,13 +225,13 @@ class Store:
         if not self._database.exists():
             return
         rows = [(json.dumps(dict(result.timing)), result.run_id) for result in results]
-        with self._open() as database, suppress(sqlite3.OperationalError), self._writing(database):
+        with suppress(RequestError), self._open() as database, self._writing(database):
             database.executemany("UPDATE runs SET facts = json_set(facts, '$.timing', json(?)) WHERE run_id = ?", rows)
 
     def size(self) -> int:
         """Bytes of all that is kept: runs, outcomes and vectors."""
         places = (os.path.join(folder, file) for folder, _, files in os.walk(self.folder) for file in files)
-        return sum(os.stat(place).st_size for place in places)
+        return sum(map(size_of, places))
 
     def load(self, name: str) -> Result:
         return self._load(self.resolve(name))
@@ -255,8 +256,9 @@ class Store:
         with self._open() as database, self._writing(database):
             for table in ("runs", "tags", "labels"):
                 database.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-        for file in files:
-            file.unlink(missing_ok=True)
+        with boundary(RequestError, f"the run {run_id} is removed, but not its files"):
+            for file in files:
+                file.unlink(missing_ok=True)
         return run_id
 
     def files_of(self, run_id: str) -> tuple[Path, ...]:
@@ -304,7 +306,11 @@ class Store:
         """A transaction that has its lock from the start. Writers queue at a file, in their order: SQLite lets them try
         again and again, so that one of many may wait beyond any limit, and gives up at once where a transaction that
         has read wants to write while another one ends."""
-        with (self.folder / ".writing").open("w") as queue:
+        try:
+            file = (self.folder / ".writing").open("w")
+        except OSError as error:
+            raise RequestError(f"the store in {self.folder} cannot be written: {error.strerror}") from error
+        with file as queue:
             with suppress(ImportError, OSError):
                 import fcntl  # not on Windows
 
@@ -342,7 +348,7 @@ class Store:
         try:
             migrate(database, self._database)
             yield database
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a message of SQLite may hold damaged bytes
             raise RequestError(f"{self._database} cannot be used as a store: {error}") from error
         finally:
             database.close()
