@@ -66,14 +66,16 @@ def crowd() -> float:
 
 def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
     lines = [line for line in answer.err.splitlines() if line.startswith(("calipers: ", '{"error": "'))]
+    # A sweep ends with the code of its worst cell, which its document or table explains.
+    is_error = answer.code in (2, 3, 4) and not (answer.words[0] == "sweep" and answer.out)
     rules: dict[str, Callable[[], bool]] = {
         f"exit code {answer.code}": lambda: answer.code not in case.codes,
         "a traceback": lambda: "Traceback" in answer.err,
         "an unexpected error": lambda: bool(
             re.search(r'(?:^calipers: |"error": ")unexpected ', answer.err, re.MULTILINE)
         ),
-        f"{len(lines)} sentences": lambda: answer.code in (2, 3, 4) and len(lines) != 1,
-        "more than its sentence": lambda: answer.code in (2, 3, 4) and len(answer.err.strip().splitlines()) != 1,
+        f"{len(lines)} sentences": lambda: is_error and len(lines) != 1,
+        "more than its sentence": lambda: is_error and len(answer.err.strip().splitlines()) != 1,
         "a long sentence": lambda: any(len(line) > LONGEST + 60 for line in lines),
         "control characters": lambda: bool(_CONTROL.search(answer.err + answer.out)),
         "a secret": lambda: "S3CRET" in answer.err + answer.out,
