@@ -171,6 +171,11 @@ def test_a_second_stage_leaves_a_tie_at_the_cut_as_it_was() -> None:
     assert found.columns["recall@10"].tolist() == pytest.approx([5 / 45])
     everything = run(TwoStage(first, Tenth()), rows, top_k=10)
     assert everything.columns["recall@10"].tolist() == [0.0]
+    for outcomes, k in ((found, 5), (everything, 10)):
+        words = f"1 queries have further documents that tie with the last of the {k} that are reranked"
+        assert any(words in note for note in outcomes.notes)
+    whole = run(TwoStage(first, Tenth()), rows, top_k=50, rerank_k=50)
+    assert not any("that are reranked" in note for note in whole.notes)
 
 
 def test_ties_as_trec_eval_equal_pytrec_eval() -> None:

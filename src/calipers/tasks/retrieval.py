@@ -114,7 +114,12 @@ def run(
     notes = [*_notes(first, hits, options), *unread.notes(dataset)]
     if isinstance(model, TwoStage):
         base = measure(rank(hits, judgements, options, dataset), options)
-        before = truncated_by(model.second)
+        tied, before = _tied_at_rerank(hits, options.reranked), truncated_by(model.second)
+        if tied:
+            notes.append(
+                f"{tied} queries have further documents that tie with the last of the {options.reranked} that are "
+                "reranked: the order of the corpus decides which are"
+            )
         hits, base_rank = rerank(model.second, dataset, hits, options.reranked, progress)
         cut = truncated_by(model.second) - before
         staged = stages(hits, base_rank, judgements, options)
@@ -172,6 +177,14 @@ def _beyond_cut(hits: Hits, options: RetrievalOptions) -> Ints:
     """How many documents beyond the first `top_k` tie with the last of them, kept or counted, int64[q]."""
     kept = np.maximum(np.diff(hits.offsets) - options.top_k, 0)
     return np.asarray(kept + hits.left_out)
+
+
+def _tied_at_rerank(hits: Hits, k: int) -> int:
+    """How many queries have a document that is not reranked and ties with the last of the k that are."""
+    first, sizes = hits.offsets[:-1], np.diff(hits.offsets)
+    more = first[sizes > k]
+    within = int((hits.scores[more + k - 1] == hits.scores[more + k]).sum())
+    return within + int(((sizes == k) & (hits.left_out > 0)).sum())
 
 
 def _tied_results(hits: Hits, options: RetrievalOptions) -> int:
