@@ -38,7 +38,7 @@ NEUTRAL = {
 # Keys that differ from run to run.
 PASSING = (
     "created", "run", "run_id", "timing", "request", "environment", "seconds", "model_path", "speed", "bytes", "size",
-    "work", "sha256", "machine", "latency",
+    "work", "sha256", "machine", "latency", "speedup",
 )  # fmt: skip
 NEW = "NEW-FOLDER"  # in a line: a folder that each run of it gets anew
 
