@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import sqlite3
 import time
@@ -121,6 +122,29 @@ def test_failures_are_classed_and_cost_their_cell_only(tmp_path: Path) -> None:
     assert made.exit_code == 1
     again = run(registry, tmp_path / "store", only=("static",))  # a failure stays until it is retried
     assert cells(again)["static/sts/w8a8"].failure.kind == "export"
+
+
+CRASH = """
+import os, signal, sys
+if "calipers.sweeps.worker" in sys.orig_argv and '"near/' in open(sys.orig_argv[-1]).read():
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_crash_costs_its_cell_only(tmp_path: Path) -> None:
+    registry = write_registry(tmp_path)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(CRASH)
+    path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    words = ("sweep", str(registry), "--store", str(tmp_path / "store"), "--no-latency", "--resamples", "200", "--json")
+    code, out, err = finish(command(*words, environment={"PYTHONPATH": path}))
+    by_model = {cell["model"]: cell for cell in json.loads(out)["cells"]}
+    failure = by_model["near"]["failure"]
+    assert (failure["class"], failure["exit_code"]) == ("signal", 4), err
+    assert "SIGSEGV" in failure["message"]
+    assert (by_model["bad"]["label"], by_model["good"]["failure"], code) == ("REGRESSION", None, 1)
+    again = finish(command(*words, "--retry-failed", "signal"))  # without the crash
+    assert {cell["model"]: cell["label"] for cell in json.loads(again[1])["cells"]}["near"] == "PASS"
 
 
 @pytest.mark.parametrize(("limits", "kind"), [({"cell_timeout": 0.05}, "time-out"), ({"memory_limit": 0.01}, "memory")])

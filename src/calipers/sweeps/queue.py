@@ -60,8 +60,10 @@ def this_process() -> str:
 
 
 def _began(process: int) -> str:
+    """When a process began, in ticks of the kernel; nothing where that is not known or it has ended (a zombie)."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[0] in ("Z", "X") else fields[19]
     except (OSError, IndexError):
         return ""
 
@@ -69,7 +71,8 @@ def _began(process: int) -> str:
 def _is_gone(owner: str | None) -> bool:
     """Whether the owner was a process of this machine that has ended."""
     node, _, rest = (owner or "").partition(":")
-    process, _, began = rest.partition(":")
+    process, _, rest = rest.partition(":")
+    began = rest.partition(":")[0]  # what stands behind it tells drivers of one process apart
     if node != platform.node() or not process.isdecimal():
         return False
     try:
