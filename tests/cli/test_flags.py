@@ -118,6 +118,15 @@ def lines(place: Place) -> dict[str, list[str]]:
         "query": ["trust", one, "--corpus", place["shop"], "--no-cache", "apple"],
         "judged": ["trust", one, "--corpus", place["shop"], "--calibrate", place["shop/qrels/test.tsv"], "--no-cache"],
         "loaded": ["trust", one, "--corpus", place["shop"], "--load", place["saved.trust"], "--no-cache", "apple"],
+        "drift": [
+            "drift",
+            one,
+            "--reference",
+            place["lines.txt"],
+            "--current",
+            place["shop/queries.jsonl"],
+            "--no-cache",
+        ],
         "parity": ["parity", one, two, "--dataset", place["lines.txt"]],
         "report": ["report", *place.runs, "--store", place["store"]],
         "show": ["runs", "show", place.runs[0], "--store", place["store"]],
@@ -139,13 +148,13 @@ def values(place: Place) -> dict[str, list[str]]:
         "calibrate": [place["shop/qrels/train.tsv"]], "layers": ["geometry"], "split": ["train"],
         "pairs": [place["pairs.jsonl"]], "terms": [place["lines.txt"]], "out_of_domain": [place["lines.txt"]],
         "entities": [place["lines.txt"]], "relevant_from": ["2"], "resamples": ["500"], "worst": ["1"],
-        "names": ["Other"], "limit": ["1"],
+        "names": ["Other"], "limit": ["1"], "reference": [place["table.csv"]], "current": [place["pairs.jsonl"]],
     }  # fmt: skip
 
 
 NAMES = (
     "pairs", "search", "bm25", "models", "stored", "agreement", "space", "table", "files", "corpus", "two", "query",
-    "judged", "loaded", "parity", "report", "show", "list", "prune", "tag", "import", "doctor", "tasks",
+    "judged", "loaded", "drift", "parity", "report", "show", "list", "prune", "tag", "import", "doctor", "tasks",
 )  # fmt: skip
 
 
@@ -159,7 +168,8 @@ def test_a_flag_changes_the_record_or_is_refused(
 
 
 def test_every_command_is_walked() -> None:
-    """Here, or with models that need time, in test_model_flags.py; a sweep in tests/sweeps/test_flags.py. `runs rm` and
+    """Here, or with models that need time, in test_model_flags.py; a sweep in tests/sweeps/test_flags.py, and a
+    service, which does not end by itself, in tests/service. `runs rm` and
     `demo` have neutral flags alone."""
     here = {
         tuple(line[:2]) if line[0] == "runs" else (line[0],) for line in lines(Place(Path("x"), ("a", "b"))).values()
@@ -172,4 +182,4 @@ def test_every_command_is_walked() -> None:
             walked = (name, part) if part else (name,)
             line = [name, part] if part else [name]
             flags = {option.name for option in flags_of(line)}
-            assert walked in here or name in ("build", "attribute", "sweep") or flags <= NEUTRAL.keys(), walked
+            assert walked in here or name in ("build", "attribute", "sweep", "serve") or flags <= NEUTRAL.keys(), walked

@@ -25,7 +25,8 @@ from calipers.runs.vector_cache import VectorCache
 from calipers.tasks import outputs
 
 _SHOWN = 10  # queries that are named
-_LEAST = 20  # texts of a side, and real queries of a score
+_LEAST = 20  # real queries of a score
+_LEAST_TEXTS = 10  # of a side: two for each fold
 _NEW = 0.01  # a p-value below it is named
 
 
@@ -169,8 +170,8 @@ def drift(
     """
     sides = [load_texts(place, "queries") for place in (options.reference, options.current)]
     for side in sides:
-        if len(side) < _LEAST:
-            raise DataError(f"{side.source.path} holds {len(side)} texts: a test needs at least {_LEAST}")
+        if len(side) < _LEAST_TEXTS:
+            raise DataError(f"{side.source.path} holds {len(side)} texts: a test needs at least {_LEAST_TEXTS}")
     progress.start("Loading the model", 0)
     ids: dict[str, list[str]] = {}
     encoder, _ = embedding.open_encoder(model, ids, model_options or ModelOptions(), vectors)
