@@ -131,7 +131,8 @@ def maps(
         yield f"| {kind} | {one['chosen']['about'].replace('_', ' ')} | {' | '.join(cells)} | {one['nauc']:.3f} |"
     yield ""
     for kind, one in calibration_report["maps"].items():
-        yield f"{kind}: {one['sentence']} {one['promise']['sentence']}  "
+        promised = one["promise"]["sentence"] if one["promise"] else "Too few queries to test a promise."
+        yield f"{kind}: {one['sentence']} {promised}  "
     yield ""
     yield from halves(columns, labels, asked)
 
@@ -155,6 +156,8 @@ def halves(columns: dict[str, Any], labels: NDArray[np.float64], asked: argparse
             first, other = rows[: len(rows) // 2], rows[len(rows) // 2 :]
             wanted = mapping.Wanted(asked.k, "logistic", error, 0.95, 5, seed)
             own = {name: column[first] for name, column in columns.items()}
+            if calibration.why_not(labels[first]):
+                continue
             judged = mapping.Judged(own, labels[first], mapping.split(labels[first], wanted))
             one = mapping.fit_input("texts", judged, wanted, quality=False)
             if one.promise is None or one.promise.threshold is None:

@@ -127,6 +127,13 @@ def test_trust(bench: Run) -> None:
     assert "calibrated" in bench("trust", "--queries", "60", "--rounds", "1")
 
 
+@pytest.mark.slow
+def test_serve(bench: Run) -> None:
+    printed = bench("serve", "--seconds", "0.2")
+    assert "| one of scores | 64 |" in printed
+    assert "after kill -9 it is ready again" in printed
+
+
 def test_trust_quality(bench: Run, tmp_path: Path, minilm: Path) -> None:
     write_shop(tmp_path / "one", documents=80, queries=60)
     write_shop(tmp_path / "two", documents=60, queries=50)
