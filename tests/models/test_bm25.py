@@ -16,6 +16,7 @@ from rich.console import Console
 
 from calipers import models
 from calipers.core import SILENT, RequestError
+from calipers.core.datasets import Listed
 from calipers.data import beir
 from calipers.metrics.search import Hits, Wanted
 from calipers.models import ModelOptions, Source, bm25
@@ -47,13 +48,17 @@ def by_hand(query: str, documents: list[str], k1: float = 1.2, b: float = 0.75) 
     return scores
 
 
+def texts(texts: list[str]) -> Listed:
+    return Listed([str(i) for i in range(len(texts))], texts)
+
+
 def results(hits: Hits) -> list[list[int]]:
     return [part.tolist() for part in np.split(hits.documents, hits.offsets[1:-1])]
 
 
 @pytest.mark.parametrize("settings", [(1.2, 0.75), (0.9, 0.4)], ids=str)
 def test_scores_are_those_of_the_formula(settings: tuple[float, float]) -> None:
-    hits = load(f"bm25:k1={settings[0]},b={settings[1]}").search(["red wine", "blue"], DOCUMENTS, 5)
+    hits = load(f"bm25:k1={settings[0]},b={settings[1]}").rank(texts(["red wine", "blue"]), texts(DOCUMENTS), 5)
     wanted = by_hand("red wine", DOCUMENTS, *settings)
     np.testing.assert_allclose(hits.scores[:4], sorted(wanted, reverse=True)[:4], rtol=1e-6)
     assert results(hits) == [[0, 1, 2, 4], [3]]  # the two equal ones in their order, the one without a word not at all
@@ -61,22 +66,22 @@ def test_scores_are_those_of_the_formula(settings: tuple[float, float]) -> None:
 
 def test_ties_at_the_cut_keep_the_wanted_document_and_count_the_others() -> None:
     corpus = ["white wine"] * 9 + ["wine wine"]
-    hits = load().search(["wine"], corpus, 3)
+    hits = load().rank(texts(["wine"]), texts(corpus), 3)
     assert (results(hits), hits.left_out.tolist()) == ([[9, 0, 1]], [7])
-    hits = load().search(["red", "wine"], corpus, 3, wanted=Wanted(np.array([1]), np.array([6])))
+    hits = load().rank(texts(["red", "wine"]), texts(corpus), 3, wanted=Wanted(np.array([1]), np.array([6])))
     assert (results(hits), hits.left_out.tolist()) == ([[], [9, 0, 1, 6]], [0, 6])
 
 
 def test_a_query_of_unknown_words_finds_nothing() -> None:
-    assert results(load().search(["zebra", "", "the"], DOCUMENTS, 3)) == [[], [], []]
-    assert results(load().search(["wine"], ["the", "a"], 3)) == [[]]  # and so does a corpus of stop words
+    assert results(load().rank(texts(["zebra", "", "the"]), texts(DOCUMENTS), 3)) == [[], [], []]
+    assert results(load().rank(texts(["wine"]), texts(["the", "a"]), 3)) == [[]]  # and so does a corpus of stop words
 
 
 @pytest.mark.parametrize("method", ["lucene", "robertson", "atire", "bm25+", "bm25l"])
 def test_every_method_finds_the_documents_that_share_a_word_and_no_others(method: str) -> None:
     """In bm25+ and bm25l absent words score, and in robertson and atire a word of all documents scores 0."""
     corpus = ["wine red", "wine blue", "wine green"]
-    hits = load(f"bm25:method={method}").search(["red", "wine"], corpus, 3)
+    hits = load(f"bm25:method={method}").rank(texts(["red", "wine"]), texts(corpus), 3)
     assert [sorted(documents) for documents in results(hits)] == [[0], [0, 1, 2]]
 
 
@@ -117,9 +122,9 @@ JAPANESE = [
 
 def test_japanese_is_found_by_bigrams_and_single_characters() -> None:
     queries = ["靴", "白シャツ", "ｕｓｂ", "ヘッドホン ソニー", "机", "茶"]
-    first = [hits[0] for hits in results(load().search(queries, JAPANESE, 3))]
+    first = [hits[0] for hits in results(load().rank(texts(queries), texts(JAPANESE), 3))]
     assert [JAPANESE[i] for i in first] == [JAPANESE[i] for i in (0, 5, 6, 3, 7, 2)]
-    assert results(load("bm25:analyser=words").search(["靴", "茶"], JAPANESE, 3)) == [[], []]
+    assert results(load("bm25:analyser=words").rank(texts(["靴", "茶"]), texts(JAPANESE), 3)) == [[], []]
 
 
 def test_latin_texts_have_the_same_tokens_with_either_analyser() -> None:
@@ -135,7 +140,7 @@ def test_japanese_sentences_are_found(data: Callable[[str], Path]) -> None:
     pairs = [json.loads(line) for line in lines]
     rows = [row for row, pair in enumerate(pairs) if pair["score"] >= 4]
     queries, documents = [pairs[row]["sentence1"] for row in rows], [pair["sentence2"] for pair in pairs]
-    found = results(load().search(queries, documents, 10))
+    found = results(load().rank(texts(queries), texts(documents), 10))
     gains = [1 / math.log2(hits.index(row) + 2) if row in hits else 0.0 for row, hits in zip(rows, found, strict=True)]
     assert sum(gains) / len(gains) > 0.76
 

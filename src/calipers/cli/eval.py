@@ -18,8 +18,8 @@ from calipers.cli import options
     "model_flag",
     metavar="MODEL",
     help="The model, instead of the argument: a folder, .onnx file, hub id, .npy or .parquet of vectors, or http "
-    "address. A prefix torch:, onnx:, static: or vectors: selects the backend. For retrieval also bm25, or run:FILE, "
-    "the TREC run of another system.",
+    "address. A prefix torch:, onnx:, static: or vectors: selects the backend. For retrieval also bm25, "
+    "hybrid:MODEL+bm25, or run:FILE, the TREC run of another system.",
 )
 @options.option(
     "Task",

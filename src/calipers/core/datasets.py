@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,13 @@ class DataSource:
     columns_mapping: Mapping[str, str] = field(default_factory=dict)
     rows_read: int = 0
     rows_blank: int = 0
+
+
+class Listed(NamedTuple):
+    """Listed by their ids: what a ranker is given."""
+
+    ids: Sequence[str]
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True)

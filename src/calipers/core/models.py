@@ -135,7 +135,7 @@ def on_side(model: Encoder, side: str) -> Encoder:
 
 def truncated_by(model: object) -> int:
     """How many texts or pairs a model has cut so far, with those of the models that it consists of."""
-    parts = [getattr(model, name, None) for name in ("first", "second")] + list(getattr(model, "models", ()))
+    parts = [getattr(model, name, None) for name in ("first", "second", "encoder")] + list(getattr(model, "models", ()))
     return int(getattr(model, "truncated", 0)) + sum(truncated_by(part) for part in parts if part is not None)
 
 

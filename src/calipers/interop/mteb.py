@@ -32,7 +32,7 @@ from calipers.models.tokenizer_files import first_line, read_json
 from calipers.rendering.mteb_json import model_name
 from calipers.runs.record import Resampling
 from calipers.tasks import outputs
-from calipers.tasks.search import PASSAGE_PROMPTS
+from calipers.tasks.rankers import PASSAGE_PROMPTS
 
 __all__ = [
     "Drop",

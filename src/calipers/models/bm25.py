@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from calipers.core import SILENT, ModelError, ModelInfo, Progress, RequestError
+from calipers.core.datasets import Listed
 from calipers.core.errors import quote
 from calipers.core.files import package_versions
 from calipers.metrics.arrays import Floats, Ints
@@ -95,17 +96,11 @@ class BM25:
     settings: Settings
     info: ModelInfo
 
-    def search(
-        self,
-        queries: Sequence[str],
-        documents: Sequence[str],
-        k: int,
-        *,
-        wanted: Wanted = NOTHING_WANTED,
-        progress: Progress = SILENT,
+    def rank(
+        self, queries: Listed, corpus: Listed, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
     ) -> Hits:
         """The k best documents of each query among those that have a word of it, whatever the word weighs."""
-        return self.index(documents).search(queries, k, wanted=wanted, progress=progress)
+        return self.index(corpus.texts).search(queries.texts, k, wanted=wanted, progress=progress)
 
     def index(self, documents: Sequence[str]) -> BM25Index:
         """The documents, ready for any number of searches."""

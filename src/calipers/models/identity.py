@@ -18,10 +18,10 @@ from typing import Any
 
 from calipers.core import ModelError, ModelInfo
 from calipers.core.errors import boundary
-from calipers.models import bm25, onnx, onnx_files, onnx_session, static, torch_weights
+from calipers.models import bm25, hybrid, onnx, onnx_files, onnx_session, static, torch_weights
 from calipers.models.layout import Layout, prompt_settings, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
-from calipers.models.source import Source
+from calipers.models.source import Source, encoder_of
 
 Facts = dict[str, object]
 
@@ -35,6 +35,10 @@ _SETTINGS = ("modules.json", "*config*.json")
 
 def identity(source: Source, options: ModelOptions, ability: str) -> Facts | None:
     """The facts that decide the answers, by name; None where they are hidden: an endpoint may change unseen."""
+    if source.backend == "hybrid":
+        fusion, lexical = hybrid.settle(source)
+        encoder = identity(encoder_of(source), options, ability)
+        return None if encoder is None else {**encoder, "fusion": asdict(fusion), "bm25": bm25.settle(lexical)[1]}
     read = _READERS.get(source.backend)
     with boundary(ModelError, f"the files of {source.reference} cannot be read"):
         facts = read(source, options, ability) if read else None
@@ -97,6 +101,9 @@ def vector_settings(info: ModelInfo) -> Facts:
 
 def names(source: Source, options: ModelOptions) -> tuple[str, str | None]:
     """The model's id and path as its backend reports them in ModelInfo."""
+    if source.backend == "hybrid":
+        name, path = names(encoder_of(source), options)
+        return f"{name} + bm25", path
     if source.backend == "bm25":
         return options.model_id or "bm25", None
     place = _place(source, options)

@@ -19,6 +19,7 @@ BACKENDS = {
     "static": "a model2vec folder or hub id",
     "vectors": "an .npy or .parquet of vectors already computed",
     "bm25": "lexical search, which needs no model: bm25, or bm25:k1=0.9,b=0.4",
+    "hybrid": "an encoder and BM25, fused: hybrid:MODEL+bm25, or hybrid:MODEL+bm25:0.7 with the encoder's weight",
     "http": "an endpoint: OpenAI's /v1/embeddings, TEI's /embed and /rerank, Cohere's /v2/rerank",
 }
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?(/[\w./-]+\.onnx)?")
@@ -40,6 +41,8 @@ def find(reference: str) -> Source:
     prefix, colon, rest = reference.partition(":")
     if prefix == "bm25":
         return Source("bm25", reference, None)
+    if prefix == "hybrid":
+        return Source("hybrid", reference, find(split_hybrid(reference)[0]).path)
     shown = quote(clean(reference))
     backend, place = (prefix, rest) if colon and prefix in BACKENDS else (None, reference)
     if backend == "http":
@@ -53,6 +56,27 @@ def find(reference: str) -> Source:
     if place.endswith(".onnx") and place.count("/") < 2:
         raise ModelError(f"there is no model at {shown}: no such file (nor is it a file of a hub repository)")
     return Source(backend or ("onnx" if place.endswith(".onnx") else "torch"), place, None)
+
+
+def split_hybrid(reference: str) -> tuple[str, str]:
+    """The encoder's reference in `hybrid:MODEL+bm25:SETTINGS`, and the settings.
+
+    >>> split_hybrid("hybrid:onnx:./a+b/model.onnx+bm25:0.7")
+    ('onnx:./a+b/model.onnx', '0.7')
+    """
+    model, plus, settings = reference.removeprefix("hybrid:").rpartition("+bm25")
+    if not plus or not model or (settings and not settings.startswith(":")):
+        raise RequestError(
+            f"a hybrid search is written hybrid:MODEL+bm25 or hybrid:MODEL+bm25:0.7, found {quote(clean(reference))}"
+        )
+    if model.startswith(("hybrid:", "run:", "bm25")):
+        raise RequestError(f"a hybrid search takes a model that gives vectors, found {quote(clean(model))}")
+    return model, settings.removeprefix(":")
+
+
+def encoder_of(source: Source) -> Source:
+    """The encoder of a hybrid search; any other source as it is."""
+    return find(split_hybrid(source.reference)[0]) if source.backend == "hybrid" else source
 
 
 def _guess(path: Path) -> str:

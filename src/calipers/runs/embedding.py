@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calipers import models
 from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo, Progress, RequestError, on_side
+from calipers.core.datasets import Listed
 from calipers.core.models import truncated_by
 from calipers.core.options import Options, option
 from calipers.data import corpora
@@ -280,8 +281,8 @@ class _SpaceSearch:
     space: Space
     info: ModelInfo
 
-    def search(
-        self, queries: Any, documents: Any, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
+    def rank(
+        self, queries: Listed, corpus: Listed, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
     ) -> Hits:
         alive = directed(self.space)
         assert alive.space.queries is not None
@@ -291,7 +292,7 @@ class _SpaceSearch:
         prepare = geometry.unit if similarity == "cosine" else partial(single, power=power)
         windows = (prepare(vectors[part]) for part in slices(len(vectors), WINDOW))
         hits = exact_search(prepare(queries_here), windows, k, pairs, MEASURES[similarity])
-        return spread_hits(hits, alive.queries, alive.documents, queries=len(queries))
+        return spread_hits(hits, alive.queries, alive.documents, queries=len(queries.ids))
 
 
 def search(space: Space, info: ModelInfo, material: Material, options: SearchOptions, progress: Progress) -> Space:

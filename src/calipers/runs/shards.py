@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,11 @@ def shared(number: int | None, parts: int, *, ranges: bool) -> Iterator[None]:
 
 
 def sharded(model: Any, ability: str, folder: Path | None) -> Any:
-    """The model with its answers in shards; a model that searches by itself as it is, and one that only looks vectors
-    up with nothing but its searches divided."""
-    if hasattr(model, "search"):
+    """The model with its answers in shards; a model that ranks by itself as it is, and one that only looks vectors up
+    with nothing but its searches divided."""
+    if hasattr(model, "fusion"):
+        return replace(model, encoder=sharded(model.encoder, ability, folder))
+    if hasattr(model, "rank"):
         return model
     if model.info.backend not in COMPUTING:
         return DividedEncoder(model, Shards(folder)) if _PART.get().ranges else model

@@ -14,7 +14,7 @@ ALL = frozenset(models.ABILITIES)
 
 def abilities(source: Source, options: ModelOptions) -> frozenset[str]:
     """The abilities that a model was made for; all of them where its files do not say."""
-    fixed = {"static": "encode", "vectors": "encode", "bm25": "retrieve"}
+    fixed = {"static": "encode", "vectors": "encode", "bm25": "retrieve", "hybrid": "retrieve"}
     if source.backend in fixed:
         return frozenset((fixed[source.backend],))
     try:

@@ -296,7 +296,7 @@ class _Planner:
 
     def _timing(self, work: Work) -> str:
         measured, source = tasks.find(work.task.task), work.facts.source
-        if measured.ability == "retrieve" and source is not None and source.backend == "bm25":
+        if measured.ability == "retrieve" and source is not None and source.backend in ("bm25", "hybrid"):
             return ""
         head, name = abilities.head_for(measured), f"{work.key.model}/{work.key.precision}"
         id = _digest(["time", work.made, asdict(work.options), head, code_version()])

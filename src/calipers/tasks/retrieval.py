@@ -1,7 +1,8 @@
 """Retrieval: how well a search finds the documents that were judged relevant to a query.
 
-The model is an Encoder (exact search among all documents by cosine or dot product), a Retriever such as BM25, a
-`GivenRun` of another system, or a `TwoStage` of one of these and a cross-encoder, measured before (`base_…`) and after.
+The model is an Encoder (exact search among all documents by its similarity), a Ranker (BM25, the `GivenRun` of another
+system), a hybrid of an encoder and BM25, or a `TwoStage` of one of these and a cross-encoder, measured before
+(`base_…`) and after.
 
 A judged document that the corpus lacks stays in the ideal ranking; an unjudged result is not relevant. Tied scores have
 their expected value over all orders (`metrics.ranking`), or trec_eval's order with `ties`. A query without a relevant
@@ -19,7 +20,7 @@ import numpy as np
 
 from calipers.core.datasets import Dataset
 from calipers.core.errors import DataError, RequestError
-from calipers.core.models import SILENT, Encoder, ModelInfo, PairScorer, Progress, truncated_by
+from calipers.core.models import SILENT, ModelInfo, PairScorer, Progress, truncated_by
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
 from calipers.metrics import ranking
@@ -29,22 +30,12 @@ from calipers.metrics.ranking import Rankings
 from calipers.metrics.search import Hits, Wanted, last_scores
 from calipers.tasks import outputs
 from calipers.tasks.columns import ids_by_side
-from calipers.tasks.search import (
-    SHOWN,
-    GivenRun,
-    RetrievalOptions,
-    Retriever,
-    id_ranks,
-    places,
-    prompts,
-    search,
-    settle,
-    similarity_of,
-    with_blank_documents,
-)
+from calipers.tasks.rankers import FirstStage, Fused, GivenRun, Ranker, prompts, similarity_of
+from calipers.tasks.retrieval_options import SHOWN, RetrievalOptions
+from calipers.tasks.search import id_ranks, places, search, settle, with_blank_documents
 from calipers.tasks.sizes import Remembered, at_sizes
 
-__all__ = ["TASK", "GivenRun", "RetrievalOptions", "Retriever", "TwoStage", "prompts", "search", "similarity_of"]
+__all__ = ["TASK", "GivenRun", "Ranker", "RetrievalOptions", "TwoStage", "prompts", "search", "similarity_of"]
 
 _FEW_EMPTY = 0.1  # share of queries that BM25 may find nothing for without a note
 
@@ -53,7 +44,7 @@ _FEW_EMPTY = 0.1  # share of queries that BM25 may find nothing for without a no
 class TwoStage:
     """A first stage that finds documents and a cross-encoder that orders the best of them again."""
 
-    first: Encoder | Retriever | GivenRun
+    first: FirstStage
     second: PairScorer
 
     @property
@@ -96,9 +87,7 @@ def settle_options(options: RetrievalOptions, dataset: Dataset) -> RetrievalOpti
     return settle(options, dataset)
 
 
-def run(
-    model: Encoder | Retriever | GivenRun | TwoStage, dataset: Dataset, options: RetrievalOptions, progress: Progress
-) -> Outcomes:
+def run(model: FirstStage | TwoStage, dataset: Dataset, options: RetrievalOptions, progress: Progress) -> Outcomes:
     """Outcomes per query: every metric; per result its rank, document, score and grade (NaN where not judged)."""
     options = settle(options, dataset)
     first = model.first if isinstance(model, TwoStage) else model
@@ -153,15 +142,17 @@ def run(
     )
 
 
-def _remember(model: Encoder | Retriever | GivenRun | TwoStage) -> Encoder | Retriever | GivenRun:
+def _remember(model: FirstStage | TwoStage) -> FirstStage:
     """The model with its vectors kept in memory, for several searches in parts of them."""
     if isinstance(model, TwoStage):
         raise RequestError("`truncate_dim` takes several sizes without `rerank` only: the reranker reads texts")
-    return model if isinstance(model, GivenRun) or hasattr(model, "search") else Remembered(model)
+    if isinstance(model, Fused):
+        raise RequestError("`truncate_dim` takes several sizes for models that give vectors, not for a hybrid search")
+    return model if isinstance(model, Ranker) else Remembered(model)
 
 
 def _by_size(
-    model: Encoder | Retriever | GivenRun, dataset: Dataset, options: RetrievalOptions, judgements: Judgements
+    model: FirstStage, dataset: Dataset, options: RetrievalOptions, judgements: Judgements
 ) -> dict[str, Floats]:
     """Each metric for each query in the first numbers of the vectors, as `METRIC/SIZE`."""
     columns: dict[str, Floats] = {}
@@ -197,7 +188,7 @@ def _tied_results(hits: Hits, options: RetrievalOptions) -> int:
     return int((first & (above | below)).sum())
 
 
-def _notes(first: Encoder | Retriever | GivenRun, hits: Hits, options: RetrievalOptions) -> list[str]:
+def _notes(first: FirstStage, hits: Hits, options: RetrievalOptions) -> list[str]:
     """What a reader should know of the results of the first stage."""
     notes = []
     if not len(hits.documents):

@@ -129,15 +129,15 @@ def test_quality_is_that_of_the_retrieval_task(k: int) -> None:
 
 
 class _Found:
-    """The first stage of a searched space as a retriever."""
+    """The first stage of a searched space as a ranker."""
 
     info = Letters.info
 
     def __init__(self, made: Space) -> None:
         self.made = made
 
-    def search(self, queries: Any, documents: Any, k: int, **options: Any) -> Any:
-        return embedding._SpaceSearch(self.made, self.info).search(queries, documents, k, **options)
+    def rank(self, queries: Any, corpus: Any, k: int, **options: Any) -> Any:
+        return embedding._SpaceSearch(self.made, self.info).rank(queries, corpus, k, **options)
 
 
 def test_every_figure_has_a_meaning_and_one_direction() -> None:
