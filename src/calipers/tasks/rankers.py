@@ -28,7 +28,16 @@ from calipers.metrics.fusion import Fusion, fuse
 from calipers.metrics.geometry import unit_like
 from calipers.metrics.magnitudes import common_power
 from calipers.metrics.measures import MEASURES
-from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, merge_hits, sort_hits, spread_hits
+from calipers.metrics.search import (
+    NOTHING_WANTED,
+    WINDOW,
+    Hits,
+    Wanted,
+    exact_search,
+    merge_hits,
+    sort_hits,
+    spread_hits,
+)
 from calipers.tasks import outputs
 from calipers.tasks.retrieval_options import RetrievalOptions
 
