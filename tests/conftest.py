@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from calipers.cli import demo_steps as demo
 from tests.support import schemas
 from tests.support.processes import SHARED, Request, Starter, helper, start_fresh
 from tests.support.samples import PAIRS, Run, write_jsonl
+
+# What a shell starts in the background ignores Ctrl-C, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -83,7 +83,7 @@ def test_a_graph_without_quantised_nodes_is_said_so(sound: Sound, tmp_path: Path
     onnx.save(proto, tmp_path / "other.onnx")
     found = given(sound, tmp_path / "other.onnx")
     assert (found.guilty, found.culprits) == ("quantized", ())
-    assert "no node of" in found.notes[0]
+    assert any("no node of" in note for note in found.notes)
 
 
 def test_a_float_graph_that_stands_for_the_quantised_one_is_told(sound: Sound) -> None:

@@ -32,7 +32,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every text that a graph was given."""
     texts: list[str] = []
     real = OnnxEncoder.encode
-    monkeypatch.setattr("calipers.tasks.search.WINDOW", WINDOW)
+    monkeypatch.setattr("calipers.tasks.rankers.WINDOW", WINDOW)
     monkeypatch.setattr(
         OnnxEncoder, "encode", lambda self, given, **more: texts.extend(given) or real(self, given, **more)
     )
