@@ -30,8 +30,9 @@ import calipers
 from calipers import cli, data, tasks
 from calipers.core import Encoder, options
 from calipers.metrics import geometry, means
-from calipers.models import ABILITIES, ModelOptions
+from calipers.models import ABILITIES, ModelOptions, bm25
 from calipers.runs import report
+from calipers.tasks import rankers
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "calipers"
@@ -268,6 +269,7 @@ SIGNATURES: dict[str, Callable[[], list[Callable[..., Any]]]] = {
     "Layer.run": layer_runs,
     "load": backend_loaders,
     "encode": lambda: [Encoder.encode],
+    "rank": lambda: [rankers.Ranker.rank, rankers.GivenRun.rank, bm25.BM25.rank],
     "option": lambda: [options.option],
     "options.refuse_others": lambda: [ModelOptions.refuse_others],
     "report": lambda: [report.report],
