@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from calipers.core import Model, ModelError, RequestError
+from calipers.core import Encoder, Model, ModelError, RequestError
 from calipers.core.errors import boundary
 from calipers.core.references import clean
 from calipers.models import hub, identity, sandbox
+from calipers.models.hybrid import combine, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import BACKENDS, Source, encoder_of, find
 
@@ -34,7 +35,7 @@ __all__ = [
 _ENCODERS = {backend: f"{backend}.load" for backend in ("torch", "onnx", "static", "vectors", "http")}
 ABILITIES = {
     "encode": _ENCODERS,
-    "retrieve": {**_ENCODERS, "bm25": "bm25.load", "hybrid": "hybrid.load"},
+    "retrieve": {**_ENCODERS, "bm25": "bm25.load", "hybrid": "hybrid.combine"},
     "score": {backend: f"{backend}.load_scorer" for backend in ("torch", "onnx", "http")},
     "fill-mask": {"torch": "torch_masked.load", "onnx": "onnx.load_masked"},
 }
@@ -57,6 +58,8 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
     name = clean(source.reference)
     if source.backend not in able:
         raise ModelError(f"{name} ({source.backend}) cannot {ability}: that takes {' or '.join(able)}")
+    if source.backend == "hybrid":
+        return _hybrid(source, options)
     refuse_revision(source, options)
     module, function = able[source.backend].split(".")
     with boundary(ModelError, f"{name} cannot be loaded"):
@@ -65,6 +68,13 @@ def load(source: Source, options: ModelOptions, ability: str = "encode") -> Mode
             sandbox.try_out(source, options, ability, files, size)
         model = getattr(importlib.import_module(f"calipers.models.{module}"), function)(source, options)
         return cast(Model, identity.sign(model, source, options))
+
+
+def _hybrid(source: Source, options: ModelOptions) -> Model:
+    """The options are the encoder's."""
+    settle(source)  # before the encoder is loaded
+    encoder = load(encoder_of(source), options)
+    return cast(Model, combine(cast(Encoder, encoder), source))
 
 
 def refuse_revision(source: Source, options: ModelOptions) -> None:

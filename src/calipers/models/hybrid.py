@@ -10,15 +10,14 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from calipers.core import Encoder, ModelInfo, RequestError
 from calipers.core.errors import quote
 from calipers.core.references import clean
 from calipers.metrics.fusion import Fusion
 from calipers.models import bm25
-from calipers.models.options import ModelOptions
-from calipers.models.source import Source, encoder_of, split_hybrid
+from calipers.models.source import Source, split_hybrid
 
 _KINDS: dict[str, type[float]] = {"weight": float, "constant": float, "depth": int}
 
@@ -33,13 +32,10 @@ class Hybrid:
     info: ModelInfo
 
 
-def load(source: Source, options: ModelOptions) -> Hybrid:
-    """The encoder, BM25 and the fusion that a reference names. The options are the encoder's."""
-    from calipers import models  # which loads any encoder, and this model as well
-
+def combine(encoder: Encoder, source: Source) -> Hybrid:
+    """The encoder of a reference, once it is loaded, with the BM25 and the fusion that the reference names."""
     fusion, lexical = settle(source)
     settings, facts = bm25.settle(lexical)
-    encoder = cast(Encoder, models.load(encoder_of(source), options))
     ranker = bm25.BM25(settings, ModelInfo("bm25", "bm25", None, "cpu", "", facts))
     info = encoder.info
     both = hashlib.sha256(f"{info.fingerprint} {sorted(facts.items())} {fusion}".encode()).hexdigest()
