@@ -38,12 +38,13 @@ def server() -> Iterator[str]:
 
 
 def run(count: int, seconds: float, sound: places.Sound, folder: Path, start: Starter, server: str) -> Counter[str]:
-    """Answers by exit code, once none of them is wrong. No input is begun after so many seconds."""
+    """Answers by exit code, once none of them is wrong. After so many seconds no further input is begun, but every
+    surface has had one."""
     codes: Counter[str] = Counter()
     wrong: list[str] = []
     end = time.monotonic() + seconds
     for i, case in enumerate(islice(cases(count), count)):
-        if time.monotonic() > end:
+        if time.monotonic() > end and i >= len(SURFACES):
             break
         place = folder / str(i)
         answer, faults = ask(case, SEED, sound, place, start, server)
