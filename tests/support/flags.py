@@ -6,6 +6,7 @@ The flags are read from the commands, so that a new one is covered by itself.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ PASSING = (
     "created", "run", "run_id", "timing", "request", "environment", "seconds", "model_path", "speed", "bytes", "size",
     "work", "sha256", "machine", "latency", "speedup",
 )  # fmt: skip
+_ON_SPEED = re.compile(r"\b(slower|no faster) than\b")  # remarks that depend on the load of the machine
 NEW = "NEW-FOLDER"  # in a line: a folder that each run of it gets anew
 
 Record = tuple[int, Any, str]  # exit code, what was printed, message
@@ -128,7 +130,9 @@ def flags_of(line: Sequence[str]) -> list[click.Option]:
 def strip(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: strip(inner) for key, inner in value.items() if key not in PASSING}
-    return [strip(inner) for inner in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [strip(inner) for inner in value if not (isinstance(inner, str) and _ON_SPEED.search(inner))]
+    return value
 
 
 def differing(a: Any, b: Any, place: str = "") -> Iterator[str]:
