@@ -209,3 +209,18 @@ def test_dead_numbers_are_invalid(model: Path) -> None:
         endpoint.spoil = lambda texts, _: [[float("nan")] * 32 for _ in texts]
         with pytest.raises(InvalidOutput, match="the other model gives NaN"):
             calipers.parity(str(model), endpoint.url)
+
+
+def test_lengths_that_no_setting_gives_are_said_to_be_so(model: Path) -> None:
+    encoder = calipers.load_model(str(model))
+    parity = calipers.parity(str(model), Scaled(encoder))  # type: ignore[arg-type]
+    (deviation,) = parity.differences
+    assert (deviation.setting, deviation.other, deviation.restores) == ("normalize", "lengths 3 to 3", None)
+    assert deviation.sentence.endswith("and no setting of it gives these lengths.")
+
+
+class Scaled(Noisy):
+    """The same vectors, three times as long."""
+
+    def encode(self, texts: list[str], *, prompt: str | None = None, progress: Progress = SILENT) -> np.ndarray:
+        return np.asarray(3 * self._model.encode(texts, prompt=prompt), np.float32)

@@ -71,8 +71,11 @@ def lengthened(who: str, size: int, whole: int, restored: float) -> Deviation:
 
 
 def scaled(who: str, own: str, other: str, restored: float | None) -> Deviation:
-    sentence = f"{who} gives vectors of {other}, the reference of {own}; once both are scaled alike, the cosine is "
-    return Deviation("normalize", own, other, restored, f"{sentence}{show_cosine(restored)}.")
+    tail = "and no setting of it gives these lengths."
+    if restored is not None:
+        tail = f"and once both are scaled alike the cosine is {show_cosine(restored)}."
+    sentence = f"{who} gives vectors of {other}, the reference of {own}, {tail}"
+    return Deviation("normalize", own, other, restored, sentence)
 
 
 def rounded(who: str, name: str, restored: float, before: float, *, is_measured: bool) -> Deviation:
