@@ -39,7 +39,7 @@ class Outcomes:
 
     ids: tuple[str, ...]
     columns: Columns
-    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     details: Mapping[str, Columns] = field(default_factory=dict)
     counts: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a reader should be warned of

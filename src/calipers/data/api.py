@@ -11,9 +11,10 @@ from typing import Any
 from calipers.core import Column, DataError, Dataset, DataSource, RequestError, Task
 from calipers.core.errors import boundary
 from calipers.data import beir, hub, nanobeir, readers, trec
-from calipers.data.choose import DataOptions, choose, make_dataset
-from calipers.data.columns import Record, map_columns, records
+from calipers.data.choose import DataOptions
+from calipers.data.columns import map_columns, records
 from calipers.data.hints import other_task
+from calipers.data.kept import keep
 
 
 def sample(name: str) -> Path:
@@ -83,12 +84,7 @@ def load_rows(
     names = map_columns(columns, mapping or {})
     source = replace(options.source(reference), split=_split(reference, options.split), columns_mapping=names)
     with closing(_rows(source)) as rows:
-        chosen = choose(records(rows, columns, names, source.cluster), source)
-    if not chosen.kept:
-        blank = f": all {chosen.seen} rows have a blank text" if chosen.seen else ""
-        raise DataError(f"{reference} holds no row to measure{blank}")
-    _refuse_repeated_ids(chosen.kept)
-    return make_dataset(chosen.kept, replace(source, rows_read=chosen.seen, rows_blank=chosen.blank))
+        return keep(records(rows, columns, names, source.cluster), source)
 
 
 def _split(reference: str, split: str | None) -> str | None:
@@ -103,14 +99,3 @@ def _rows(source: DataSource) -> Generator[readers.Row, None, None]:
         return hub.read(path, name=source.name, split=split, revision=source.revision, streaming=source.streaming)
     hub.refuse_options(source.path, source.name, source.revision, streaming=source.streaming)
     return readers.read(readers.to_path(source.path), source.split)
-
-
-def _refuse_repeated_ids(kept: Sequence[Record]) -> None:
-    first: dict[str, Record] = {}
-    for record in kept:
-        if first.setdefault(record.id, record) is not record:
-            raise DataError(
-                f"{record.where}, column {record.id_column!r}: the id {record.id!r} is already used at "
-                f"{first[record.id].where}; name another column with `columns` id_column=NAME, "
-                "or number the rows with `columns` id_column="
-            )

@@ -61,12 +61,12 @@ def kendall(x: Floats, y: Floats) -> float:
 def pearson_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Every sum of a resample is one weighted sum over the examples."""
     x, y = _standard(_without_nan(x, "x")), _standard(_without_nan(y, "y"))
-    # einsum and not matmul: the resamples already run on every core, and BLAS threads would only get in the way.
-    terms = np.stack([x, y, x * x, y * y, x * y])
 
     def statistic(counts: Counts) -> Floats:
         n = counts.sum(axis=0, dtype=np.float64)
         weights = np.asarray(counts, dtype=np.float64)
+        terms = (x, y, x * x, y * y, x * y)  # made anew: two columns of a million are held, not five
+        # einsum and not matmul: the resamples already run on every core, and BLAS threads would only get in the way.
         mx, my, xx, yy, xy = (np.einsum("i,ij->j", term, weights) / n for term in terms)
         return _ratio(xy - mx * my, xx - mx**2, yy - my**2, floor=_ROUNDING)
 

@@ -132,7 +132,7 @@ def time_in_turn(references: Sequence[str | Model], protocol: Protocol) -> list[
     speeds: list[Speed | None] = [None] * len(settled)
     if places:
         rows = settled[0].read_rows()
-        loaded = [settled[i].load({}) for i in places]
+        loaded = [settled[i].load(None) for i in places]
         timed = timing.measure(loaded, settled[0].task, timing.inputs(settled[0].task, rows))
         for place, speed in zip(places, timed, strict=True):
             speeds[place] = speed
@@ -290,7 +290,7 @@ class _Settled:
             clock.lap("reused_seconds")
             return info, stored.outcomes
         progress.start("Loading the model", 0)
-        model = self.load(self.task.text_ids(rows))
+        model = self.load(rows)
         clock.lap("load_seconds")
         before = truncated_by(model)
         with count_searches() as searches:
@@ -305,10 +305,11 @@ class _Settled:
             clock.laps |= vars(speed) if speed else {}
         return model.info, outcomes
 
-    def load(self, text_ids: Mapping[str, Sequence[str]]) -> Any:
+    def load(self, rows: Dataset | None) -> Any:
+        """The model, and the reranker behind it. Stored vectors are found by the ids of the rows."""
         model: Any = models.load(self.source, self._first_options, self.task.ability) if self.source else self.loaded
         if hasattr(model, "bind"):
-            model = model.bind(text_ids)
+            model = model.bind(self.task.text_ids(rows) if rows else {})
         if self.source:
             model = sharded(model, self.task.ability, self.shards)
         if self.reranker is None:

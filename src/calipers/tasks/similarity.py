@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import eq
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from calipers.core.datasets import Column, Dataset
 from calipers.core.errors import DataError
 from calipers.core.models import Encoder, Progress
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
+from calipers.core.packed import as_kept
 from calipers.core.results import DefaultData, Metric, Statistic, Task, Thresholds
 from calipers.metrics.arrays import Bools, Floats, Vectors, slices
 from calipers.metrics.correlation import pearson_statistic, spearman_statistic
@@ -30,7 +32,7 @@ def check(dataset: Dataset) -> None:
     gold, path = dataset.columns["score_column"], dataset.source.path
     if len(gold) < 3:
         raise DataError(f"{path} gives {len(gold)} pair(s): a correlation needs at least 3 to mean anything")
-    if list(dataset.columns["input_column_1"]) == list(dataset.columns["input_column_2"]):
+    if all(map(eq, dataset.columns["input_column_1"], dataset.columns["input_column_2"])):
         raise DataError(f"both columns of {path} hold the same texts: check which `columns` are read")
     if min(gold) == max(gold):
         raise DataError(f"every score in {path} is {gold[0]:g}: a correlation with constant scores does not exist")
@@ -62,7 +64,7 @@ def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progre
             **predicted,
             **({WITHOUT_VECTOR: unread} if unread.any() else {}),
         },
-        texts={"text_1": tuple(first), "text_2": tuple(second)},
+        texts={"text_1": as_kept(first), "text_2": as_kept(second)},
         counts={"pairs_without_vector": int(unread.sum())} if unread.any() else {},
         notes=outputs.note_unread(unread, dataset.ids, "pairs", "its own correlations leave them out"),
     )

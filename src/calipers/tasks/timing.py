@@ -23,10 +23,13 @@ _ROUNDS = 3  # of all inputs at once; the fastest counts, since other work on th
 _METHODS = {"score": "score", "fill-mask": "log_probs"}  # by ability; encoders encode
 
 Inputs = Sequence[Any]
+_MANY = 50_000  # rows
 
 
 def inputs(task: Task[Any], rows: Dataset) -> list[Any]:
     """At most 64 different texts of the data, or pairs for a cross-encoder, from all parts of them."""
+    if len(rows) > _MANY:  # the texts of a few are enough to choose from
+        rows = rows.take(np.linspace(0, len(rows) - 1, _MANY).astype(int).tolist())
     distinct = list(dict.fromkeys(_all_inputs(task, rows)))
     places = np.linspace(0, len(distinct) - 1, min(_MOST, len(distinct))).astype(int)
     return [distinct[place] for place in places.tolist()]

@@ -1,0 +1,86 @@
+"""Many texts without a Python object for each: their bytes in a file that is mapped, and where each begins."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+_IN_MEMORY = 1 << 24  # bytes: fewer stay in memory, as a list of texts
+
+
+class PackedTexts(Sequence[str]):
+    """A sequence of texts. Memory: 8 bytes each; what is read becomes a text while it is needed."""
+
+    def __init__(self, content: mmap.mmap | bytes, ends: array[int]) -> None:
+        self._content, self._ends = content, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self._text(i) for i in range(*place.indices(len(self)))]
+        place = int(place)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"text {place} of {len(self)}")
+        return self._text(place % len(self))
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._text, range(len(self)))
+
+    def __arrow_array__(self, type: Any = None) -> Any:
+        """What pyarrow asks for: a column that shares the bytes."""
+        import pyarrow
+
+        starts = pyarrow.py_buffer(array("q", [0]) + self._ends)
+        return pyarrow.LargeStringArray.from_buffers(len(self), starts, pyarrow.py_buffer(self._content))
+
+    def _text(self, place: int) -> str:
+        start = self._ends[place - 1] if place else 0
+        return self._content[start : self._ends[place]].decode()
+
+
+def as_kept(texts: Sequence[str]) -> Sequence[str]:
+    """Packed texts as they are, others as a tuple."""
+    return texts if isinstance(texts, PackedTexts) else tuple(texts)
+
+
+class TextPacker:
+    """Texts as they come; `finish` gives a list of a few, or packed ones."""
+
+    def __init__(self) -> None:
+        self._few: list[str] | None = []
+        self._waiting, self._ends = bytearray(), array("q")
+        self._size = 0
+        self._file: Any = None
+
+    def append(self, text: str) -> None:
+        if self._few is not None:
+            self._few.append(text)
+        encoded = text.encode()
+        self._size += len(encoded)
+        self._waiting += encoded
+        self._ends.append(self._size)
+        if len(self._waiting) > _IN_MEMORY:
+            self._few = None
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the packer)
+                weakref.finalize(self, self._file.close)
+            self._file.write(self._waiting)
+            self._waiting = bytearray()
+
+    def finish(self) -> Sequence[str]:
+        if self._few is not None:
+            return self._few
+        with self._file as file:
+            file.write(self._waiting)
+            file.flush()
+            return PackedTexts(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), self._ends)

@@ -1,0 +1,59 @@
+"""Packed texts are a sequence like any other, for Python and for Arrow."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+from calipers.core import packed
+from calipers.core.packed import PackedTexts, TextPacker
+
+TEXTS = ["one", "", "größer 大きい", "line\nbreak", "🙂", "last"]
+
+
+def pack(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> PackedTexts:
+    monkeypatch.setattr(packed, "_IN_MEMORY", 4)
+    packer = TextPacker()
+    for text in texts:
+        packer.append(text)
+    result = packer.finish()
+    assert isinstance(result, PackedTexts)
+    return result
+
+
+def test_packed_texts_are_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = pack(TEXTS, monkeypatch)
+    assert list(texts) == TEXTS
+    assert len(texts) == len(TEXTS)
+    assert [texts[i] for i in range(-6, 6)] == TEXTS + TEXTS
+    assert texts[1:5:2] == TEXTS[1:5:2]
+    assert "🙂" in texts
+    with pytest.raises(IndexError):
+        texts[6]
+
+
+def test_arrow_reads_the_bytes_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = pack(TEXTS, monkeypatch)
+    assert pa.table({"text": texts})["text"].to_pylist() == TEXTS
+
+
+def test_a_few_texts_stay_a_list() -> None:
+    packer = TextPacker()
+    for text in TEXTS:
+        packer.append(text)
+    assert packer.finish() == TEXTS
+
+
+def test_many_texts_cost_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_IN_MEMORY", 1 << 16)
+    tracemalloc.start()
+    packer = TextPacker()
+    for i in range(50_000):
+        packer.append(f"a text of some words and the number {i}")
+    texts = packer.finish()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert texts[49_999] == "a text of some words and the number 49999"
+    assert held < 12 * 50_000 + (1 << 17)
