@@ -25,6 +25,14 @@ contestant in every round, and the *share of the limit* is the median of what wa
 memory at the peak beyond what there was. The docstrings in `bench/` say what each work is.
 """
 
+GROWTH = """## Growth
+
+`python -m bench.growth --plot docs/images/growth.svg`: CPU seconds and peak of resident memory of whole commands, each
+in a process of its own, with the static model and 1,000 queries.
+
+![CPU seconds and memory over the number of examples](images/growth.svg)
+"""
+
 
 def processor() -> dict[str, str]:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if os.path.exists("/proc/cpuinfo") else []
@@ -56,6 +64,8 @@ def page(keep: Path) -> str:
     sections = [OPENING]
     for folder in sorted(path for path in keep.iterdir() if path.is_dir()):
         sections += [_section(run) for run in read_runs(folder).values()]
+    if (keep.parents[1] / "docs" / "images" / "growth.svg").exists():
+        sections.append(GROWTH)
     return "\n".join(sections)
 
 
