@@ -154,11 +154,11 @@ def halves(columns: dict[str, Any], labels: NDArray[np.float64], asked: argparse
         for seed in range(30):
             rows = np.random.default_rng(seed).permutation(len(labels))
             first, other = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-            wanted = mapping.Wanted(asked.k, "logistic", error, 0.95, 5, seed)
+            wanted = mapping.MapRequest(asked.k, "logistic", error, 0.95, 5, seed)
             own = {name: column[first] for name, column in columns.items()}
             if calibration.why_not(labels[first]):
                 continue
-            judged = mapping.Judged(own, labels[first], mapping.split(labels[first], wanted))
+            judged = mapping.JudgedQueries(own, labels[first], mapping.split(labels[first], wanted))
             one = mapping.fit_input("texts", judged, wanted, quality=False)
             if one.promise is None or one.promise.threshold is None:
                 continue

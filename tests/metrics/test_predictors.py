@@ -29,7 +29,7 @@ def test_scores_by_hand() -> None:
 def test_vectors_against_a_plain_loop() -> None:
     codec = codecs.fit("int8", CORPUS)
     parts = metrics.parts_in(QUERIES, CORPUS, DEEP[:, :10], codec)
-    background = predictors.Background.fit(CORPUS, seed=1)
+    background = predictors.CorpusStatistics.fit(CORPUS, seed=1)
     columns = predictors.vector_columns(parts, QUERIES, lambda rows: CORPUS[DEEP[rows, :10]], background)
     unit = CORPUS / np.linalg.norm(CORPUS, axis=1, keepdims=True)
     sample = background.sample.astype(float)
@@ -48,7 +48,7 @@ def test_vectors_against_a_plain_loop() -> None:
 
 def test_only_what_is_wanted_is_computed() -> None:
     parts = metrics.parts_in(QUERIES, CORPUS, DEEP[:, :10], codecs.fit("int8", CORPUS))
-    background = predictors.Background.fit(CORPUS, seed=1)
+    background = predictors.CorpusStatistics.fit(CORPUS, seed=1)
     columns = predictors.vector_columns(parts, QUERIES, CORPUS.__getitem__, background, ["nqc"])
     assert set(columns) == {"stability", "coherence", "nqc"}
 

@@ -36,7 +36,7 @@ class Chart:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class Shown:
     """The outcomes of one of the two models; `whose` begins a caption."""
 
     outcomes: Outcomes
@@ -59,9 +59,9 @@ def draw(finding: Finding) -> Iterator[Chart]:
     """The pictures that a layer's outcomes allow."""
     if finding.result is None:
         return
-    sides = [Side(finding.result.outcomes)]
+    sides = [Shown(finding.result.outcomes)]
     if finding.verdict:
-        sides.append(Side(finding.verdict.baseline.outcomes, "The baseline: "))
+        sides.append(Shown(finding.verdict.baseline.outcomes, "The baseline: "))
     for picture in _PICTURES:
         yield from picture(finding, sides)
 
@@ -75,14 +75,14 @@ def _some(rows: Sequence[Any]) -> list[Any]:
     return list(rows[:: -(-len(rows) // _DOTS)]) if rows else []
 
 
-def _having(sides: Sequence[Side], table: str) -> list[Side]:
+def _having(sides: Sequence[Shown], table: str) -> list[Shown]:
     return [side for side in sides if table in side.details]
 
 
 # --- retrieval ---------------------------------------------------------------------------------------------------
 
 
-def _spread(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _spread(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     for name in [n for n in sides[0].columns if n.startswith("ndcg@")]:
         for side in (s for s in sides if name in s.columns):
             counts, labels = charts.bin_shares(side.columns[name].tolist())
@@ -91,7 +91,7 @@ def _spread(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
             yield Chart(charts.histogram(counts, labels, title=title, across=name, up="queries"), caption)
 
 
-def _counts(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _counts(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     for side in _having(sides, "retrieval_counts"):
         table = side.details["retrieval_counts"]
         counts, labels = charts.bin_doublings(table["times"].tolist(), table["documents"].tolist())
@@ -104,7 +104,7 @@ def _counts(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
 # --- geometry ----------------------------------------------------------------------------------------------------
 
 
-def _ranks(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _ranks(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """How often the documents are retrieved by their rank, and which the first are."""
     looks = {"": ("this model", "line"), "The baseline: ": ("baseline", "line base")}
     lines = [
@@ -131,7 +131,7 @@ def _by_rank(table: Columns) -> list[Point]:
     return points
 
 
-def _aligned(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _aligned(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """Alignment against uniformity, beside the baseline and points of reference: the lower left is best."""
     values = {f.name: (f.value, findings.beside(finding, f)[0]) for f in findings.figures_of(finding)}
     points: dict[str, Cloud] = {}
@@ -151,7 +151,7 @@ def _aligned(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
     yield Chart(svg, f"{caption} Uniformity and alignment: {shown}.")
 
 
-def _cone(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _cone(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """Cosines of random pairs of documents and of pairs that belong together."""
     lines, uprights = [], []
     looks = {"random": ("random pairs", "line"), "positive": ("positives", "line good")}
@@ -175,7 +175,7 @@ def _cone(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
     yield Chart(charts.strokes(lines, **axes, uprights=uprights), caption)
 
 
-def _scale(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _scale(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     curves = [
         _points(s.details["scale_curve"], "size", "dimension", "standard_error") for s in _having(sides, "scale_curve")
     ]
@@ -185,7 +185,7 @@ def _scale(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
         yield Chart(charts.curve(curves[0], **axes, other=curves[1] if len(curves) > 1 else ()), caption)
 
 
-def _word_order(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _word_order(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     name = "word_order_sensitivity"
     having = [side for side in sides if name in side.columns]
     most = max((float(np.nanmax(side.columns[name])) for side in having), default=0.0)
@@ -201,7 +201,7 @@ def _word_order(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
 # --- semantic gap ------------------------------------------------------------------------------------------------
 
 
-def _overlaps(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _overlaps(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """Overlap against cosine in quarters, each with its plainest pair."""
     having = _having(sides, "quadrants")
     ends = charts.ends_of([p for side in having for p in _points(side.details["pairs"], "overlap", "cosine")])
@@ -247,7 +247,7 @@ def _quarter(number: int, name: str, pairs: int, query: str, title: str) -> str:
 # --- certainty ---------------------------------------------------------------------------------------------------
 
 
-def _trusted(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _trusted(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """I_q against G_q with the contours of R_q, and which queries fail."""
     having = [side for side in sides if {"stability", "coherence"} <= set(side.columns)]
     ends = charts.ends_of([p for side in having for p in _points(side.columns, "coherence", "stability")])
@@ -277,7 +277,7 @@ def _contour(reliability: float) -> list[Point]:
     return [(i, reliability * i / (2 * i - reliability)) for i in steps if 2 * i > reliability]
 
 
-def _map(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _map(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """Documents, queries and failures in two dimensions, and how much a reader may believe of it."""
     looks = {"document": "dot faint", "query": "dot", "succeeds": "dot", "fails": "dot other"}
     names = {"document": "documents", "query": "queries", "succeeds": "succeed", "fails": "fail"}
@@ -300,7 +300,7 @@ def _map(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
         yield Chart(charts.scatter(clouds, **axes), side.says(f"{caption}{trust}"))
 
 
-def _curves(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _curves(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """What a calibrated score is worth: stated against true shares, and failures against how much is answered."""
     for side in _having(sides, "reliability_curve"):
         points = _points(side.details["reliability_curve"], "probability", "share", "low", "high")
@@ -318,7 +318,7 @@ def _curves(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
 # --- knowledge ---------------------------------------------------------------------------------------------------
 
 
-def _neighbourhoods(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _neighbourhoods(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     """The neighbourhood graphs of entities at both ends of coherence; the baseline's of the same entities beside."""
     having = _having(sides, "edges")
     if not having:
@@ -376,7 +376,7 @@ _BARS = (
 )
 
 
-def _bars(finding: Finding, sides: Sequence[Side]) -> Iterator[Chart]:
+def _bars(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     compared = findings.comparisons_of(finding)
     figures = findings.figures_of(finding)
     values = {f.name: f.value for f in figures}
@@ -401,7 +401,7 @@ def _bar(figure: Figure, name: str, compared: Comparison | None, values: Mapping
     return charts.Bar(name, float(figure.value or 0.0), figure.interval, other, bool(figure.warning), shown)
 
 
-Picture = Callable[[Finding, Sequence[Side]], Iterator[Chart]]
+Picture = Callable[[Finding, Sequence[Shown]], Iterator[Chart]]
 _PICTURES: tuple[Picture, ...] = (
     _spread,
     _counts,

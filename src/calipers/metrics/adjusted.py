@@ -44,9 +44,9 @@ def nearest_cut(queries: Array, vectors: Array, k: int) -> Ints:
 def nearest_csls(queries: Array, vectors: Array, k: int) -> Ints:
     """By 2·cos(q, d) − r(d), r(d) the mean cosine of a document and its nearest queries: what is near to all queries, a
     hub, is discounted. The same mean of the query, which belongs to the measure, does not change its order."""
-    asked = unit_or_zero(queries)
-    crowding = hub_crowding(asked, vectors)
-    longer = np.concatenate([2 * asked, np.full((len(asked), 1), -1, np.float32)], axis=1)
+    directions = unit_or_zero(queries)
+    crowding = hub_crowding(directions, vectors)
+    longer = np.concatenate([2 * directions, np.full((len(directions), 1), -1, np.float32)], axis=1)
     windows = (
         np.concatenate([unit_or_zero(vectors[part]), crowding[part, None].astype(np.float32)], axis=1)
         for part in slices(len(vectors), search.WINDOW)
@@ -56,12 +56,14 @@ def nearest_csls(queries: Array, vectors: Array, k: int) -> Ints:
 
 def hub_crowding(queries: Array, vectors: Array) -> Floats:
     """The mean cosine of each document with its nearest queries, ten or as many as there are, float64[n]."""
-    asked = unit_or_zero(queries)
-    nearest = min(CSLS_NEIGHBOURS, len(asked))
+    directions = unit_or_zero(queries)
+    nearest = min(CSLS_NEIGHBOURS, len(directions))
     crowding = np.empty(len(vectors))
-    for part in slices(len(vectors), max(1, _CELLS // max(1, len(asked)))):
-        cosines = asked @ unit_or_zero(vectors[part]).T
-        crowding[part] = np.partition(cosines, len(asked) - nearest, axis=0)[len(asked) - nearest :].mean(axis=0)
+    for part in slices(len(vectors), max(1, _CELLS // max(1, len(directions)))):
+        cosines = directions @ unit_or_zero(vectors[part]).T
+        crowding[part] = np.partition(cosines, len(directions) - nearest, axis=0)[len(directions) - nearest :].mean(
+            axis=0
+        )
     return crowding
 
 

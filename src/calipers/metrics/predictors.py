@@ -44,14 +44,14 @@ Columns = Mapping[str, Floats]
 
 
 @dataclass(frozen=True, eq=False)
-class Background:
+class CorpusStatistics:
     """What a score remembers of its corpus, all of length 1 before: the mean float32[d], and a sample float16[n, d]."""
 
     mean: Vectors
     sample: Array
 
     @classmethod
-    def fit(cls, corpus: Array, *, seed: int) -> Background:
+    def fit(cls, corpus: Array, *, seed: int) -> CorpusStatistics:
         rows = np.sort(geometry.sample(len(corpus), min(_BACKGROUND, len(corpus)), seed=seed + 1))
         total = sum(geometry.unit(window).sum(axis=0, dtype=np.float64) for window in geometry.windows(corpus))
         return cls(np.asarray(total / len(corpus), np.float32), geometry.unit(corpus[rows]).astype(np.float16))
@@ -107,7 +107,7 @@ def vector_columns(
     parts: TrustParts,
     queries: Array,
     neighbours: Callable[[slice], Array],
-    background: Background | None,
+    background: CorpusStatistics | None,
     wanted: Collection[str] | None = None,
 ) -> dict[str, Floats]:
     """From vectors float[q, d], those of their neighbours float[q, K, d], a few at a time, and the corpus's sample.
@@ -135,7 +135,7 @@ def _needs(wanted: Collection[str] | None, *names: str) -> bool:
 
 
 def _csls(
-    cosines: Floats, queries: Vectors, neighbours: Callable[[slice], Array], background: Background
+    cosines: Floats, queries: Vectors, neighbours: Callable[[slice], Array], background: CorpusStatistics
 ) -> dict[str, Floats]:
     """2 cos(q, d) − r(q) − r(d): r(q) is the mean cosine of the query with its K results, r(d) of a result with its 10
     nearest of the sample. The gap is between the first and the last result in this order."""

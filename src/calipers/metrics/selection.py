@@ -39,7 +39,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenPredictors:
     """The chosen candidate, and the AUROC by which it and the best single predictor were compared."""
 
     candidate: Candidate
@@ -66,21 +66,23 @@ def candidates(names: Sequence[str], k: int) -> tuple[Candidate, ...]:
     return (*(Candidate(name, (name,)) for name in names), *several)
 
 
-def choose(columns: Columns, labels: Floats, options: Sequence[Candidate], *, folds: int, seed: int) -> Choice:
+def choose(
+    columns: Columns, labels: Floats, options: Sequence[Candidate], *, folds: int, seed: int
+) -> ChosenPredictors:
     """The candidate with the highest AUROC out of fold; the best single predictor where no set beats it."""
     scored = [(_held_out(columns, labels, option, folds, seed), option) for option in options]
     single_auroc, single = max((pair for pair in scored if pair[1].single), key=lambda pair: pair[0])
     auroc, best = max(scored, key=lambda pair: pair[0])
     return (
-        Choice(best, auroc, single, single_auroc)
+        ChosenPredictors(best, auroc, single, single_auroc)
         if auroc > single_auroc + _GAIN
-        else Choice(single, single_auroc, single, single_auroc)
+        else ChosenPredictors(single, single_auroc, single, single_auroc)
     )
 
 
 def out_of_fold(
     columns: Columns, labels: Floats, options: Sequence[Candidate], fold: Ints, *, seed: int
-) -> tuple[Floats, list[Choice]]:
+) -> tuple[Floats, list[ChosenPredictors]]:
     """The probability of each example by a map that was chosen and fitted on the other folds, and these choices."""
     values, choices = np.empty(len(labels)), []
     for number in np.unique(fold):

@@ -164,7 +164,7 @@ def trust(
     loaded = Trust.load(options.load) if options.load else None
     if loaded and options.reranker and "reranker" not in loaded.maps:
         raise RequestError("`reranker` has no effect: the trust score was fitted without one")
-    material = Material() if loaded else _read_material(corpus, options, documents)
+    material = TrustMaterial() if loaded else _read_material(corpus, options, documents)
     opened = open_search(model, documents, material, loaded, options, model_options, vectors, progress)
     return opened.ask(queries)
 
@@ -172,7 +172,7 @@ def trust(
 def open_search(
     model: str | Encoder,
     documents: Dataset,
-    material: Material,
+    material: TrustMaterial,
     loaded: Trust | None,
     options: TrustOptions,
     model_options: ModelOptions | None = None,
@@ -205,7 +205,7 @@ def _open_reranker(reference: str | None) -> PairScorer | None:
     return cast(PairScorer, load_model(reference, ability="score"))
 
 
-def _text_ids(documents: Dataset, material: Material) -> dict[str, list[str]]:
+def _text_ids(documents: Dataset, material: TrustMaterial) -> dict[str, list[str]]:
     """Vectors may be stored as for `diagnose`, under `ID/document` and `ID/query`, or a document's under its id."""
     queries = material.queries
     sides = [("query", queries.ids, queries.columns["text"])] if queries else []
@@ -215,7 +215,7 @@ def _text_ids(documents: Dataset, material: Material) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Material:
+class TrustMaterial:
     """What a score is fitted on, beside the corpus."""
 
     queries: Dataset | None = None
@@ -225,13 +225,13 @@ class Material:
     optional: bool = False  # the queries were not named
 
 
-def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> Material:
+def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> TrustMaterial:
     """The queries, judgements and out-of-domain queries that the options name."""
     foreign = load_texts(options.out_of_domain, "queries") if options.out_of_domain else None
     if options.calibrate is None:
         beside = options.queries or _beside(corpus)
         queries = load_texts(beside, "queries") if beside else None
-        return Material(queries, None, foreign, optional=options.queries is None)
+        return TrustMaterial(queries, None, foreign, optional=options.queries is None)
     beside_corpus = Path(os.path.expanduser(corpus))
     place = options.queries or str(beside_corpus if beside_corpus.is_dir() else beside_corpus.parent)
     queries = load_texts(place, "queries")
@@ -245,7 +245,7 @@ def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> Ma
     taken = queries.take(judged)
     beir.refuse_absent([judgements[id] for id in taken.ids], documents.ids, options.calibrate)
     absent = corpora.note_absent([judgements[id] for id in taken.ids], documents.ids)
-    return Material(taken, judgements, foreign, tuple(absent))
+    return TrustMaterial(taken, judgements, foreign, tuple(absent))
 
 
 def _beside(corpus: str) -> str | None:
@@ -256,7 +256,7 @@ def _beside(corpus: str) -> str | None:
 
 
 def _fit(
-    embed: Embedder, vectors: Vectors, lexicon: Lexicon, material: Material, options: TrustOptions
+    embed: Embedder, vectors: Vectors, lexicon: Lexicon, material: TrustMaterial, options: TrustOptions
 ) -> tuple[Trust, tuple[str, ...]]:
     """The trust score, and notes about the queries."""
     documents, real, queries = lexicon.documents, material.queries, None
@@ -306,7 +306,7 @@ def _embed_real(
 
 
 def _odd_texts(
-    documents: Dataset, real: Dataset | None, material: Material, model: Encoder, options: TrustOptions
+    documents: Dataset, real: Dataset | None, material: TrustMaterial, model: Encoder, options: TrustOptions
 ) -> dict[str, list[str]]:
     """Queries that deserve no answer, by kind. Precomputed vectors have only those that are named."""
     texts = documents.columns["text"]

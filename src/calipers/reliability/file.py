@@ -20,7 +20,7 @@ from calipers.core import DataError, RequestError
 from calipers.core.files import whole_file
 from calipers.metrics.calibration import Isotonic, Logistic, Map
 from calipers.metrics.codecs import CODECS, Codec
-from calipers.metrics.predictors import INPUTS, PREDICTORS, Background, names_for
+from calipers.metrics.predictors import INPUTS, PREDICTORS, CorpusStatistics, names_for
 from calipers.metrics.trust import FEATURES
 from calipers.reliability.records import METHODS, DecisionThresholds, Detector, InputMap
 from calipers.rendering.document import strict
@@ -150,12 +150,12 @@ def _upgrade(header: Mapping[str, Any], tensors: Tensors) -> tuple[dict[str, Any
     return {**header, "schema": SCHEMA, "maps": maps, "detectors": described}, renamed
 
 
-def _background(header: Mapping[str, Any], tensors: Tensors) -> Background | None:
+def _background(header: Mapping[str, Any], tensors: Tensors) -> CorpusStatistics | None:
     if not any(name.startswith("background/") for name in tensors):
         return None
     d = _integer(header, "dimensions", 1)
     mean = _array(tensors, "background/mean", (d,), np.float32)
-    return Background(mean, _array(tensors, "background/sample", (None, d), np.float16))
+    return CorpusStatistics(mean, _array(tensors, "background/sample", (None, d), np.float16))
 
 
 def _reference(header: Mapping[str, Any], tensors: Tensors) -> dict[str, NDArray[Any]]:

@@ -14,10 +14,10 @@ from calipers.metrics import trust as metrics
 from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.assessment import Assessment, Detection
 from calipers.metrics.codecs import Codec
-from calipers.metrics.predictors import Background, Columns
+from calipers.metrics.predictors import Columns, CorpusStatistics
 from calipers.metrics.trust import TrustParts
 from calipers.reliability import mapping
-from calipers.reliability.mapping import FittedInput, Judged
+from calipers.reliability.mapping import FittedInput, JudgedQueries
 from calipers.reliability.records import METHODS, DecisionThresholds, Detector, Success
 from calipers.tasks import outputs
 
@@ -48,7 +48,7 @@ class Neighbourhood:
     parts: TrustParts
     similarity: str = "cosine"
 
-    def columns(self, background: Background, extra: Columns) -> dict[str, Floats]:
+    def columns(self, background: CorpusStatistics, extra: Columns) -> dict[str, Floats]:
         """All predictors of the queries, with those in `extra` that vectors alone do not give."""
         assert self.queries is not None
         assert self.parts.cosines is not None
@@ -85,7 +85,9 @@ def _stand_ins(documents: int, seed: int) -> Ints:
     return np.sort(geometry.sample(documents, documents, seed=seed)[-_BACKGROUND:])
 
 
-def check(corpus: Array, queries: Array | None, odd: Mapping[str, Array], codec: str, wanted: mapping.Wanted) -> None:
+def check(
+    corpus: Array, queries: Array | None, odd: Mapping[str, Array], codec: str, wanted: mapping.MapRequest
+) -> None:
     if codec not in codecs.CODECS:
         raise RequestError(f"there is no codec {codec!r}: expected {', '.join(codecs.CODECS)}")
     if wanted.k < 2:
@@ -168,8 +170,8 @@ def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) 
 
 
 def judged_queries(
-    near: Neighbourhood, labels: Floats, background: Background, extra: Columns, wanted: mapping.Wanted
-) -> tuple[Judged, Ints]:
+    near: Neighbourhood, labels: Floats, background: CorpusStatistics, extra: Columns, wanted: mapping.MapRequest
+) -> tuple[JudgedQueries, Ints]:
     """The judged queries that have every predictor, and their rows."""
     columns = near.columns(background, extra)
     usable = near.parts.complete & np.isfinite(labels)
@@ -178,7 +180,7 @@ def judged_queries(
             usable &= np.isfinite(columns[name]) if name in columns else True
     rows = np.flatnonzero(usable)
     taken = {name: column[rows] for name, column in columns.items()}
-    return Judged(taken, labels[rows], mapping.split(labels[rows], wanted)), rows
+    return JudgedQueries(taken, labels[rows], mapping.split(labels[rows], wanted)), rows
 
 
 def flag(parts: TrustParts, detectors: Mapping[str, Detector]) -> Bools:
@@ -272,7 +274,7 @@ def acts(detection: Detection) -> bool:
 def report(
     assessed: Assessment | None,
     detections: Sequence[Detection],
-    judged: Judged | None,
+    judged: JudgedQueries | None,
     fitted: Mapping[str, FittedInput],
     seed: int,
 ) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _SPLIT = 2  # one half of the judged queries makes the map, the other tests what
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MapRequest:
     """What is to be fitted: the number of neighbours, the kind of map, and the promise."""
 
     k: int
@@ -34,7 +34,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedQueries:
     """The columns of judged queries and their labels float64[q], without NaN. `flagged` are those that a detector calls
     odd, so that they are not answered; `makes` those whose judgements make the map, the others test it."""
 
@@ -56,19 +56,19 @@ class FittedInput:
     report: dict[str, Any]
 
 
-def split(labels: Floats, wanted: Wanted) -> Bools:
+def split(labels: Floats, wanted: MapRequest) -> Bools:
     """Which queries make the map: half of either label; all of them where half are too few for folds."""
     half = calibration.folds(labels, _SPLIT, seed=wanted.seed) == 0
     return np.ones(len(labels), np.bool_) if calibration.why_not(labels[half], wanted.folds) else half
 
 
-def fit_inputs(judged: Judged, wanted: Wanted) -> dict[str, FittedInput]:
+def fit_inputs(judged: JudgedQueries, wanted: MapRequest) -> dict[str, FittedInput]:
     """A map for each kind of input whose predictors are all there."""
     kinds = [kind for kind in INPUTS if set(predictors.PREDICTORS[kind]) <= set(judged.columns)]
     return {kind: fit_input(kind, judged, wanted) for kind in kinds}
 
 
-def fit_input(kind: str, judged: Judged, wanted: Wanted, *, quality: bool = True) -> FittedInput:
+def fit_input(kind: str, judged: JudgedQueries, wanted: MapRequest, *, quality: bool = True) -> FittedInput:
     """The map of one kind of input; without `quality`, what it is worth is not measured."""
     options = tuple(
         option
@@ -102,7 +102,7 @@ def fit_input(kind: str, judged: Judged, wanted: Wanted, *, quality: bool = True
     )
 
 
-def _promise(fitted: InputMap, learned: tuple[Floats, Floats], judged: Judged, wanted: Wanted) -> Promise:
+def _promise(fitted: InputMap, learned: tuple[Floats, Floats], judged: JudgedQueries, wanted: MapRequest) -> Promise:
     tests = ~judged.makes
     scores = fitted(judged.take(tests), wanted.method)
     if len(judged.flagged):
@@ -110,7 +110,7 @@ def _promise(fitted: InputMap, learned: tuple[Floats, Floats], judged: Judged, w
     return promise(learned, (scores, judged.labels[tests]), error=wanted.error, confidence=wanted.confidence)
 
 
-def _thresholds(given: Promise | None, judged: Judged, wanted: Wanted) -> DecisionThresholds:
+def _thresholds(given: Promise | None, judged: JudgedQueries, wanted: MapRequest) -> DecisionThresholds:
     if given is None:
         right = int(judged.labels.sum())
         why = (
@@ -131,7 +131,7 @@ def _about(candidate: Candidate) -> dict[str, Any]:
     return {"about": candidate.about, "features": list(candidate.features), "single": candidate.single}
 
 
-def _quality(judged: Judged, options: tuple[Candidate, ...], wanted: Wanted) -> dict[str, Any]:
+def _quality(judged: JudgedQueries, options: tuple[Candidate, ...], wanted: MapRequest) -> dict[str, Any]:
     """The map, chosen and fitted anew in every fold, against the top cosine on the same resamples."""
     fold = calibration.folds(judged.labels, wanted.folds, seed=wanted.seed)
     p, choices = selection.out_of_fold(judged.columns, judged.labels, options, fold, seed=wanted.seed)

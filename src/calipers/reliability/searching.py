@@ -145,15 +145,15 @@ class TrustedSearch:
     def ask(self, queries: Sequence[str], *, scripts_too: bool = True) -> TrustAnswer:
         """Search and score. `scripts_too`: say where the model cannot read a query's script, which costs a few more
         texts."""
-        asked = np.empty((0, self.vectors.shape[1]), np.float32)
+        query_vectors = np.empty((0, self.vectors.shape[1]), np.float32)
         if queries:
-            asked = self.embed(queries)
+            query_vectors = self.embed(queries)
             # A zero vector passes: the model knows no word of the query, which then falls back.
-            outputs.refuse_rows(outputs.not_finite(asked), queries, "NaN or infinite numbers", "queries")
-        self._refuse_dimensions(asked)
-        cosines, rows = _search(asked, self.vectors, self.trust.k, self.embed.similarity)
-        scores = self.trust.score_in(asked, self.vectors, rows, extra=self._extra(queries, asked))
-        unread = self._unread(queries, asked) if scripts_too else [None] * len(queries)
+            outputs.refuse_rows(outputs.not_finite(query_vectors), queries, "NaN or infinite numbers", "queries")
+        self._refuse_dimensions(query_vectors)
+        cosines, rows = _search(query_vectors, self.vectors, self.trust.k, self.embed.similarity)
+        scores = self.trust.score_in(query_vectors, self.vectors, rows, extra=self._extra(queries, query_vectors))
+        unread = self._unread(queries, query_vectors) if scripts_too else [None] * len(queries)
         return TrustAnswer(
             trust=self.trust,
             model_id=self.embed.model.info.model_id,

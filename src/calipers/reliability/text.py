@@ -141,11 +141,11 @@ def _with_interval(figure: Mapping[str, Any]) -> str:
 
 def _show_query(console: Console, query: Mapping[str, Any], deciding: Collection[str], *, details: bool) -> None:
     """`deciding`: the kinds of odd queries whose detector takes part in the decision."""
-    known = query["probability"] == query["probability"]
+    is_estimated = query["probability"] == query["probability"]
     facts = [("Decision", f"{query['decision']}: {query['reason']}")]
-    if known:
+    if is_estimated:
         facts.append(("Probability", f"{query['probability']:.3f} (map of {query['map']})"))
-    if details or not known:
+    if details or not is_estimated:
         facts.append(("Reliability", f"{_number(query['reliability'])} (high confidence above {CONFIDENT})"))
     if details:
         facts.append(("Parts", ", ".join(f"{name} {_number(query[key])}" for key, name in _PARTS.items())))

@@ -16,7 +16,7 @@ from calipers.metrics import assessment, calibration, codecs, predictors
 from calipers.metrics import trust as metrics
 from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.codecs import Codec
-from calipers.metrics.predictors import Background, Columns
+from calipers.metrics.predictors import Columns, CorpusStatistics
 from calipers.metrics.trust import TrustParts
 from calipers.reliability import file, fitting, mapping
 from calipers.reliability.records import (
@@ -53,7 +53,7 @@ class Trust:
     maps: Mapping[str, InputMap] = field(default_factory=dict)
     detectors: Mapping[str, Detector] = field(default_factory=dict)
     score_detectors: Mapping[str, Detector] = field(default_factory=dict)
-    background: Background | None = None
+    background: CorpusStatistics | None = None
     reference: Columns = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
@@ -94,15 +94,15 @@ class Trust:
         "vague", …): each kind gets a detector against the queries. `extra` are predictors of the queries that vectors
         do not give (`metrics.predictors`: texts, reranker), float64[q] by name.
         """
-        wanted = mapping.Wanted(k, method, error, confidence, folds, seed)
+        wanted = mapping.MapRequest(k, method, error, confidence, folds, seed)
         fitting.check(corpus_vectors, query_vectors, odd or {}, codec, wanted)
         fitted = codecs.fit(codec, corpus_vectors, seed=seed)
         near = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed, similarity=similarity)
         measure = success if isinstance(success, Success) else Success(success)
-        known = fitting.labels_of(near, labels, qrels, corpus_ids, query_ids, measure)
-        background = Background.fit(corpus_vectors, seed=seed)
+        succeeded = fitting.labels_of(near, labels, qrels, corpus_ids, query_ids, measure)
+        background = CorpusStatistics.fit(corpus_vectors, seed=seed)
         return cls._fitted(
-            near, known, background, extra or {}, odd or {}, wanted, {**(about or {}), "success": str(measure)}
+            near, succeeded, background, extra or {}, odd or {}, wanted, {**(about or {}), "success": str(measure)}
         )
 
     @classmethod
@@ -110,10 +110,10 @@ class Trust:
         cls,
         near: fitting.Neighbourhood,
         labels: Floats | None,
-        background: Background,
+        background: CorpusStatistics,
         extra: Columns,
         odd: Mapping[str, Array],
-        wanted: mapping.Wanted,
+        wanted: mapping.MapRequest,
         about: Mapping[str, str],
     ) -> Trust:
         assessed = judged = rows = None
@@ -237,12 +237,12 @@ class Trust:
         self.refuse_k(rows.shape[1])
         parts = metrics.parts_in(query_vectors, corpus, rows, self.codec)
         kind = self.richest(extra or {})
-        known = dict(extra or {})
+        columns = dict(extra or {})
         if kind is not None and any(name in predictors.PREDICTORS["corpus"] for name in self.maps[kind].features):
             deep = predictors.deep_rows(query_vectors, corpus, self.similarity)
-            known |= predictors.corpus_columns(query_vectors, corpus, deep, self.k)
+            columns |= predictors.corpus_columns(query_vectors, corpus, deep, self.k)
         return self._judge_vectors(
-            parts, query_vectors, lambda part: corpus[np.maximum(rows[part], 0)], kind or "corpus", known
+            parts, query_vectors, lambda part: corpus[np.maximum(rows[part], 0)], kind or "corpus", columns
         )
 
     def richest(self, extra: Collection[str]) -> str | None:

@@ -31,7 +31,7 @@ COMPUTING = ("torch", "onnx", "http")  # backends that compute; the others look 
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardPart:
     """What this process does of the runs that several processes share: part `number` of so many, None for all.
 
     Of a search (`ranges`) it is a range of the corpus, embedded and searched. Else it is every n-th shard; the others
@@ -43,14 +43,14 @@ class Part:
     ranges: bool
 
 
-_WHOLE = Part(None, 1, ranges=False)
-_PART: ContextVar[Part] = ContextVar("part", default=_WHOLE)
+_WHOLE = ShardPart(None, 1, ranges=False)
+_PART: ContextVar[ShardPart] = ContextVar("part", default=_WHOLE)
 
 
 @contextmanager
 def shared(number: int | None, parts: int, *, ranges: bool) -> Iterator[None]:
     """Do only this part of each run while this lasts; `number` None does what no other process has done."""
-    token = _PART.set(Part(number, parts, ranges))
+    token = _PART.set(ShardPart(number, parts, ranges))
     try:
         yield
     finally:

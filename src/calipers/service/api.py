@@ -9,7 +9,7 @@ from calipers.core import SILENT, Progress, RequestError
 from calipers.core.files import package_versions
 from calipers.data.texts import load_texts
 from calipers.models import ModelOptions
-from calipers.reliability.api import Material, TrustOptions, open_search
+from calipers.reliability.api import TrustMaterial, TrustOptions, open_search
 from calipers.reliability.searching import TrustedSearch
 from calipers.runs.vector_cache import VectorCache
 from calipers.service.app import Service, create_app
@@ -69,7 +69,7 @@ def open_service(
         search = open_search(
             model,
             documents,
-            Material(),
+            TrustMaterial(),
             served.trust,
             wanted,
             model_options=model_options,

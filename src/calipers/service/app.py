@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.core import CalipersError
 from calipers.rendering.document import strict
 from calipers.service.batching import TextQueue
-from calipers.service.bodies import Query, Refusal, parse
+from calipers.service.bodies import Refusal, ScoreRequest, parse
 from calipers.service.calibration import Calibration
 from calipers.service.meters import Meters
 from calipers.service.openapi import describe_api
@@ -65,12 +65,12 @@ class Service:
             self._note(query, answer, time.perf_counter() - started)
         return _json({"answers": answers} if many else answers[0])
 
-    async def _answers(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
+    async def _answers(self, queries: Sequence[ScoreRequest]) -> list[dict[str, Any]]:
         answers = self.calibration.score(queries)
         rows = [row for row, query in enumerate(queries) if query.text is not None]
         if rows:
             if self.texts is None:
-                raise Refusal(422, "no model is loaded: start the service with --model and --corpus to score texts")
+                raise Refusal(422, "no model is loaded: start the service with `model` and `corpus` to score texts")
             texts = [queries[row].text or "" for row in rows]
             try:
                 scored = await asyncio.wait_for(self.texts.ask(texts), self.options.request_timeout)
@@ -102,7 +102,7 @@ class Service:
             raise Refusal(408, f"the body did not arrive within {self.options.request_timeout:g} seconds") from None
         return bytes(body)
 
-    def _note(self, query: Query, answer: dict[str, Any], seconds: float) -> None:
+    def _note(self, query: ScoreRequest, answer: dict[str, Any], seconds: float) -> None:
         """One line of the log, and the counts."""
         decision = answer.get("shadow_decision", answer["decision"])
         self.meters.count("calipers_decisions_total", decision=decision.replace(" ", "_"), map=str(answer["map"]))

@@ -28,7 +28,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
+class ScoreRequest:
     """One query: `scores` float64[k], or a `vector` float32[d] with its `neighbours` float32[k, d], or a `text`."""
 
     kind: str
@@ -39,7 +39,7 @@ class Query:
     text: str | None = None
 
 
-def parse(body: bytes, trust: Trust, most: int) -> tuple[list[Query], bool]:
+def parse(body: bytes, trust: Trust, most: int) -> tuple[list[ScoreRequest], bool]:
     """The queries, and whether they came as a batch."""
     document = _load(body)
     if "batch" not in document:
@@ -77,7 +77,7 @@ def _object(row: Any, place: int) -> dict[str, Any]:
     return row
 
 
-def _query(row: dict[str, Any], trust: Trust, where: str) -> Query:
+def _query(row: dict[str, Any], trust: Trust, where: str) -> ScoreRequest:
     kinds = [kind for kind in _KINDS if kind in row]
     if len(kinds) != 1:
         _refuse(f"{where}: expected exactly one of 'scores', 'vector' (with 'neighbours') and 'text'")
@@ -92,16 +92,16 @@ def _query(row: dict[str, Any], trust: Trust, where: str) -> Query:
         scores = _numbers(row["scores"], (trust.k,), f"{where}: 'scores'")
         if (np.abs(scores) > 1.001).any():
             _refuse(f"{where}: scores must be cosines, from -1 to 1")
-        return Query("scores", id, scores=scores)
+        return ScoreRequest("scores", id, scores=scores)
     if kinds[0] == "text":
-        return Query("text", id, text=_text(row["text"], where))
+        return ScoreRequest("text", id, text=_text(row["text"], where))
     d = trust.codec.dimensions
     vector = _numbers(row["vector"], (d,), f"{where}: 'vector'").astype(np.float32)
     near = _numbers(row.get("neighbours"), (trust.k, d), f"{where}: 'neighbours'").astype(np.float32)
     _check_lengths(vector[None], trust.about.get("query_norms"), f"{where}: the vector")
     _check_lengths(near, trust.about.get("document_norms"), f"{where}: a neighbour")
     _check_direction(near, trust, where)
-    return Query("vectors", id, vector=vector, neighbours=near)
+    return ScoreRequest("vectors", id, vector=vector, neighbours=near)
 
 
 def _text(value: Any, where: str) -> str:

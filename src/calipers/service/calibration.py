@@ -18,7 +18,7 @@ from calipers.reliability import Trust, TrustScores
 from calipers.reliability.answer import describe
 from calipers.reliability.searching import TrustedSearch
 from calipers.reliability.trust import REFERENCE
-from calipers.service.bodies import Query
+from calipers.service.bodies import ScoreRequest
 
 _LEAST = 10  # real queries that traffic can be compared with
 
@@ -88,7 +88,7 @@ class Calibration:
         before, self.served = self.served.id, fresh
         return f"the calibration {fresh.id} takes the place of {before}"
 
-    def score(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
+    def score(self, queries: Sequence[ScoreRequest]) -> list[dict[str, Any]]:
         """What is decided of queries with scores or vectors, in their order."""
         served = self.served
         answers: list[dict[str, Any]] = [{} for _ in queries]
@@ -129,7 +129,7 @@ class Calibration:
         }
 
 
-def _score(trust: Trust, kind: str, queries: Sequence[Query]) -> TrustScores:
+def _score(trust: Trust, kind: str, queries: Sequence[ScoreRequest]) -> TrustScores:
     if kind == "scores":
         return trust.score_scores(np.stack([query.scores for query in queries if query.scores is not None]))
     vectors = np.stack([query.vector for query in queries if query.vector is not None])

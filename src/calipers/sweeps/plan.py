@@ -26,7 +26,7 @@ _TEXTS = 16
 
 @dataclass(frozen=True)
 class Job:
-    """Work of one process. `needs` are ids of jobs before it; jobs with the same `lock` do not run together."""
+    """CellWork of one process. `needs` are ids of jobs before it; jobs with the same `lock` do not run together."""
 
     id: str
     kind: str  # build, part, measure or time
@@ -182,7 +182,7 @@ class _Planner:
             return replace(cell, failure=failure)
         assert not isinstance(rows, Failure)
         try:
-            work = Work(key, task, rows, facts, *self._artifact(key, model, task, facts))
+            work = CellWork(key, task, rows, facts, *self._artifact(key, model, task, facts))
         except CalipersError as error:
             return replace(cell, failure=Failure("model-load", str(error), error.exit_code))
         return replace(cell, job=self._measure(work).id, timing=self._timing(work) if self.options.latency else "")
@@ -253,7 +253,7 @@ class _Planner:
             "calibration": model.calibration or (str(corpus) if corpus else None),
         }
 
-    def _measure(self, work: Work) -> Job:
+    def _measure(self, work: CellWork) -> Job:
         question = {
             "task": work.task.task,
             "task_options": dict(work.task.task_options),
@@ -279,7 +279,7 @@ class _Planner:
         job = Job(id, "measure", str(work.key), spec, work.needs, priority=work.facts.entry.priority, gpus=gpus)
         return self._put(replace(job, after=tuple(self._parts(job))))
 
-    def _division(self, work: Work) -> Division:
+    def _division(self, work: CellWork) -> Division:
         if self.options.on.startswith("local"):
             return Division()
         backend = "onnx" if work.needs else models.find(work.place).backend
@@ -294,7 +294,7 @@ class _Planner:
             name = f"{job.name}, part {number + 1} of {parts}"
             yield self._put(Job(id, "part", name, spec, job.needs, priority=job.priority, gpus=job.gpus)).id
 
-    def _timing(self, work: Work) -> str:
+    def _timing(self, work: CellWork) -> str:
         measured, source = tasks.find(work.task.task), work.facts.source
         if measured.ability == "retrieve" and source is not None and source.backend in ("bm25", "hybrid"):
             return ""
@@ -344,7 +344,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class Work:
+class CellWork:
     """What a cell needs: the model of `facts` as the artifact in `place` under its options, on the rows of a task.
     `needs` are the jobs that make the artifact."""
 

@@ -65,10 +65,10 @@ def run(model: Encoder | None, space: Space, options: ContrastOptions, progress:
 def _preferences(model: Encoder, space: Space, items: Sequence[Contrast], progress: Progress) -> Floats:
     """float64[n]; NaN where a text has no direction."""
     prompt = space.queries.prompt if space.queries else None
-    asked = on_side(model, "query").encode([item.query for item in items], prompt=prompt, progress=progress)
+    query_vectors = on_side(model, "query").encode([item.query for item in items], prompt=prompt, progress=progress)
     versions = [text for item in items for text in (item.right, item.wrong)]
     shown = on_side(model, "document").encode(versions, prompt=space.corpus.prompt, progress=progress)
-    right, wrong = (_scores(asked, shown[side::2], space.similarity) for side in (0, 1))
+    right, wrong = (_scores(query_vectors, shown[side::2], space.similarity) for side in (0, 1))
     apart = right - wrong
     return np.where(np.isnan(apart), np.nan, np.where(np.abs(apart) <= _SAME, 0.5, (apart > 0).astype(np.float64)))
 
@@ -87,12 +87,12 @@ def _scores(left: Array, right: Array, similarity: str) -> Floats:
 
 
 def _figure(kind: str, values: Floats | None, options: ContrastOptions) -> Figure:
-    known = FIGURES[f"contrast/{kind}"]
+    kind_of_figure = FIGURES[f"contrast/{kind}"]
     finite = values[np.isfinite(values)] if values is not None else np.empty(0)
     if values is None or not len(finite):
-        return known.unknown(_MISSING[kind])
+        return kind_of_figure.unknown(_MISSING[kind])
     (means,) = bootstrap.distribution([mean_statistic(values)], len(values), resamples=RESAMPLES, seed=options.seed)
-    figure = mean_figure(known, finite, means, confidence=options.confidence)
+    figure = mean_figure(kind_of_figure, finite, means, confidence=options.confidence)
     return figure if len(finite) >= _LEAST else replace(figure, warning=None)
 
 
