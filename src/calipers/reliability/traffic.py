@@ -68,7 +68,9 @@ def watch(trust: Trust, log: Path, *, seed: int = 42) -> Watch:
         )
     rows, skipped = _read_log(log)
     if not rows:
-        raise DataError(f"{log} holds no scored query: expected the lines that the service logs, or the answers of `trust` as jsonl")
+        raise DataError(
+            f"{log} holds no scored query: expected the lines that the service logs, or the answers of `trust` as jsonl"
+        )
     names = tuple(trust.reference)
     if any(row.get(name) is None for _, row in rows for name in ("stability", "coherence")):
         names = tuple(name for name in names if name not in ("stability", "coherence"))  # scores alone
