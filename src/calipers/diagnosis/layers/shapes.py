@@ -94,15 +94,13 @@ def project(documents: Array, queries: Array, succeeds: Floats, seed: int) -> tu
     queries.
     """
     drawn = np.sort(geometry.sample(len(documents), _ON_MAP, seed=seed))
-    query_rows = np.sort(geometry.sample(len(queries), _MAPPED_QUERIES, seed=seed))
-    rows, others = geometry.unit(documents[drawn]), geometry.unit(queries[query_rows])
+    chosen = np.sort(geometry.sample(len(queries), _MAPPED_QUERIES, seed=seed))
+    rows, others = geometry.unit(documents[drawn]), geometry.unit(queries[chosen])
     mean = rows.mean(axis=0)
     _, _, directions = np.linalg.svd(rows - mean, full_matrices=False)
     first = directions[:2] if len(directions) > 1 else np.vstack([directions[:1], np.zeros_like(mean)])
     flat, placed = (rows - mean) @ first.T, (others - mean) @ first.T
-    names = [
-        "query" if np.isnan(value) else "succeeds" if value else "fails" for value in succeeds[query_rows].tolist()
-    ]
+    names = ["query" if np.isnan(value) else "succeeds" if value else "fails" for value in succeeds[chosen].tolist()]
     table = {
         "kind": np.array(["document"] * len(drawn) + names),
         "x": np.concatenate([flat[:, 0], placed[:, 0]]).astype(np.float64),
