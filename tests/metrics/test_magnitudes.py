@@ -68,10 +68,14 @@ class InMemory:
     info = ModelInfo("memory", "double", None, "cpu", "sha256:0")
 
     def __init__(self, factor: float) -> None:
-        self._table = dict(zip(TEXTS, VECTORS * factor, strict=True))
+        self._table, self._factor = dict(zip(TEXTS, VECTORS * factor, strict=True)), factor
 
     def encode(self, texts: Any, *, prompt: Any = None, progress: Any = None) -> Any:
-        return np.array([self._table[text] for text in texts])
+        return np.array([self._table[text] if text in self._table else self._other(text) for text in texts])
+
+    def _other(self, text: str) -> Any:
+        """Of the odd queries that a trust score makes."""
+        return np.random.default_rng(len(text)).normal(size=VECTORS.shape[1]) * self._factor
 
 
 @pytest.mark.parametrize("factor", FACTORS)

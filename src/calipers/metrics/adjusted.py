@@ -24,9 +24,9 @@ Change = Callable[[Array], Vectors]
 def nearest_centred(queries: Array, vectors: Array, k: int) -> Ints:
     """With the mean direction of the documents taken off every vector.
 
-    >>> rows = np.array([[1.0, 0.1], [1.0, -0.3], [1.0, 0.2]])
-    >>> nearest_centred(np.array([[1.0, 0.05]]), rows, 2).tolist()
-    [[2, 0]]
+    >>> rows = np.array([[1.0, 0.1, 0.0], [1.0, -0.3, 0.2], [1.0, 0.2, -0.4]])
+    >>> nearest_centred(np.array([[1.0, 0.0, -0.05]]), rows, 2).tolist()
+    [[0, 1]]
     """
     total = np.zeros(vectors.shape[1])
     for part in slices(len(vectors), search.WINDOW):

@@ -263,7 +263,8 @@ def _fit(
     notes: tuple[str, ...] = ()
     if real:
         real, queries, notes = _embed_real(embed, real, material.optional)
-    odd = {kind: embed(texts) for kind, texts in _odd_texts(documents, real, material, embed.model, options).items()}
+    odd_texts = _odd_texts(documents, real, material, embed.model, options)
+    odd = {kind: embed(texts, counted=False) for kind, texts in odd_texts.items()}
     extra = {}
     if real and queries is not None and material.qrels:
         deep = predictors.deep_rows(queries, vectors, embed.similarity)

@@ -58,11 +58,13 @@ class Embedder:
     progress: Progress
     cut: Counter[str] = field(default_factory=Counter)  # texts that the model cut, by kind
 
-    def __call__(self, texts: Sequence[str], *, query: bool = True) -> Vectors:
+    def __call__(self, texts: Sequence[str], *, query: bool = True, counted: bool = True) -> Vectors:
+        """Texts that are not `counted` are none of the user's: queries made to be odd."""
         model = on_side(self.model, "query" if query else "document")
         before = truncated_by(model)
         vectors = model.encode(texts, prompt=self.prompts[0 if query else 1], progress=self.progress)
-        self.cut["queries" if query else "documents"] += truncated_by(model) - before
+        if counted:
+            self.cut["queries" if query else "documents"] += truncated_by(model) - before
         return vectors
 
     def notes(self) -> Iterator[str]:
