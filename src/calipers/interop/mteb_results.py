@@ -124,7 +124,10 @@ def drops(baseline: Result, candidate: Result) -> list[Drop]:
 
 @dataclass(frozen=True)
 class MtebScores:
-    """The content of result files for one model. `left_out` are names of scores that are no number."""
+    """The content of result files for one model.
+
+    `path` is the folder of its first file, `left_out` are names of scores that are no number.
+    """
 
     model_id: str
     revision: str

@@ -122,7 +122,11 @@ class DriftOptions(Options):
 
 @dataclass(frozen=True)
 class Drift:
-    """Two sets of texts by one model. An `alarm`: the whole interval of the AUROC is above 0.5."""
+    """Two sets of texts by one model. An `alarm`: the whole interval of the AUROC is above 0.5.
+
+    `reference` and `current` are where they were read from, `counts` how many texts each has, `new` those of today
+    that are least like the ones of before, with their ids.
+    """
 
     model_id: str
     reference: str

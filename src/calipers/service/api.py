@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from calipers.core import SILENT, Progress, RequestError
 from calipers.core.files import package_versions
@@ -47,15 +48,16 @@ def serve(
     run(service)
 
 
+class TextLoading(TypedDict, total=False):
+    """How a model that scores texts is loaded and its corpus embedded."""
+
+    model_options: ModelOptions | None
+    vectors: VectorCache | None
+    progress: Progress
+
+
 def open_service(
-    trust: Path,
-    options: ServeOptions,
-    *,
-    model: str | None = None,
-    corpus: str | None = None,
-    model_options: ModelOptions | None = None,
-    vectors: VectorCache | None = None,
-    progress: Progress = SILENT,
+    trust: Path, options: ServeOptions, model: str | None, corpus: str | None, **loading: Unpack[TextLoading]
 ) -> Service:
     """Everything loaded and checked, not yet listening."""
     _refuse_missing()
@@ -64,22 +66,12 @@ def open_service(
     served = Served.read(trust)
     search: TrustedSearch | None = None
     if model is not None and corpus is not None:
-        documents = load_texts(corpus, "corpus")
-        wanted = TrustOptions(load=trust)
-        search = open_search(
-            model,
-            documents,
-            TrustMaterial(),
-            served.trust,
-            wanted,
-            model_options=model_options,
-            vectors=vectors,
-            progress=progress,
-        )
+        documents, given = load_texts(corpus, "corpus"), TrustOptions(load=trust)
+        search = open_search(model, documents, TrustMaterial(), served.trust, given, **loading)
         search.ask(["a first question, so that the next ones find everything loaded"])
     calibration = Calibration(trust, served, search)
-    texts = TextQueue(calibration.score_texts) if search else None
-    return Service(calibration, options, _read_token(options.token), texts=texts)
+    queue = TextQueue(calibration.score_texts) if search else None
+    return Service(calibration, options, _read_token(options.token), texts=queue)
 
 
 def _read_token(path: Path | None) -> str | None:

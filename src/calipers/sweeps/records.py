@@ -156,7 +156,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class CellKey:
-    """Which cell: a model on a task in a precision."""
+    """Which cell: a model on a task in a precision.
+
+    `model` and `task` are ids of the registry, `precision` is `OWN`, a precision or the path of an artifact.
+    """
 
     model: str
     task: str
