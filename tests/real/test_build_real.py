@@ -58,7 +58,7 @@ def test_albert_comes_out_as_well_as_it_should(model: Find, data: Find, tmp_path
     assert figures["int8-dynamic"] == pytest.approx(1.420, abs=0.01)
     # Integer kernels round differently by processor: w8a8 was 1.4567 on one machine and 1.4305 on another.
     assert 1.41 < figures["w8a16"] < 1.444 + 0.035
-    assert 1.41443 < figures["w8a8"] < 1.481 + 0.05
+    assert 1.41 < figures["w8a8"] < 1.481 + 0.05
     assert figures["int8-dynamic"] < figures["w8a8"]
 
 
