@@ -101,7 +101,8 @@ def test_a_recipe_keeps_its_scales(tmp_path: Path, graph: FloatGraph, rows: Rows
 
 def test_a_target_is_a_set_of_settings_that_flags_override(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:
     assert tuple(TARGETS) == choices.TARGETS
-    assert for_target("int4", "x86-avx2") == {}
+    with pytest.raises(RequestError, match="`target` has no effect on the precision int4"):
+        for_target("int4", "x86-avx2")
     assert for_target("int8-dynamic", "x86-avx2") == {"per_channel": True, "reduce_range": True}
     line = ["build", str(tiny_bert), "--precision", "w8a8", "--calibration", str(few_texts), "-o", str(tmp_path / "o")]
     assert command([*line, "--target", "x86-avx2", "--full-range", "--smooth", "0.5"]) == 0

@@ -69,7 +69,7 @@ def python_blocks(pages: list[Path], without: tuple[str, ...] = ()) -> list[Any]
 
 # --- Python ------------------------------------------------------------------------------------------------------
 
-NOT_RUN = ("import mteb", "calipers.interop.mteb", "build(", "attribute(", "sweep(", "evaluator")
+NOT_RUN = ("import mteb", "calipers.interop.mteb", "build(", "attribute(", "sweep(", "evaluator", 'backend="onnx"')
 TEXTS = ["does aspirin prevent colds", "vitamin D and bone density"]
 
 

@@ -176,8 +176,13 @@ def _chosen(option_name: str, patterns: Sequence[str], nodes: Sequence[tuple[str
 
 
 def for_target(precision: str, target: str | None) -> dict[str, bool]:
-    """The settings that a target implies for a precision; none without a target."""
-    return {name: value for name, value in TARGETS[target].items() if name in _APPLY[precision]} if target else {}
+    """The settings that a target implies for a precision; none without a target. One that implies none is refused."""
+    if target is None:
+        return {}
+    implied = {name: value for name, value in TARGETS[target].items() if name in _APPLY[precision]}
+    if not implied:
+        raise RequestError(f"`target` has no effect on the precision {precision}: no processor wants it otherwise")
+    return implied
 
 
 @dataclass(frozen=True)
