@@ -60,7 +60,7 @@ def test_nothing_is_reported_where_nothing_was_searched() -> None:
 
 def test_the_share_is_of_the_rate_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure_rate() > 1e6
-    monkeypatch.setattr("calipers.metrics.search_timing._rate_once", lambda threads: 4e9)
+    monkeypatch.setattr("calipers.metrics.search_timing.measure_rate", lambda: 4e9)
     assert SearchWork(seconds=2.0, operations=6e9).facts() == {"search_seconds": 2.0, "search_share": 0.75}
 
 
