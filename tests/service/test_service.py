@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -278,7 +279,8 @@ def test_schemathesis_finds_no_500(place: Path, tmp_path: Path) -> None:
     """Cases that are made from the description; `bench/serve.py --cases 10000` runs more."""
     pytest.importorskip("schemathesis", reason="needs schemathesis")
     with served(place / "t.trust", tmp_path / "log") as (client, _):
-        command = ["schemathesis", "run", f"{client.base_url}/openapi.json", "--checks", "not_a_server_error"]
+        tool = str(Path(sys.executable).with_name("schemathesis"))
+        command = [tool, "run", f"{client.base_url}/openapi.json", "--checks", "not_a_server_error"]
         command += ["--max-examples", "300", "--no-color", "--generation-database", "none"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:]
