@@ -41,6 +41,7 @@ PASSING = (
     "created", "run", "run_id", "timing", "request", "environment", "seconds", "model_path", "speed", "bytes", "size",
     "work", "sha256", "machine", "latency", "speedup",
 )  # fmt: skip
+_RATIO = re.compile(r",? [\d.]+ × as (fast|slow)")  # of two medians, in a sentence
 _ON_SPEED = re.compile(r"\b(slower|no faster) than\b")  # remarks that depend on the load of the machine
 NEW = "NEW-FOLDER"  # in a line: a folder that each run of it gets anew
 
@@ -132,7 +133,7 @@ def strip(value: Any) -> Any:
         return {key: strip(inner) for key, inner in value.items() if key not in PASSING}
     if isinstance(value, list):
         return [strip(inner) for inner in value if not (isinstance(inner, str) and _ON_SPEED.search(inner))]
-    return value
+    return _RATIO.sub("", value) if isinstance(value, str) else value
 
 
 def differing(a: Any, b: Any, place: str = "") -> Iterator[str]:
