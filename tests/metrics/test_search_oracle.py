@@ -96,38 +96,31 @@ def test_neighbours_among_copies_are_the_earlier_ones(window: int, monkeypatch: 
 
 
 PRESCOTT = """
-import os, time
+import os
 os.environ.pop("OPENBLAS_CORETYPE", None)
 import numpy as np
 os.environ["OPENBLAS_CORETYPE"] = "PRESCOTT"
 import faiss
 from calipers.metrics.kernels import loaded_kernels
 from calipers.metrics.search import exact_search
-from calipers.metrics.threads import at_most
-def cpu(work):  # seconds of one thread's work, whatever else runs on the machine
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
+def refuse(*arguments, **options):
+    raise AssertionError("a product of FAISS")
+faiss.knn = faiss.pairwise_distances = refuse
+faiss.IndexFlat.search = faiss.IndexFlatIP.search = faiss.IndexFlatL2.search = refuse
 kernels = {kernel.owner: kernel.architecture.lower() for kernel in loaded_kernels()}
 rng = np.random.default_rng(0)
-queries, documents = (rng.standard_normal((n, 384), dtype=np.float32) for n in (256, 60_000))
-shares = []
-with at_most(1):
-    for _ in range(4):
-        plain = cpu(lambda: queries @ documents.T)[0]
-        searched, hits = cpu(lambda: exact_search(queries, [documents], 10))
-        shares.append(plain / searched)
+queries, documents = (rng.standard_normal((n, 384), dtype=np.float32) for n in (64, 20_000))
+hits = exact_search(queries, [documents], 10)
 table = queries.astype(np.float64) @ documents.T.astype(np.float64)
 right = np.argsort(-table, axis=1, kind="stable")[:, :10].reshape(-1)
-print(kernels.get("faiss_cpu", "none"), bool((hits.documents == right).all()), sorted(shares)[2])
+print(kernels.get("faiss_cpu", "none"), bool((hits.documents == right).all()))
 """
 
 
 def test_the_generic_kernel_of_faiss_does_not_slow_the_search() -> None:
-    """As on a processor that FAISS's OpenBLAS does not recognise. Its own products reach 6 to 42 % of numpy's."""
+    """As on a processor that FAISS's OpenBLAS does not recognise: no product is FAISS's."""
     done = subprocess.run([sys.executable, "-c", PRESCOTT], capture_output=True, text=True, check=True)
-    kernel, right, share = done.stdout.split()
+    kernel, right = done.stdout.split()
     if kernel != "prescott":
         pytest.skip("this faiss has no OpenBLAS whose kernel can be forced")
     assert right == "True"
-    assert float(share) > 0.45

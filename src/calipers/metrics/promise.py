@@ -22,7 +22,7 @@ from calipers.metrics.arrays import Array, Floats
 _STEPS = 60  # thresholds that are tried, at most
 _ERRORS = np.arange(1, 61) / 100
 _MOST = 100_000  # judged queries that are still worth naming
-_LIKELY = 0.5  # a step below it has fewer failures than chance
+_LIKELY = 0.5  # of the tail that passes: an estimate at the edge passes in one of two samples only
 
 
 @dataclass(frozen=True)
