@@ -39,8 +39,8 @@ def build(
 ) -> Manifest:
     """Export, optimise and quantise a model into a folder. Each stage is checked against the one before it.
 
-    >>> build("./model", "./out", recipe=Recipe("int8-dynamic"))  # doctest: +SKIP
-    Manifest(model, int8-dynamic: torch, exported, optimized, quantized)
+    >>> build("./bert", "./out", recipe=Recipe("int8-dynamic"))
+    Manifest(bert, int8-dynamic: torch, exported, optimized, quantized)
     """
     planned = plan(model, Path(output), recipe, options, progress=progress)
     _refuse_without_effect(planned)

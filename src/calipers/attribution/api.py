@@ -46,8 +46,8 @@ def attribute(
     search and the fix use at most `options.budget` evaluations; those of the stages do not count. Where the model's
     folder or `options.built` holds a graph of this precision, that one is examined.
 
-    >>> attribute("./model", recipe=Recipe("w8a8"), protocol=Protocol(dataset="pairs.csv"))  # doctest: +SKIP
-    Attribution(model, w8a8: The loss comes from quantisation (−9.1 % ± 1.2 of map); export is clean (0.0 % ± 0.1).)
+    >>> attribute("./bert", recipe=Recipe("w8a8"), protocol=Protocol("fill-mask", dataset="texts.txt"))
+    Attribution(bert, w8a8: ...)
     """
     start = time.perf_counter()
     protocol, build, options = protocol or Protocol(), build or BuildOptions(), options or AttributionOptions()

@@ -75,8 +75,8 @@ def compare(
     With `unlabelled`, no gold labels are needed: the agreement of each candidate with the baseline is measured, against
     perfect agreement. Both models are in memory at once; nothing is stored, since the outcomes are of two models.
 
-    >>> compare("./float32", ["./int8"], protocol=Protocol(dataset="pairs.csv"))     # doctest: +SKIP
-    [Verdict(PASS: int8 against float32, cosine_spearman -0.14)]
+    >>> compare("./model", ["./cls"], protocol=Protocol(dataset="pairs.csv"))
+    [Verdict(INCONCLUSIVE: cls against model, cosine_spearman -3.9)]
     """
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")

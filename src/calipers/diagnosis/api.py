@@ -54,8 +54,8 @@ def diagnose(
     Results are kept in `store` as runs of the tasks diagnose/LAYER, vectors in `vectors`, if they are given. A layer
     that is not requested by name and cannot be run on these inputs is skipped with its reason.
 
-    >>> diagnosis = diagnose("./model", CorpusInputs(dataset="./scifact"))    # doctest: +SKIP
-    >>> [finding.layer for finding in diagnosis.findings]               # doctest: +SKIP
+    >>> diagnosis = diagnose("./model", CorpusInputs(dataset="./shop"))
+    >>> [finding.layer for finding in diagnosis.findings]
     ['geometry', 'retrieval', 'attributes', 'semantic_gap', 'knowledge', 'contrasts', 'certainty', 'remedies']
     """
     options = options or DiagnosisOptions()

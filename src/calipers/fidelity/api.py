@@ -47,9 +47,9 @@ def parity(
     model counts for both.
 
     >>> import calipers
-    >>> found = calipers.parity("./e5-small", "http://localhost:8080")                # doctest: +SKIP
-    >>> found.same, [difference.setting for difference in found.differences]          # doctest: +SKIP
-    (False, ['prompt'])
+    >>> parity = calipers.parity("./model", "./cls", dataset="texts.txt")
+    >>> parity.same, [difference.setting for difference in parity.differences]
+    (False, ['pooling'])
     """
     options, model_options = options or ParityOptions(), model_options or ModelOptions()
     own_options = model_options

@@ -149,9 +149,9 @@ def trust(
 
     Vectors of the corpus and of its real queries are kept in `vectors` if it is given; those of `queries` are not.
 
-    >>> answer = trust("./model", "./scifact", ["vitamin D and bone"])    # doctest: +SKIP
-    >>> answer.scores.decision.tolist()                                   # doctest: +SKIP
-    ['answer']
+    >>> answer = trust("./model", "./shop", ["red sneakers"])
+    >>> answer.scores.decision.tolist()
+    ['fall back']
     """
     options = options or TrustOptions()
     if options.query_prompt is not None and not (queries or options.queries or options.calibrate):

@@ -56,8 +56,9 @@ def report(
     the data belong to, for the last three; by default the one whose official data they are, if any.
 
     >>> import calipers
-    >>> print(calipers.report(["latest"]))     # doctest: +SKIP
-    ## `potion-base-4m`: sentence-similarity
+    >>> print(calipers.report([calipers.evaluate("./model", dataset="pairs.csv")]))
+    ## `model`: sentence-similarity
+    ...
     """
     ReportOptions(format, mteb_task)  # refuses what does not go together
     results = load_runs(runs, store)

@@ -33,8 +33,8 @@ def serve(
 ) -> None:
     """Serve a trust score over HTTP until a signal. With a model and its corpus texts are scored as well.
 
-    >>> serve(Path("scifact.trust"), options=ServeOptions(port=8080))    # doctest: +SKIP
-    {"event": "listening", "host": "127.0.0.1", "port": 8080, "calibration": "43f17ad511b51949"}
+    `serve(Path("scifact.trust"), options=ServeOptions(port=8080))` logs, when it is ready:
+    `{"event": "listening", "host": "127.0.0.1", "port": 8080, "calibration": "43f17ad511b51949"}`
     """
     service = open_service(
         trust,

@@ -84,17 +84,17 @@ def load(*, seed: int = 7) -> Dataset:
     return Dataset(ids, columns, source, fingerprint(ids, columns, tables), tables, {"documents": len(corpus)})
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, *, products: int = 1500, queries: int = 200) -> Path:
     """The same as a BEIR folder, for commands that read one."""
-    shop = make()
+    shop = make(products=products, queries=queries)
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    products = [{"_id": p.id, **p.row, "text": p.row["description"]} for p in shop.products]
-    queries = [{"_id": q.id, "text": q.text} for q in shop.queries]
+    documents = [{"_id": p.id, **p.row, "text": p.row["description"]} for p in shop.products]
+    questions = [{"_id": q.id, "text": q.text} for q in shop.queries]
     judged = zip(shop.queries, shop.qrels, strict=True)
     graded = [f"{query.id}\t{product}\t{grade}" for query, grades in judged for product, grade in grades.items()]
     files = {
-        "corpus.jsonl": [json.dumps(row, ensure_ascii=False) for row in products],
-        "queries.jsonl": [json.dumps(row, ensure_ascii=False) for row in queries],
+        "corpus.jsonl": [json.dumps(row, ensure_ascii=False) for row in documents],
+        "queries.jsonl": [json.dumps(row, ensure_ascii=False) for row in questions],
         "qrels/test.tsv": ["query-id\tcorpus-id\tscore", *graded],
     }
     for name, lines in files.items():

@@ -1,7 +1,8 @@
 """For test suites: a model that got worse fails a test, with the sentence of its verdict.
 
 >>> from calipers.testing import assert_no_regression
->>> assert_no_regression("./float32", "./int8.onnx", dataset="pairs.csv")     # doctest: +SKIP
+>>> assert_no_regression("./model", "./model", dataset="pairs.csv")
+[Verdict(PASS: ...)]
 """
 
 from __future__ import annotations
