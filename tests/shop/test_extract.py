@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -315,6 +316,63 @@ def test_substitutes_of_esci_contradict_more_than_exact_products(data: Callable[
         ("10 000 mAh", [("charge", 10, 10)]),
         ("1 000 000 mAh", [("charge", 1000, 1000)]),
         ("phone 12 128 mAh", [("charge", 0.128, 0.128)]),
+        # a group behind a space, where it can be neither a name's number nor a count
+        ("1 500 ml", [("volume", 1500, 1500)]),
+        ("water, 1 500 ml", [("volume", 1500, 1500)]),
+        ("up to 12 500 mAh", [("charge", -math.inf, 12.5)]),
+        ("heater 1 000 - 1 500 W", [("power", 1000, 1500)]),
+        ("1 500-2 000 W", [("power", 1500, 2000)]),
+        ("2 x 1 500 ml", [("count", 2, 2), ("volume", 1500, 1500)]),
+        ("10 000,5 ml", [("volume", 10000.5, 10000.5)]),
+        ("water 1\u202f500 ml", [("volume", 1500, 1500)]),
+        ("PlayStation 4 500 GB", [("storage", 500, 500)]),
+        ("4 500 GB", [("storage", 500, 500)]),
+        ("omega 3 500 mg", [("mass", 0.5, 0.5)]),
+        ("6 330 ml", [("volume", 330, 330)]),
+        ("1 500 ml bottles", [("volume", 500, 500)]),
+        ("10'000 mAh", [("charge", 10, 10)]),
+        ("1’234.5 g", [("mass", 1234.5, 1234.5)]),
+        ("1万5千mAh", [("charge", 15, 15)]),
+        ("2万5000mAh", [("charge", 25, 25)]),
+        # quantities in two units
+        ("2 lbs 8 ozs", [("mass", 1133.98, 1133.98)]),
+        ("2lb8oz", [("mass", 1133.98, 1133.98)]),
+        ("1 lb and 4 oz", [("mass", 566.99, 566.99)]),
+        ("1 kg 500 g", [("mass", 1500, 1500)]),
+        ("1kg500g", [("mass", 1500, 1500)]),
+        ("500 g 1 kg", [("mass", 500, 500), ("mass", 1000, 1000)]),
+        ("1 kg 1500 g", [("mass", 1000, 1000), ("mass", 1500, 1500)]),
+        ("1 l 500 ml", [("volume", 1500, 1500)]),
+        ("2リットル500ミリリットル", [("volume", 2500, 2500)]),
+        ("2升5合", [("volume", 4500, 4500)]),
+        ("1 gal 2 qt", [("volume", 5678.12, 5678.12)]),
+        ("1 m 80 cm", [("length", 1.8, 1.8)]),
+        ("1m80cm", [("length", 1.8, 1.8)]),
+        ("1 yd 2 ft 6 in", [("length", 1.6764, 1.6764)]),
+        ("5'-6\"", [("length", 1.6764, 1.6764)]),
+        ("5 feet and 6 inches", [("length", 1.6764, 1.6764)]),
+        ("between 1 hour and 30 minutes", [("time", 3600, 3600), ("time", 1800, 1800)]),
+        ("1時間半", [("time", 5400, 5400)]),
+        ("2日間半額", [("time", 172800, 172800)]),
+        ("WH-1000XM4 in silver", []),
+        ("RTX 4090Ti24", []),
+        ("5 kg/10 kg", [("mass", 5000, 5000), ("mass", 10000, 10000)]),
+        ("10'x12' rug", [("length", 3.048, 3.048), ("length", 3.6576, 3.6576)]),
+        # ranges and limits
+        ("-5…35 °C", [("temperature", -5, 35)]),
+        ("-5 ... +35 °C", [("temperature", -5, 35)]),
+        ("-5/+35 °C", [("temperature", -5, 35)]),
+        ("+5 to +35 °C", [("temperature", 5, 35)]),
+        ("0 to -18 °C", [("temperature", -18, 0)]),
+        ("100...240 V", [("voltage", 100, 240)]),
+        ("AC100V～240V", [("voltage", 100, 240)]),
+        ("10 cm-15 cm", [("length", 0.1, 0.15)]),
+        ("氷点下20℃", [("temperature", -20, -20)]),
+        ("minus 20 °C", [("temperature", -20, -20)]),
+        ("± 5 °C", []),
+        ("≤ 5 kg", [("mass", -math.inf, 5000)]),
+        (">5 kg", [("mass", 5000, math.inf)]),
+        ("<b>5 kg</b>", [("mass", 5000, 5000)]),
     ],
 )
 def test_signs_compounds_and_spaced_thousands(

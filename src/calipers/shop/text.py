@@ -19,6 +19,8 @@ _PLAIN = str.maketrans(
 )
 _FOLDED = str.maketrans({"_": "-", "・": "-"})
 _STARTS = re.compile(r"[a-z0-9]+|[^ ]")  # a Latin word at once, anything else by character
+# 10'000 and, with a space that does not break a line, 10 000: separators that are nothing else between such digits.
+_GROUPS = re.compile("(?<=[0-9０-９])['\u00a0\u2009\u202f](?=[0-9０-９]{3}(?![0-9０-９]))")
 _VULGAR = re.compile("([0-9０-９]?)([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])")
 
 
@@ -48,7 +50,7 @@ def normal(text: str) -> Line:
     >>> normal("Ａ－ｏｎｅ　1½ ｉｎ").folded
     'a-one 1 1/2 in'
     """
-    text = _VULGAR.sub(_spell_fraction, text.translate(_MARKS).translate(_PLAIN))
+    text = _VULGAR.sub(_spell_fraction, _GROUPS.sub("", text.translate(_MARKS).translate(_PLAIN)))
     base = " ".join("".join(_compose(word)) for word in text.split()).translate(_PLAIN).replace("''", '"')
     base = " ".join(base.split())
     lower = base.lower()

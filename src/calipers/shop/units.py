@@ -1,6 +1,6 @@
 """Numbers with units in texts, by kind and magnitude: 500 ml, 10-15 cm, 6 x 330 ml, 5'6", 350ml×24本.
 
-Numbers are read as they are written: 1,000 and 1.5 and 1,5, 3/4 and 1-1/2, 1万 and 二十, six.
+How numbers are written is in `numbers.py`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from calipers.shop.lexicon import Words
+from calipers.shop.numbers import Number, numbers
 from calipers.shop.text import Line, Mention, Phrases, closes, fold, opens, script
 
-_RANGE = re.compile(r" ?(?:-|~|to|から) ?")
+_RANGE = re.compile(r" ?(?:-|~|\.{2,3}|to|から|/(?= ?\+)) ?\+?")
 _TIMES = re.compile(r" ?(?:x|×|\*|by) ?(?:[wdhlφ]|幅|丈|高さ|長さ|奥行き?|縦|横)?")
-# A group after a space belongs to the number only if it begins with 0, as no number does by itself: 10 000 is one
-# number, and 12 128 may be two. Else one class, no backtracking.
-_DIGITS = re.compile(r"[1-9][0-9]{0,2}(?: 0[0-9]{2}(?![0-9]))+|[0-9][0-9.,]*")
-_LONGEST = 24
-_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_EUROPEAN = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
-_DECIMAL = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
-_KANJI = re.compile(r"[〇一二三四五六七八九十百千万]+")
-_KANJI_DIGITS = {c: n for n, c in enumerate("〇一二三四五六七八九")}
-_KANJI_POWERS = {"十": 10, "百": 100, "千": 1000}
-_MULTIPLIERS = {"万": 10_000, "千": 1_000}
-_DENOMINATORS = {2, 3, 4, 5, 6, 8, 16, 32, 64}
-_STEPS = (3, 12, 14, 16, 24, 60)  # ft in a yard, in, lb, oz, hours, minutes; not 10: a tape may be 3 m 19 mm
+# How many of a smaller unit make a larger one that is written before it, by kind: 5 ft 6 in, 1 kg 500 g, 2升5合. Of
+# thousands only those down to the base unit: a tape may be 3 m 19 mm.
+_STEPS = {
+    "length": (3, 12, 100, 1000),
+    "mass": (14, 16, 1000),
+    "volume": (2, 4, 8, 10, 16, 32, 128, 1000),
+    "time": (7, 12, 24, 60),
+    "count": (12,),
+}
+_CONNECTED = {"length": (12,), "mass": (16,), "time": (24, 60)}  # also with a word between: 5 feet and 6 inches
+_GROUP = re.compile(r"[1-9][0-9]{0,2} [0-9]{3}(?:[.,][0-9]+)?")
+_TIMES_BEFORE = re.compile(r"[0-9] ?(?:x|by)$")
+_COUNTED = ("mass", "volume")  # 6 330 ml is a count and a size, 1 500 ml is not
+_UNGROUPED = ("", "storage", "count")  # PlayStation 4 500 GB
+_BEFORE_GROUP = ("to", "from", "and", "or", "about", "approx", "approx.")
+_AT_MOST, _AT_LEAST = "<≤≦", ">≥≧"
+_TAG = 40  # characters before a > in which a < makes it the end of a tag
+_NOT_HALF = "額分値袖角身日"  # behind 半
+_MINUS = ("minus ", "マイナス", "氷点下", "零下")
 _BEFORE_SIGN = " (~:/"
-_DIMENSION_LETTERS = "wdhlφ"  # W60×D40×H180
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,9 @@ class Units:
     def find(self, line: Line) -> list[Mention[Quantity]]:
         """The quantities of a text, from left to right."""
         written = numbers(line, words=self._number_words, not_after=self._words["number_not_after"])
-        measured = [_with_sign(line, self._measure(line, number)) for number in written]
-        measured = self._packs(line, _compounds(line, self._shared_units(line, measured)))
+        measured = _attached(line, [_with_sign(line, self._measure(line, number)) for number in written])
+        measured = self._shared_units(line, self._grouped(line, measured))
+        measured = self._packs(line, _compounds(line, measured))
         mentions = [self._mention(line, part) for part in self._joined(line, measured)]
         return [mention for mention in mentions if mention is not None]
 
@@ -142,7 +149,7 @@ class Units:
                 break
             for name, unit in self._names.at(line.folded, place):
                 if self._is_unit(line, number, place, place + len(name), unit):
-                    return _Measured(number, unit, place + len(name))
+                    return _and_half(line, _Measured(number, unit, place + len(name)))
         return _Measured(number, _NONE, number.end)
 
     def _is_unit(self, line: Line, number: Number, start: int, end: int, unit: Unit) -> bool:
@@ -150,13 +157,49 @@ class Units:
             return False
         if number.written == "dimension" and unit.kind not in self._sizes:  # the L of L1950g is no length
             return False
+        if number.written == "mains" and unit.kind != "voltage":
+            return False
         if number.written == "kanji" and unit.kind == "time":  # 十分 is "enough", 七分丈 a length of trousers
             return False
         if number.written == "word" and (unit.kind != "count" or (number.value == 1 and not unit.article)):
             return False
         if unit.kind == "count" and not number.value.is_integer():
             return False
-        return _unit_closes(line.folded, start, end) and not _refused(line.folded, end, unit)
+        text = line.folded
+        return (_unit_closes(text, start, end) or _runs_on(text, end)) and not _refused(text, end, unit)
+
+    def _grouped(self, line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
+        """1 500 ml: the 1 is the first digit of the number, where it can be neither a count nor part of a name."""
+        merged: list[_Measured] = []
+        for part in reversed(parts):
+            last = merged[-1] if merged else None
+            if last and self._is_group(line, part, last, merged[-2] if len(merged) > 1 else None):
+                value = 1000 * part.number.value + last.number.value
+                merged[-1] = replace(last, number=replace(last.number, start=part.start, value=value))
+            else:
+                merged.append(part)
+        return merged[::-1]
+
+    def _is_group(self, line: Line, one: _Measured, other: _Measured, next_: _Measured | None) -> bool:
+        if one.unit is not _NONE or not _GROUP.fullmatch(line.folded, one.start, other.number.end):
+            return False
+        unit, end = other.unit, other.end
+        if unit is _NONE and next_ and _gap(line, other, next_, _RANGE):  # 1 500-2 000 W
+            unit, end = next_.unit, next_.end
+            if 1000 * one.number.value >= next_.number.value:
+                return False
+        if unit.kind in _UNGROUPED or (unit.kind in _COUNTED and one.number.value > 1):
+            return False
+        things = self._names.at(line.folded, end + 1) if line.folded[end : end + 1] == " " else ()
+        before = line.folded[max(0, one.start - 6) : one.start].rstrip()
+        words = (*_BEFORE_GROUP, *self._words["at_most_before"], *self._words["at_least_before"])
+        free = (
+            not before
+            or script(before[-1]) == " "
+            or _TIMES_BEFORE.search(before)
+            or _preceded(line.folded, one.start, words)
+        )
+        return bool(free) and all(thing.kind != "count" for _, thing in things)
 
     def _shared_units(self, line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
         """10 x 20 cm: the first is in cm too; 6 x 330 ml: the first is a count."""
@@ -195,7 +238,7 @@ class Units:
 
     def _mention(self, line: Line, ends: tuple[_Measured, _Measured]) -> Mention[Quantity] | None:
         one, other = ends
-        low, high = one.size, other.size
+        low, high = sorted((one.size, other.size))
         start, end = one.start, other.end
         if one is other:
             low, high = self._limits(line.folded, start, end, low, high)
@@ -207,9 +250,10 @@ class Units:
     def _limits(self, text: str, start: int, end: int, low: float, high: float) -> tuple[float, float]:
         words = self._words
         limited = not _preceded(text, start, words["not_limits"])
-        if limited and _preceded(text, start, words["at_most_before"]):
+        sign = _limit_sign(text, start)
+        if sign in _AT_MOST or (limited and _preceded(text, start, words["at_most_before"])):
             return -math.inf, high
-        if limited and _preceded(text, start, words["at_least_before"]):
+        if sign in _AT_LEAST or (limited and _preceded(text, start, words["at_least_before"])):
             return low, math.inf
         if _followed(text, end, words["at_most_after"]):
             return -math.inf, high
@@ -226,6 +270,39 @@ def _unit_closes(text: str, start: int, end: int) -> bool:
     return closes(text, end) or (text[end] == "x" and text[end + 1 : end + 2].isdigit())
 
 
+def _runs_on(text: str, end: int) -> bool:
+    """1kg500g: `_attached` decides whether what follows belongs to it."""
+    return text[end - 1].isalpha() and text[end : end + 1].isdigit()
+
+
+def _and_half(line: Line, part: _Measured) -> _Measured:
+    """1時間半, 2年半."""
+    behind = line.folded[part.end : part.end + 2]
+    if part.unit.kind != "time" or behind[:1] != "半" or behind[1:] in tuple(_NOT_HALF):
+        return part
+    return _Measured(replace(part.number, value=part.number.value + 0.5), part.unit, part.end + 1)
+
+
+def _attached(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
+    """Units that a digit follows only in a compound (1kg500g), and numbers that letters precede only behind a unit
+    (not the 4 of 1000XM4)."""
+    checked: list[_Measured] = []
+    for part in reversed(parts):
+        runs_on = (
+            part.unit is not _NONE and script(line.folded[part.end - 1]) == "a" and _runs_on(line.folded, part.end)
+        )
+        if runs_on and not (checked and _is_compound(line, part, checked[-1])):
+            part = _Measured(part.number, _NONE, part.number.end)
+        checked.append(part)
+    kept: list[_Measured] = []
+    for part in reversed(checked):
+        last = kept[-1] if kept and kept[-1].unit is not _NONE else None
+        between = line.folded[last.end : part.start] if last else None
+        if part.number.written != "joined" or between in ("-", "/") or (last and _is_compound(line, last, part)):
+            kept.append(part)
+    return kept
+
+
 def _refused(text: str, end: int, unit: Unit) -> bool:
     rest = text[end : end + 24].lstrip(" -")
     if unit.not_before_number and rest[:1].isdigit():
@@ -238,7 +315,9 @@ def _gap(line: Line, one: _Measured, other: _Measured, pattern: re.Pattern[str])
 
 
 def _is_range(line: Line, one: _Measured, other: _Measured) -> bool:
-    if other.unit is _NONE or one.unit.kind != other.unit.kind or one.size >= other.size:
+    if other.unit is _NONE or one.unit.kind != other.unit.kind:
+        return False
+    if one.size >= other.size and not (other.size < 0 and one.size > other.size):  # 0 to -18 °C
         return False
     if _gap(line, one, other, _RANGE):
         return True
@@ -247,10 +326,13 @@ def _is_range(line: Line, one: _Measured, other: _Measured) -> bool:
 
 def _with_sign(line: Line, part: _Measured) -> _Measured:
     """A temperature below zero: its minus stands before the number and behind nothing that it could connect."""
-    start = part.start - 1
-    if part.unit.kind != "temperature" or part.number.value < 0 or line.folded[max(0, start) : part.start] != "-":
+    if part.unit.kind != "temperature" or part.number.value < 0:
         return part
-    if start > 0 and line.folded[start - 1] not in _BEFORE_SIGN:
+    text, start = line.folded, part.start - 1
+    word = next((word for word in _MINUS if text.endswith(word, 0, part.start)), "")
+    if word:
+        start = part.start - len(word)
+    elif text[max(0, start) : part.start] != "-" or (start > 0 and text[start - 1] not in _BEFORE_SIGN):
         return part
     return replace(part, number=replace(part.number, start=start, value=-part.number.value))
 
@@ -258,24 +340,43 @@ def _with_sign(line: Line, part: _Measured) -> _Measured:
 def _compounds(line: Line, parts: Sequence[_Measured]) -> list[_Measured]:
     """5'6", 5 ft 6 in and 1 lb 4 oz are one quantity: the larger unit first, less than one of it behind, nothing
     between."""
-    merged: list[_Measured] = []
+    groups: list[list[_Measured]] = []
     for part in parts:
-        last = merged[-1] if merged else None
-        if last and _is_compound(line, last, part):
-            total = last.number.value + part.number.value * part.unit.factor / last.unit.factor
-            number = replace(last.number, value=total, end=part.number.end)
-            merged[-1] = replace(last, number=number, end=part.end)
+        if groups and _is_compound(line, groups[-1][-1], part):
+            groups[-1].append(part)
         else:
-            merged.append(part)
-    return merged
+            groups.append([part])
+    return [_sum(group) for group in groups]
+
+
+def _sum(group: Sequence[_Measured]) -> _Measured:
+    first, last = group[0], group[-1]
+    total = sum(part.size for part in group) / first.unit.factor
+    return replace(first, number=replace(first.number, value=total, end=last.number.end), end=last.end)
 
 
 def _is_compound(line: Line, one: _Measured, other: _Measured) -> bool:
-    if line.folded[one.end : other.start] not in ("", " ") or one.unit.kind != other.unit.kind:
+    kind = one.unit.kind
+    if kind != other.unit.kind or kind not in _STEPS or not one.number.value.is_integer():
         return False
     ratio = one.unit.factor / other.unit.factor
-    whole = min(_STEPS, key=lambda step: abs(step - ratio))
-    return abs(ratio - whole) < 1e-3 * whole and 0 < other.number.value < whole and one.number.value.is_integer()
+    whole = min(_STEPS[kind], key=lambda step: abs(step - ratio))
+    if abs(ratio - whole) >= 1e-3 * whole or not 0 < other.number.value < whole:
+        return False
+    if whole == 1000 and other.unit.factor < 1:
+        return False
+    between = line.folded[one.end : other.start]
+    if between == " and " and whole in _CONNECTED.get(kind, ()):
+        return not _preceded(line.folded, one.start, ("between",))
+    return between in ("", " ") or (between == "-" and (kind, whole) == ("length", 12))
+
+
+def _limit_sign(text: str, start: int) -> str:
+    """The < of < 5 kg, or a space. The > of a tag is none."""
+    place = start - 1 - (text[start - 1 : start] == " ")
+    sign = text[place] if place >= 0 and text[place] in _AT_MOST + _AT_LEAST else " "
+    tag = sign == ">" and (text[place - 1 : place] in ("-", "=") or "<" in text[max(0, place - _TAG) : place])
+    return " " if tag else sign
 
 
 def _preceded(text: str, end: int, words: Sequence[str]) -> bool:
@@ -292,137 +393,3 @@ def _followed(text: str, end: int, words: Sequence[str]) -> bool:
         for place in (end, end + 1)
         if place == end or text[end : end + 1] == " "
     )
-
-
-# --- numbers as they are written -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Number:
-    start: int
-    end: int
-    value: float
-    written: str = "digits"  # "digits", "kanji", "word", or "dimension" for the 60 of W60×D40
-
-
-def numbers(line: Line, *, words: Mapping[str, float], not_after: Sequence[str]) -> list[Number]:
-    """The numbers of a text, from left to right, without parts of names (TN-2110, WH-1000XM4) and prices."""
-    kept: list[Number] = []
-    for number in sorted((*_in_digits(line), *_in_kanji(line), *_in_words(line, words)), key=lambda n: n.start):
-        previous = kept[-1].end if kept else -1
-        if number.start >= previous and _stands_alone(line.folded, number, previous, not_after):
-            kept.append(number)
-    return _fractions(line.folded, kept)
-
-
-def value(text: str) -> float | None:
-    """
-    >>> [value(t) for t in ("1,000", "1,5", "0,500", "1.234,5", "1,234.5", "1.2.3", "12,34,5", "10 000")]
-    [1000.0, 1.5, 0.5, 1234.5, 1234.5, None, None, 10000.0]
-    """
-    text = text.replace(" ", "")
-    if len(text) > _LONGEST:
-        return None
-    if _THOUSANDS.fullmatch(text) and not text.startswith("0"):
-        return float(text.replace(",", ""))
-    if _EUROPEAN.fullmatch(text):
-        return float(text.replace(".", "").replace(",", "."))
-    return float(text.replace(",", ".")) if _DECIMAL.fullmatch(text) else None
-
-
-def kanji_value(text: str) -> int | None:
-    """
-    >>> [kanji_value(t) for t in ("二十", "三百五十", "一万", "十", "一二")]
-    [20, 350, 10000, 10, None]
-    """
-    total = part = 0
-    digit: int | None = None
-    for c in text:
-        if c in _KANJI_DIGITS:
-            if digit is not None:
-                return None
-            digit = _KANJI_DIGITS[c]
-        elif c in _KANJI_POWERS:
-            part, digit = part + (1 if digit is None else digit) * _KANJI_POWERS[c], None
-        else:
-            total, part, digit = total + (part + (digit or 0) or 1) * 10_000, 0, None
-    return total + part + (digit or 0)
-
-
-def _in_digits(line: Line) -> Iterator[Number]:
-    text = line.folded
-    for match in _DIGITS.finditer(text):
-        digits = match[0].rstrip(".,")
-        number = value(digits)
-        end = match.start() + len(digits)
-        if number is not None:
-            factor = _MULTIPLIERS.get(text[end : end + 1], 1)
-            written = "dimension" if _after_dimension_letter(text, match.start()) else "digits"
-            yield Number(match.start(), end + (factor > 1), number * factor, written)
-
-
-def _after_dimension_letter(text: str, start: int) -> bool:
-    if start == 0 or text[start - 1] not in _DIMENSION_LETTERS:
-        return False
-    return start == 1 or script(text[start - 2]) != "a" or text[start - 2] == "x"
-
-
-def _in_kanji(line: Line) -> Iterator[Number]:
-    text = line.folded
-    for match in _KANJI.finditer(text):
-        number = kanji_value(match[0]) if len(match[0]) <= 8 else None
-        after_digit = match.start() > 0 and text[match.start() - 1].isdigit()
-        if number and opens(text, match.start()) and not after_digit:
-            yield Number(match.start(), match.end(), float(number), "kanji")
-
-
-def _in_words(line: Line, words: Mapping[str, float]) -> Iterator[Number]:
-    for match in re.finditer(r"[a-z]+", line.folded):
-        if match[0] in words and opens(line.folded, match.start()):
-            yield Number(match.start(), match.end(), float(words[match[0]]), "word")
-
-
-def _stands_alone(text: str, number: Number, previous_end: int, not_after: Sequence[str]) -> bool:
-    start = number.start
-    if start == 0 or number.written in ("kanji", "word"):
-        return True
-    before = text[start - 1]
-    if any(text.endswith(mark, 0, start) for mark in not_after):
-        return False
-    if before in "-/" and start >= 2 and script(text[start - 2]) == "a":  # TN-2110, but 10-15 and 3/4
-        return start - 1 == previous_end or _is_quantity_end(text, start - 1)
-    if script(before) != "a":
-        return before not in ".,"
-    after_times = before == "x" and start >= 2 and (text[start - 2].isdigit() or text[start - 2] in "mlgtn")
-    return after_times or number.written == "dimension"
-
-
-def _is_quantity_end(text: str, end: int) -> bool:
-    """Whether letters that follow a digit end here: the cm of 10cm-15cm."""
-    place = end
-    while place > 0 and end - place < 4 and text[place - 1].isalpha():
-        place -= 1
-    return place < end and place > 0 and text[place - 1].isdigit()
-
-
-def _is_fraction(text: str, top: Number, bottom: Number) -> bool:
-    """3/4, but not 3/4/5 mm, which are three sizes."""
-    around = (text[bottom.end : bottom.end + 1], text[max(0, top.start - 1) : top.start])
-    if text[top.end : bottom.start] != "/" or "/" in around:
-        return False
-    return bottom.value in _DENOMINATORS and 0 < top.value < bottom.value
-
-
-def _fractions(text: str, separate: Sequence[Number]) -> list[Number]:
-    """3/4 is one number, and so is 1-1/2 or 1 1/2."""
-    merged: list[Number] = []
-    for number in separate:
-        top = merged[-1] if merged else None
-        if top and _is_fraction(text, top, number):
-            merged[-1] = Number(top.start, number.end, top.value / number.value)
-            if len(merged) > 1 and text[merged[-2].end : top.start] in ("-", " ") and merged[-2].value.is_integer():
-                whole = merged[-2]
-                merged[-2:] = [Number(whole.start, number.end, whole.value + top.value / number.value)]
-        else:
-            merged.append(number)
-    return merged
