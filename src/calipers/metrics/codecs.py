@@ -32,6 +32,7 @@ _WIDE = 4.0  # the step of a dimension that is constant on the corpus: what diff
 _PART = 8  # dimensions of a part of pq
 _TRAINED, _ROUNDS = 8192, 10  # vectors and rounds of its k-means
 _CELLS = 1 << 21  # numbers of an intermediate array: 8 MB in float32
+_IN_CACHE = 1 << 17  # the same where ten arrays of this size are in use by turns: half a MB each
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ def stability(vectors: Array, codec: Codec) -> Floats:
     array([ 1., nan])
     """
     stabilities = np.empty(len(vectors))
-    for part in slices(len(vectors), _CELLS // max(1, vectors.shape[1])):
+    for part in slices(len(vectors), max(1, _IN_CACHE // max(1, vectors.shape[1]))):
         rows = unit_or_zero(vectors[part])
         stabilities[part] = cosines(rows, codec.decode(CODECS[codec.name].encode(rows, codec.tables)))
     return stabilities
@@ -115,7 +116,9 @@ def _levels(vectors: Vectors, tables: Tables, most: int) -> NDArray[np.uint8]:
 
 
 def _values(levels: Codes, tables: Tables) -> Vectors:
-    return np.asarray(levels * tables["step"] + tables["low"], dtype=np.float32)
+    values: Vectors = np.multiply(levels, tables["step"], dtype=np.float32)
+    values += tables["low"]
+    return values
 
 
 def _encode_int4(vectors: Vectors, tables: Tables) -> Codes:

@@ -113,7 +113,8 @@ def vector_columns(
     """From vectors float[q, d], those of their neighbours float[q, K, d], a few at a time, and the corpus's sample.
     Only the `wanted` ones that cost much are computed; None: all."""
     columns = {"stability": parts.stability, "coherence": parts.coherence}
-    if background is None:
+    costly = ("nqc", "standard_top", "csls_top", "csls_gap")
+    if background is None or not _needs(wanted, *costly):
         return columns
     unit = geometry.unit_or_zero(queries)
     assert parts.cosines is not None

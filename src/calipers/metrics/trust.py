@@ -169,12 +169,16 @@ def ndcg_of(rows: Ints, qrels: Sequence[Mapping[str, float]], ids: Sequence[str]
 
 def _parts(queries: Array, codec: Codec, k: int, gather: Callable[[slice], tuple[Array, Bools | None]]) -> TrustParts:
     stability = codecs.stability(queries, codec)
-    coherence, top_score, margin = np.empty((3, len(queries)))
-    cosines = np.empty((len(queries), k))
-    for rows in slices(len(queries), _step(k, queries.shape[1])):
+    coherence, cosines = np.empty(len(queries)), np.empty((len(queries), k))
+    absent = np.zeros(cosines.shape, np.bool_)
+    step = min(len(queries), _step(k, queries.shape[1]))
+    room = np.empty((step, k, queries.shape[1]))  # fresh pages for every slice would cost a tenth
+    for rows in slices(len(queries), max(1, step)):
         near, present = gather(rows)
-        coherence[rows], cosines[rows] = _neighbourhood(queries[rows], near, present)
-        top_score[rows], margin[rows] = _extremes(cosines[rows], present)
+        coherence[rows], cosines[rows] = _neighbourhood(queries[rows], near, present, room)
+        if present is not None:
+            absent[rows] = ~present
+    top_score, margin = _extremes(cosines, None if not absent.any() else ~absent)
     return TrustParts(stability, coherence, reliability(stability, coherence), top_score, margin, cosines)
 
 
@@ -182,14 +186,20 @@ def _step(k: int, d: int) -> int:
     return max(1, _CELLS // max(1, k * d))
 
 
-def _wide(vectors: Array) -> Floats:
-    """In float64, which holds the square of every float32; larger types are scaled."""
-    return in_reach(vectors)[0] if vectors.dtype.itemsize > 4 else np.asarray(vectors, np.float64)
+def _wide(vectors: Array, room: Floats | None = None) -> Floats:
+    """In float64, which holds the square of every float32, in the first rows of `room`; larger types are scaled."""
+    if vectors.dtype.itemsize > 4:
+        return in_reach(vectors)[0]
+    wide = np.empty(vectors.shape) if room is None else room[: len(vectors)]
+    np.copyto(wide, vectors)
+    return wide
 
 
-def _neighbourhood(queries: Array, neighbours: Array, present: Bools | None) -> tuple[Floats, Floats]:
+def _neighbourhood(
+    queries: Array, neighbours: Array, present: Bools | None, room: Floats | None = None
+) -> tuple[Floats, Floats]:
     """Coherence float64[q], and the cosines of query and neighbours float64[q, K], NaN for those not present."""
-    queries, x = _wide(queries), _wide(neighbours)
+    queries, x = _wide(queries), _wide(neighbours, room)
     count: Ints = np.full(len(x), x.shape[1])
     if present is not None:
         x, count = np.where(present[:, :, None], x, 0.0), present.sum(axis=1)
@@ -207,6 +217,9 @@ def _neighbourhood(queries: Array, neighbours: Array, present: Bools | None) -> 
 
 def _extremes(cosines: Floats, present: Bools | None) -> tuple[Floats, Floats]:
     """The highest cosine of each query, and how far the lowest lies below it."""
+    if present is None and cosines.shape[1] > 1:
+        top = cosines.max(axis=1)
+        return top, top - cosines.min(axis=1)
     there = np.ones(cosines.shape, np.bool_) if present is None else present
     count = there.sum(axis=1)
     highest = np.where(there, cosines, -np.inf).max(axis=1, initial=-np.inf)
