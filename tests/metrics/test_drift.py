@@ -24,6 +24,20 @@ def test_exchangeable_streams_alarm_in_five_percent_at_most() -> None:
     assert alarms <= STREAMS * 0.05 + 3 * np.sqrt(STREAMS * 0.05 * 0.95)
 
 
+def test_a_long_stream_takes_no_more_memory_and_alarms_no_oftener() -> None:
+    """What the bet remembers is thinned at random, which keeps p-values uniform: 100 streams of 800 queries."""
+    alarms = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        rows = rng.standard_t(4, size=(840, 3))
+        bet = Martingale.fit(rows[:40], seed=seed, most=64)
+        for row in rows[40:]:
+            bet.add(row)
+        assert len(bet.usual) <= 64
+        alarms += bet.alarm
+    assert alarms <= 100 * 0.05 + 3 * np.sqrt(100 * 0.05 * 0.95)
+
+
 @pytest.mark.parametrize("before", [0, 300])
 def test_a_shift_is_seen_at_once_and_late(before: int) -> None:
     bet = Martingale.fit(RNG.normal(size=(150, 4)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,9 @@ import pytest
 
 from calipers.cli import run
 from calipers.reliability import Trust
+from calipers.service.app import Service, create_app
+from calipers.service.calibration import Calibration, Served
+from calipers.service.options import ServeOptions
 from tests.support.serving import CORPUS, QUERIES, D, K, make_trust, neighbours, served
 
 pytest.importorskip("starlette", reason="needs the extra serve")
@@ -148,6 +153,42 @@ def test_a_slow_client_is_cut_and_health_stays_quick(place: Path) -> None:
             one.close()
         time.sleep(0.2)
         assert client.post("/v1/score", json={"scores": COSINES[0].tolist()}).status_code == 200
+
+
+def test_health_is_answered_while_a_large_batch_is_scored(place: Path) -> None:
+    """The scoring waits until health was answered: in the event loop it would wait in vain."""
+    calibration = Calibration(place / "t.trust", Served.read(place / "t.trust"))
+    answered, waited, real = threading.Event(), [], calibration.score
+
+    def score(queries: Any) -> Any:
+        waited.append(answered.wait(20))
+        return real(queries)
+
+    calibration.score = score  # type: ignore[method-assign]
+    app = create_app(Service(calibration, ServeOptions()))
+    batch = {"batch": [vector_body(row) for row in range(20)]}
+
+    async def both() -> list[int]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            scoring = asyncio.create_task(client.post("/v1/score", json=batch))
+            await asyncio.sleep(0.05)
+            healthy = await client.get("/healthz")
+            answered.set()
+            return [healthy.status_code, (await scoring).status_code]
+
+    assert (asyncio.run(both()), waited) == ([200, 200], [True])
+
+
+def test_health_is_answered_beside_hundreds_of_open_connections(client: httpx.Client) -> None:
+    where = (str(client.base_url.host), int(client.base_url.port or 0))
+    idle = [socket.create_connection(where) for _ in range(300)]
+    try:
+        assert client.get("/healthz").status_code == 200
+        assert client.post("/v1/score", json={"scores": COSINES[0].tolist()}).status_code == 200
+    finally:
+        for one in idle:
+            one.close()
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from calipers.metrics.arrays import Array, Floats, Vectors, once
 ALARM = 20.0  # capital: at most 5 % of exchangeable streams ever reach it
 _POWERS = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 1.0])  # a bet of power e pays e · p^(e − 1); 1 does not bet
 _MOVED = 0.01  # share of the capital that is dealt out evenly at each step
+_MOST = 4096  # distances that are remembered; then half of them are forgotten, drawn at random
 _SHRINK = 0.1  # of the covariance towards its diagonal
 _RIDGE = 30.0
 
@@ -40,17 +41,19 @@ class Martingale:
     count: int = 0
     highest: float = 1.0
     alarm_at: int | None = None
+    most: int = _MOST
 
     @classmethod
-    def fit(cls, reference: Floats, *, seed: int = 42) -> Martingale:
-        """From the features of at least ten queries, float64[n, f]; every other one says what is usual."""
+    def fit(cls, reference: Floats, *, seed: int = 42, most: int = _MOST) -> Martingale:
+        """From the features of at least ten queries, float64[n, f]; every other one says what is usual. `most` is how
+        many distances are remembered, or three times those of the reference where that is more."""
         rows = np.random.default_rng(seed).permutation(len(reference))
         own, others = reference[rows[::2]], reference[rows[1::2]]
         centre = own.mean(axis=0)
         spread = np.cov(own, rowvar=False).reshape(own.shape[1], -1)
         spread = (1 - _SHRINK) * spread + _SHRINK * np.diag(np.diag(spread)) + 1e-12 * np.eye(len(spread))
         whitening = np.linalg.cholesky(np.linalg.inv(spread))
-        fitted = cls(centre, whitening, [], np.random.default_rng(seed))
+        fitted = cls(centre, whitening, [], np.random.default_rng(seed), most=max(most, 3 * len(others)))
         fitted.usual = sorted(fitted.strangeness(others).tolist())
         return fitted
 
@@ -75,6 +78,8 @@ class Martingale:
         same = len(self.usual) - above - bisect_left(self.usual, strange)
         p = (above + self.rng.random() * (same + 1)) / (len(self.usual) + 1)
         insort(self.usual, strange)
+        if len(self.usual) > self.most:
+            self._forget()
         self.stakes = self.stakes * _POWERS * max(p, 1e-12) ** (_POWERS - 1)
         self.stakes = (1 - _MOVED) * self.stakes + _MOVED * self.stakes.mean()
         self.count += 1
@@ -82,6 +87,12 @@ class Martingale:
         if self.alarm_at is None and self.capital >= ALARM:
             self.alarm_at = self.count
         return p
+
+    def _forget(self) -> None:
+        """Keep a random half. Which ones stay does not depend on the order in which they came, and p-values so far are
+        independent of what was seen as a set: later ones stay uniform and independent of them."""
+        kept = np.sort(self.rng.permutation(len(self.usual))[: len(self.usual) // 2])
+        self.usual = [self.usual[place] for place in kept.tolist()]
 
 
 @dataclass(frozen=True)

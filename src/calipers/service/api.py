@@ -100,7 +100,6 @@ def run(service: Service) -> None:
         timeout_graceful_shutdown=_LEAVE,
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 << 10,
-        limit_concurrency=max(100, 4 * options.max_requests),
     )
 
     class Announcing(uvicorn.Server):

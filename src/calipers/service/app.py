@@ -10,7 +10,9 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import CalipersError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 _LOOK_AGAIN = 1.0  # seconds between looks at the trust file
+_AT_ONCE = 4 << 10  # bytes of a body that is scored in the event loop: a query of scores costs less than a thread
 
 
 @dataclass(eq=False)
@@ -41,49 +44,59 @@ class Service:
     working: int = 0
     texts: TextQueue | None = None
     leaving: bool = False
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "scoring"))
 
     async def score(self, request: Request) -> Response:
         """POST /v1/score: one query or a batch of scores, vectors or texts."""
-        started = time.perf_counter()
-        queries, many = parse(await self._body(request), self.calibration.served.trust, self.options.max_batch)
-        answers = await self._answers(queries)
-        for query, answer in zip(queries, answers, strict=True):
-            if query.id is not None:
-                answer["id"] = query.id
-            answer.pop("neighbours", None)
-            self._note(query, answer, time.perf_counter() - started)
-        return _json({"answers": answers} if many else answers[0])
+        return await self._respond(request, neighbours=False)
 
     async def search(self, request: Request) -> Response:
         """POST /v1/search: a text, its decision and its neighbours."""
+        return await self._respond(request, neighbours=True)
+
+    async def _respond(self, request: Request, *, neighbours: bool) -> Response:
+        """Read, score, log. With `neighbours` texts alone are taken, and the answers keep theirs."""
         started = time.perf_counter()
-        queries, many = parse(await self._body(request), self.calibration.served.trust, self.options.max_batch)
-        if any(query.kind != "text" for query in queries):
-            raise Refusal(422, "a search takes a 'text'")
-        answers = await self._answers(queries)
+        body = await self._body(request)
+        if len(body) <= _AT_ONCE:
+            queries, many, answers = self._decide(body, texts_only=neighbours)
+        else:
+            work = partial(self._decide, body, texts_only=neighbours)
+            queries, many, answers = await asyncio.get_running_loop().run_in_executor(self.pool, work)
+        await self._answer_texts(queries, answers)
         for query, answer in zip(queries, answers, strict=True):
+            if self.options.shadow:
+                answer["shadow_decision"], answer["decision"] = answer["decision"], "answer"
+            if query.id is not None:
+                answer["id"] = query.id
+            if not neighbours:
+                answer.pop("neighbours", None)
             self._note(query, answer, time.perf_counter() - started)
         return _json({"answers": answers} if many else answers[0])
 
-    async def _answers(self, queries: Sequence[ScoreRequest]) -> list[dict[str, Any]]:
-        answers = self.calibration.score(queries)
+    def _decide(self, body: bytes, *, texts_only: bool) -> tuple[list[ScoreRequest], bool, list[dict[str, Any]]]:
+        """The queries, whether they are a batch, and the answers to those that are no texts."""
+        queries, many = parse(body, self.calibration.served.trust, self.options.max_batch)
+        if texts_only and any(query.kind != "text" for query in queries):
+            raise Refusal(422, "a search takes a 'text'")
+        return queries, many, self.calibration.score(queries)
+
+    async def _answer_texts(self, queries: Sequence[ScoreRequest], answers: list[dict[str, Any]]) -> None:
+        """Put the answers to texts, which are embedded together with those of other requests, in their places."""
         rows = [row for row, query in enumerate(queries) if query.text is not None]
-        if rows:
-            if self.texts is None:
-                raise Refusal(422, "no model is loaded: start the service with `model` and `corpus` to score texts")
-            texts = [queries[row].text or "" for row in rows]
-            try:
-                scored = await asyncio.wait_for(self.texts.ask(texts), self.options.request_timeout)
-            except asyncio.QueueFull:
-                raise Refusal(429, "too many texts are waiting: try again later", {"Retry-After": "1"}) from None
-            except TimeoutError:
-                raise Refusal(503, "the texts took too long: try again later", {"Retry-After": "1"}) from None
-            for row, answer in zip(rows, scored, strict=True):
-                answers[row] = answer
-        if self.options.shadow:
-            for answer in answers:
-                answer["shadow_decision"], answer["decision"] = answer["decision"], "answer"
-        return answers
+        if not rows:
+            return
+        if self.texts is None:
+            raise Refusal(422, "no model is loaded: start the service with `model` and `corpus` to score texts")
+        texts = [queries[row].text or "" for row in rows]
+        try:
+            scored = await asyncio.wait_for(self.texts.ask(texts), self.options.request_timeout)
+        except asyncio.QueueFull:
+            raise Refusal(429, "too many texts are waiting: try again later", {"Retry-After": "1"}) from None
+        except TimeoutError:
+            raise Refusal(503, "the texts took too long: try again later", {"Retry-After": "1"}) from None
+        for row, answer in zip(rows, scored, strict=True):
+            answers[row] = answer
 
     async def _body(self, request: Request) -> bytes:
         """The body, within its limits of size and time."""
@@ -156,6 +169,7 @@ class Service:
             watcher.cancel()
             if self.texts is not None:
                 await self.texts.stop()
+            self.pool.shutdown(cancel_futures=True)
             self.log("stopped")
 
     async def _watch_file(self) -> None:

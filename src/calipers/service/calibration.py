@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ class Served:
     id: str
     changed: tuple[int, int]
     bets: dict[str, Martingale] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of the bets: several threads score
 
     @classmethod
     def read(cls, path: Path) -> Served:
@@ -53,7 +55,9 @@ class Served:
         names = _WATCHED.get(kind, _WATCHED["vectors"])
         bet = self.bets.get("scores" if kind == "scores" else "vectors")
         if bet is not None and all(name in columns for name in names):
-            bet.add(np.array([columns[name][row] for name in names]))
+            values = np.array([columns[name][row] for name in names])
+            with self.lock:
+                bet.add(values)
 
 
 _WATCHED = {
