@@ -90,3 +90,6 @@ def test_a_graph_of_fixed_shape_can_be_attributed(
     assert [stage.stage for stage in attribution.stages] == ["exported", "optimized", "quantized"]
     assert not [note for note in attribution.notes if "failed" in note or "Invalid" in note]
     assert attribution.divergence
+    made = attribution.to_dict()["stages"][-1]["settings"]  # what no figure has to show: signed or not
+    assert made["recipe"]["unsigned"] is False
+    assert set(made["calibration"]) == {"rows", "fingerprint"}

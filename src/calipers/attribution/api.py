@@ -85,6 +85,8 @@ def _attribute(model: str, case: Case, held: HeldGraph | None) -> Attribution:
             case.notes.append(str(error))
         if case.ledger.ran_out:
             case.notes.append(f"the budget of {case.options.budget} evaluations ran out: a larger budget allows more")
+    elif case.options.fix and not code:
+        case.notes.append("nothing was fixed: no step is past its threshold")
     return _attribution(case, *explanation, code)
 
 

@@ -84,6 +84,7 @@ class StageFigure:
     reason: str | None = None
     notes: tuple[str, ...] = ()
     title: str = ""  # in tables: the precision of a quantised stage, or the name of the file that was given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that it was made with; empty where a file was given
 
     @property
     def invalid(self) -> bool:
@@ -107,6 +108,7 @@ class StageFigure:
             "latency": {"p50": self.p50, "p95": self.p95},
             "speedup": self.speedup,
             "difference": {"largest": self.difference, "bound": self.bound, "passes": not self.differs},
+            "settings": dict(self.settings),
             "notes": list(self.notes),
         }
 

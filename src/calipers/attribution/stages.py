@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from calipers import models
 from calipers.artifacts import stages as artifacts
@@ -81,7 +82,20 @@ def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[Sta
         reason=reason,
         notes=stage.notes if stage else (),
         title=_title(name, stage, case),
+        settings=_settings(stage) if stage else {},
     )
+
+
+def _settings(stage: Stage) -> dict[str, Any]:
+    """What the stage was made with, without what has an entry for each tensor or row."""
+    settings = {key: value for key, value in stage.settings.items() if key != "made_with"}
+    if "recipe" in settings:
+        tensors = ("ranges", "calibrated", "smoothing")
+        settings["recipe"] = {key: value for key, value in settings["recipe"].items() if key not in tensors}
+    if settings.get("calibration"):
+        calibration = settings["calibration"]
+        settings["calibration"] = {"rows": len(calibration["rows"]), "fingerprint": calibration["fingerprint"]}
+    return settings
 
 
 def _title(name: str, stage: Stage | None, case: Case) -> str:

@@ -34,7 +34,7 @@ def serve(
     """Serve a trust score over HTTP until a signal. With a model and its corpus texts are scored as well.
 
     `serve(Path("scifact.trust"), options=ServeOptions(port=8080))` logs, when it is ready:
-    `{"event": "listening", "host": "127.0.0.1", "port": 8080, "calibration": "43f17ad511b51949"}`
+    `{"event": "listening", "host": "127.0.0.1", "port": 8080, "calibration": "43f17ad511b51949", "model": null}`
     """
     service = open_service(
         trust,
@@ -63,6 +63,10 @@ def open_service(
     _refuse_missing()
     if (model is None) != (corpus is None):
         raise RequestError("`model` and `corpus` go together: texts need both")
+    if model is None:
+        (loading.get("model_options") or ModelOptions()).refuse_others("a service without `model`")
+        if options.log_queries:
+            raise RequestError("`log_queries` has no effect without `model`: only texts are logged by it")
     served = Served.read(trust)
     search: TrustedSearch | None = None
     if model is not None and corpus is not None:
@@ -107,7 +111,8 @@ def run(service: Service) -> None:
             await super().startup(sockets)
             for one in self.servers[:1]:
                 host, port = one.sockets[0].getsockname()[:2]
-                service.log("listening", host=host, port=port, calibration=service.calibration.served.id)
+                facts = {"calibration": service.calibration.served.id, "model": service.calibration.model_id}
+                service.log("listening", host=host, port=port, **facts)
 
     Announcing(config).run()
 

@@ -74,6 +74,11 @@ class Calibration:
     served: Served
     search: TrustedSearch | None = None
 
+    @property
+    def model_id(self) -> str | None:
+        """Of the model that texts are scored with."""
+        return self.search.embed.model.info.model_id if self.search else None
+
     def reload(self) -> str | None:
         """Take a changed file; a sentence where it cannot be used, and the old one stays. None: nothing happened."""
         try:
