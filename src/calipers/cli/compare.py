@@ -65,6 +65,7 @@ THRESHOLD_FLAG = options.option(
 @options.file_option("Output", "--junit", help="Write JUnit XML.")
 @options.MARKDOWN_FLAG
 @options.option("Output", "--fresh", is_flag=True, help="Run the models even if the same run is stored.")
+@options.GROUP_FLAG
 @options.OUTPUT_FLAGS
 @click.pass_context
 def compare(context: click.Context, /, **flags: Any) -> None:
@@ -172,6 +173,7 @@ def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:
             unlabelled=unlabelled,
             store=store,
             fresh=flags["fresh"],
+            group_by=flags["group_by"],
             progress=progress,
         )
 

@@ -37,6 +37,7 @@ from calipers.cli import options
 @options.flags("runs.record:Resampling", only=("confidence", "resamples"), group="Output")
 @options.option("Output", "--name", metavar="NAME", default="", help="What the run is called: RUN of other commands.")
 @options.option("Output", "--tag", "tags", multiple=True, metavar="TAG", help="A tag on the run; may be repeated.")
+@options.GROUP_FLAG
 @options.OUTPUT_FLAGS
 def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
     """How good is a model? Metrics with confidence intervals, and what came out of each example.
@@ -50,6 +51,7 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
       calipers eval ./reranker --task reranking --dataset queries.jsonl --relevant-from 2
       calipers eval ./reranker --task nanobeir --sets msmarco,nq,scifact
       calipers eval ./encoder --task retrieval --dataset ./scifact --rerank ./reranker
+      calipers eval ./encoder --task retrieval --dataset ./shop --group-by language --group-by category
       calipers eval run:results.trec --task retrieval --dataset ./scifact --ties trec_eval
       calipers eval http://localhost:8080/embed --dataset pairs.jsonl --samples 500 --json
     """
@@ -78,6 +80,7 @@ def eval_(model: str | None, model_flag: str | None, **flags: Any) -> None:
             rerank=flags["rerank"],
             run_out=flags["run_out"],
             name=flags["name"],
+            group_by=flags["group_by"],
         )
     if store and tags:
         store.tag(result.run_id, tags)

@@ -263,6 +263,14 @@ STORE_FLAG = file_option(
 MARKDOWN_FLAG = file_option(
     "Output", "--markdown", help="Append a summary. Default: the file that GITHUB_STEP_SUMMARY names, if it is set."
 )
+GROUP_FLAG = option(
+    "Output",
+    "--group-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Metrics by group, too: a column of the data, or language, length, head-tail, category. May be repeated; no "
+    "exit code depends on it.",
+)
 OUTPUT_FLAGS = apply(
     file_option("Output", "-o", "--output", help="Write the JSON document to a file."),
     FORCE_FLAG,

@@ -12,6 +12,7 @@ from calipers import models, tasks
 from calipers.comparison import cutting, verdict
 from calipers.comparison.names import with_names
 from calipers.comparison.records import GateOptions, Question, Verdict, VerdictOptions
+from calipers.comparison.slices import with_slices
 from calipers.core import (
     SILENT,
     DataSource,
@@ -28,7 +29,7 @@ from calipers.core.errors import boundary
 from calipers.core.references import clean
 from calipers.data import DataOptions
 from calipers.metrics.threads import at_most
-from calipers.runs import api, catalogue
+from calipers.runs import api, catalogue, slices
 from calipers.runs.protocol import Protocol
 from calipers.runs.record import CONFIDENCE
 from calipers.runs.store import Store
@@ -59,6 +60,7 @@ def compare(
     store: Store | None = None,
     fresh: bool = False,
     shared: Collection[str] = (),
+    group_by: Sequence[str] = (),
     progress: Progress = SILENT,
 ) -> list[Verdict]:
     """A verdict on each candidate. Stored runs are taken as they are; models are evaluated on the same rows.
@@ -66,29 +68,34 @@ def compare(
     `metrics` are those to compare, all of which then decide; left empty, the primary metric decides, and those that
     have a threshold in `thresholds`. With `fail_on` "at-risk" the labels answer whether the loss is AT_RISK or worse,
     else whether it is a REGRESSION. A stored run of the same model on the same rows is used unless `fresh`. Metrics and
-    thresholds whose names are in `shared` serve several tasks: those of another task are left out.
+    thresholds whose names are in `shared` serve several tasks: those of another task are left out. `names` are what the
+    sides are called, the baseline first, by default after their artefacts; `worst` is how many of the examples that
+    lost most are named, by default 5 for one candidate and none for several. Models that run here are timed by turns on
+    the same inputs, unless all are known from the store. `group_by` are columns of the data, or groups of
+    `runs.slices.BUILT_IN`: `Verdict.slices` says where a change hurts most.
 
-    `names` are what the sides are called, the baseline first; by default each is called after its artefact. `worst` is
-    how many of the examples that lost most are named, by default 5 for one candidate and none for several. Models that
-    run here are timed by turns on the same inputs, unless all of them are known from the store.
-
-    With `unlabelled`, no gold labels are needed: the agreement of each candidate with the baseline is measured, against
-    perfect agreement. Both models are in memory at once; nothing is stored, since the outcomes are of two models.
+    With `unlabelled`, the agreement of each candidate with the baseline is measured, against perfect agreement. Both
+    models are in memory at once; nothing is stored, since the outcomes are of two models.
 
     >>> compare("./model", ["./cls"], protocol=Protocol(dataset="pairs.csv"))
     [Verdict(INCONCLUSIVE: cls against model, cosine_spearman -3.9)]
     """
     if not candidates:
         raise RequestError("there is nothing to compare with the baseline: name at least one candidate")
-    count = 1 + len(candidates)
-    if names and len(names) != count:
-        raise RequestError(f"`names` must name every side: expected {count}, the baseline first, found {len(names)}")
+    sides, count = (baseline, *candidates), 1 + len(candidates)
+    _refuse_names(names, count)
     worst = (_WORST if len(candidates) == 1 else 0) if worst is None else worst
     options = VerdictOptions(tuple(metrics), confidence, resamples, worst, thresholds or {})
-    sides = (baseline, *candidates)
-    work = _Work(protocol or Protocol(), options, GateOptions(fail_on).question, progress, frozenset(shared), sides)
-    if unlabelled and (fresh or store):
-        raise RequestError(f"`{'fresh' if fresh else 'store'}` has no effect with `unlabelled`: nothing is stored")
+    work = _Work(
+        protocol or Protocol(),
+        options,
+        GateOptions(fail_on).question,
+        progress,
+        frozenset(shared),
+        sides,
+        tuple(group_by),
+    )
+    _refuse_unlabelled({"fresh": fresh, "store": store, "group_by": group_by} if unlabelled else {})
     if unlabelled:
         with at_most(work.protocol.model_options.threads):
             return with_names(verdict.correct(_agree(baseline, candidates, work)), names)
@@ -96,6 +103,17 @@ def compare(
     if fresh and all(side.run for side in given):
         raise RequestError("`fresh` runs models again, and all sides are stored runs")
     return with_names(verdict.correct(_judge(given, work, store, fresh=fresh)), names)
+
+
+def _refuse_names(names: Sequence[str], count: int) -> None:
+    if names and len(names) != count:
+        raise RequestError(f"`names` must name every side: expected {count}, the baseline first, found {len(names)}")
+
+
+def _refuse_unlabelled(others: Mapping[str, object]) -> None:
+    for name in (name for name, value in others.items() if value):
+        why = "groups are of labelled data" if name == "group_by" else "nothing is stored"
+        raise RequestError(f"`{name}` has no effect with `unlabelled`: {why}")
 
 
 @dataclass(frozen=True)
@@ -122,6 +140,8 @@ def _judge(sides: Sequence[_Side], work: _Work, store: Store | None, *, fresh: b
         sides=tuple(side.given for side in sides if not side.run),
     )
 
+    groups = work.groups(runs[0] if runs else None)
+
     def result(side: _Side, how: _Work) -> Result:
         return side.run or how.evaluate(side.reference, store, reuse=not fresh, name=side.name)
 
@@ -143,7 +163,7 @@ def _judge(sides: Sequence[_Side], work: _Work, store: Store | None, *, fresh: b
     for side, second in zip(sides[1:], results[1:], strict=True):
         if isinstance(second, Result):
             with boundary(RequestError, "the outcomes cannot be compared"):
-                verdicts.append(verdict.compare(first, second, *terms))
+                verdicts.append(with_slices(verdict.compare(first, second, *terms), groups, *terms))
         else:
             verdicts.append(verdict.invalid(first, side.name or _name(side.given), second.reason, *terms))
     if store:
@@ -165,6 +185,20 @@ class _Work:
     progress: Progress
     shared: frozenset[str] = frozenset()
     sides: tuple[Side, ...] = ()
+    group_by: tuple[str, ...] = ()
+
+    def groups(self, run: Result | None) -> tuple[slices.Labels, ...]:
+        """What examples are grouped by, in the data of a stored run or of the protocol."""
+        if not self.group_by:
+            return ()
+        protocol = self._named()
+        if run:
+            source, ids = run.dataset, run.outcomes.ids
+        else:
+            rows = api.read_rows(protocol)
+            source, ids = rows.source, rows.ids
+        task = catalogue.find(protocol.task or api.TASK)
+        return slices.find(self.group_by, lambda: slices.columns_of(task, source, ids))
 
     def of_baseline(self, side: Side) -> _Work:
         """The same for the baseline, which `model_id` does not rename."""

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from calipers.core import CLUSTER, Outcomes, RequestError, Result, fingerprint
+import numpy as np
+
+from calipers.core import CLUSTER, RequestError, Result, fingerprint
 from calipers.data import DataOptions
 from calipers.data.choose import choose
 from calipers.data.columns import Record
@@ -39,11 +41,9 @@ def _refuse_other_rows(results: Sequence[Result], shorter: Sequence[Result]) -> 
 
 def _take(result: Result, ids: tuple[str, ...], options: DataOptions) -> Result:
     place = {id: i for i, id in enumerate(result.outcomes.ids)}
-    rows = [place[id] for id in ids]
     whole = result.outcomes
-    columns = {name: values[rows] for name, values in whole.columns.items()}
-    texts = {name: tuple(values[i] for i in rows) for name, values in whole.texts.items()}
-    outcomes = Outcomes(ids, columns, texts, notes=whole.notes)
+    outcomes = whole.take(np.array([place[id] for id in ids], np.int64))
+    columns, texts = outcomes.columns, outcomes.texts
     task = catalogue.find(result.task)
     metrics = [m for m in task.measures(task.options(**result.options)) if m.name in result.metrics]
     values = {metric.name: metric.value(columns) for metric in metrics}

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree as xml
 
-from calipers.comparison import settings, wording
+from calipers.comparison import settings, slices, wording
 from calipers.comparison.records import Comparison, GateOptions, Verdict
 from calipers.core import printable
 from calipers.rendering import numbers
@@ -126,9 +126,23 @@ def _properties(verdict: Verdict) -> xml.Element:
         **_costs(verdict),
     }
     properties = xml.Element("properties")
-    for name, value in facts.items():
-        xml.SubElement(properties, "property", name=name, value=_legal(value))
+    for name, value in (facts | _groups(verdict)).items():
+        xml.SubElement(properties, "property", name=_legal(name), value=_legal(value))
     return properties
+
+
+def _groups(verdict: Verdict) -> dict[str, str]:
+    """What each group changed by, and where the change hurts most. They are no test cases: nothing depends on them."""
+    facts: dict[str, str] = {}
+    for changes in verdict.slices:
+        place = f"{changes.metric} by {changes.by}"
+        for group, examples, baseline, candidate, delta, ends, p, note in slices.rows(changes):
+            values = f"{baseline} to {candidate}, delta {delta} ({ends}), p by Holm {p}"
+            words = f"{values}, {numbers.count(wording.unit(verdict), int(examples.replace(',', '')))}"
+            facts[f"{place}: {group}"] = f"{words}; {note}" if note else words
+        facts[f"{place}, hurts most"] = slices.sentence(changes, wording.unit(verdict))
+        facts |= {f"{place}, note": note for note in changes.notes}
+    return facts
 
 
 def _costs(verdict: Verdict) -> dict[str, str]:

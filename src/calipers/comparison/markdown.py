@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from calipers.comparison import settings, wording
+from calipers.comparison import settings, slices, wording
 from calipers.comparison.candidates import candidate_table
 from calipers.comparison.records import Example, GateOptions, Verdict
 from calipers.core import printable
@@ -55,6 +55,12 @@ def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
         yield "\n".join(f"- {code(c.metric)}: {code(words) if c.reason else escape(words)}" for c, words in notes)
     if words := settings.in_words(verdict.differences):
         yield f"Settings that differ: {code(f'{verdict.candidate_name}: {words}')}"
+    for changes in verdict.slices:
+        yield f"{code(changes.metric)} by {code(changes.by)} ({code(changes.about)}):"
+        cells = [(code(name), *values, escape(note)) for name, *values, note in slices.rows(changes)]
+        yield "\n".join(table(slices.HEADER, cells, right=slices.RIGHT))
+        yield code(slices.sentence(changes, wording.unit(verdict)))
+        yield from map(code, changes.notes)
     if verdict.worst:
         yield f"<details><summary>{wording.worst_title(verdict)}</summary>"
         yield f"In {code(wording.primary(verdict))}:"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from calipers.core.choices import FAIL_ON, MOST_RESAMPLES
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds, html_table
+from calipers.core.slices import NO_VALUE
 from calipers.rendering.numbers import NONE, chance, number, p_value, percent, signed, signed_interval
 
 Label = Literal["PASS", "AT_RISK", "REGRESSION", "INCONCLUSIVE", "INVALID"]
@@ -261,6 +262,47 @@ class Unread:
 
 
 @dataclass(frozen=True)
+class SliceChange:
+    """One metric of both runs on the examples of one group; `group` is None for those without a label."""
+
+    group: str | None
+    comparison: Comparison
+
+    @property
+    def name(self) -> str:
+        return NO_VALUE if self.group is None else self.group
+
+
+_OF_SLICE = ("examples", "baseline", "candidate", "delta", "interval", "p_value", "adjusted_p", "reason")
+
+
+@dataclass(frozen=True)
+class SliceChanges:
+    """One metric by the groups of one column. p-values are adjusted over the groups; nothing here decides."""
+
+    by: str
+    about: str  # where the labels come from
+    metric: str
+    changes: tuple[SliceChange, ...]
+    notes: tuple[str, ...] = ()
+    hurts_most: SliceChange | None = None  # the group that lost most
+
+    def to_dict(self) -> dict[str, Any]:
+        slices = []
+        for change in self.changes:
+            facts = change.comparison.to_dict()
+            slices.append({"group": change.group, **{name: facts[name] for name in _OF_SLICE}})
+        return {
+            "by": self.by,
+            "about": self.about,
+            "metric": self.metric,
+            "hurts_most": self.hurts_most.name if self.hurts_most else None,
+            "slices": slices,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A candidate against the baseline. `candidate` is None where its output was dead; `reason` says how."""
 
@@ -275,6 +317,7 @@ class Verdict:
     bootstrap: Mapping[str, Any] = field(default_factory=dict)
     unread: Unread = Unread()  # what one model alone cannot read counts against it
     baseline_name: str = ""
+    slices: tuple[SliceChanges, ...] = ()  # by group, where that is requested
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{c.metric} {signed(c.delta, c.digits)}" for c in self.comparisons if c.decides)
@@ -300,6 +343,7 @@ class Verdict:
             "without_vector": self.unread.to_dict(),
             "comparisons": [c.to_dict() for c in self.comparisons],
             "worst": [example.to_dict() for example in self.worst],
+            "slices": [changes.to_dict() for changes in self.slices],
         }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from calipers.comparison import settings, wording
+from calipers.comparison import settings, slices, wording
 from calipers.comparison.candidates import show_candidates
 from calipers.comparison.records import Comparison, GateOptions, Verdict
 from calipers.core import printable
@@ -48,6 +48,8 @@ def show_verdicts(
         say(console, f"\n{_about(verdicts, name)}")
         show_candidates(console, verdicts, name, gate, STYLES, costs=place == 0)
     _show_other_metrics(console, verdicts, every_metric=every_metric)
+    for verdict in verdicts:
+        _show_slices(console, verdict, named=len(verdicts) > 1)
     for line in _notes(verdicts):
         say(console, line, "dim")
     for words in settings.assumptions(verdicts):
@@ -157,6 +159,17 @@ def _fold(cells: Sequence[Cell], first: int) -> list[Cell]:
     pairs = ((0, 9), (1, 2), (3, 4), (5, 8), (6, 7))
     rest = cells[first:]
     return [*cells[:first], *(rest[above]._replace(below=rest[below].text) for above, below in pairs)]
+
+
+def _show_slices(console: Console, verdict: Verdict, *, named: bool) -> None:
+    """Each metric that decides by group, and where the change hurts most."""
+    opening = f"{printable(verdict.candidate_name)}: " if named else ""
+    for changes in verdict.slices:
+        say(console, f"\n{opening}{slices.title(changes)}")
+        show_table(console, slices.HEADER, slices.rows(changes), right=slices.RIGHT)
+        say(console, printable(slices.sentence(changes, wording.unit(verdict))))
+        for note in changes.notes:
+            say(console, printable(note), "dim")
 
 
 # --- below the table -------------------------------------------------------------------------------------------

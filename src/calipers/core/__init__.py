@@ -46,6 +46,7 @@ from calipers.core.results import (
     Thresholds,
     html_table,
 )
+from calipers.core.slices import Slice, Slices
 
 __all__ = ["Column", "DataSource", "Dataset", "Document", "fingerprint", "html_table"]
 __all__ += ["CalipersError", "DataError", "InferenceError", "InvalidOutput", "ModelError", "RequestError"]
@@ -66,3 +67,4 @@ __all__ += [
 __all__ += ["ShowsHalo", "Silent", "Speed", "TokenizedText", "artifact_name", "on_side"]
 __all__ += ["CLUSTER", "WITHOUT_VECTOR", "Columns", "Counts", "Floats", "Outcomes"]
 __all__ += ["DefaultData", "Measurement", "Metric", "NoOptions", "Result", "RunLine", "Statistic", "Task", "Thresholds"]
+__all__ += ["Slice", "Slices"]

@@ -58,6 +58,19 @@ class Outcomes:
             return None
         return np.unique(np.array(self.texts[CLUSTER], dtype=object), return_inverse=True)[1].astype(np.int64)
 
+    def take(self, rows: NDArray[np.int64]) -> Outcomes:
+        """The outcomes of these examples, in this order, without details and counts, which are of the whole run.
+
+        >>> Outcomes(("a", "b"), {"cosine": np.array([0.5, 1.0])}).take(np.array([1])).columns["cosine"].tolist()
+        [1.0]
+        """
+        return Outcomes(
+            tuple(self.ids[i] for i in rows),
+            {name: values[rows] for name, values in self.columns.items()},
+            {name: tuple(values[i] for i in rows) for name, values in self.texts.items()},
+            notes=self.notes,
+        )
+
     def __repr__(self) -> str:
         tables = f"; details: {', '.join(self.details)}" if self.details else ""
         return f"Outcomes({len(self):,} examples: {', '.join(self._table())}{tables})"

@@ -18,6 +18,7 @@ from calipers.core.errors import DataError, RequestError, printable, quote
 from calipers.core.models import ModelInfo, Progress, Speed, artifact_name
 from calipers.core.outcomes import Columns, Counts, Floats, Outcomes
 from calipers.core.rounding import percentage
+from calipers.core.slices import Slices
 
 SCHEMA = "calipers/eval/1"
 
@@ -164,6 +165,7 @@ class Result:
     environment: Mapping[str, Any]
     outcomes: Outcomes
     name: str = ""  # what its maker calls the run
+    slices: tuple[Slices, ...] = ()  # by group, where that is requested: a view of the outcomes, which is not stored
 
     def __repr__(self) -> str:
         """One line: the first metric with its interval, and what it is about."""
@@ -213,6 +215,7 @@ class Result:
             "curve": [vars(row) for row in self.curve],
             "metrics": self.metrics,
             "intervals": self.intervals,
+            "slices": [each.to_dict() for each in self.slices],
             "bootstrap": self.bootstrap,
             "model": {
                 "backend": self.model.backend,

@@ -83,7 +83,7 @@ def load_rows(
     options = options or DataOptions()
     names = map_columns(columns, mapping or {})
     source = replace(options.source(reference), split=_split(reference, options.split), columns_mapping=names)
-    with closing(_rows(source)) as rows:
+    with closing(open_rows(source)) as rows:
         return keep(records(rows, columns, names, source.cluster), source)
 
 
@@ -93,7 +93,8 @@ def _split(reference: str, split: str | None) -> str | None:
     return readers.choose_split(readers.to_path(reference), split)
 
 
-def _rows(source: DataSource) -> Generator[readers.Row, None, None]:
+def open_rows(source: DataSource) -> Generator[readers.Row, None, None]:
+    """The rows of a table as they are stored."""
     if hub.is_on_hub(source.path):
         path, split = source.path.removeprefix("hub:"), str(source.split)
         return hub.read(path, name=source.name, split=split, revision=source.revision, streaming=source.streaming)

@@ -48,8 +48,7 @@ def records(
     id_column: str | None = None
     for number, row in enumerate(rows):
         if number == 0:
-            usual = (name for name in _USUAL_IDS if name in row.values)
-            id_column = names.get(ID_COLUMN, next(usual, "")) or None
+            id_column = id_column_of(row, names)
         if row.values and all(value is None or value == "" for value in row.values.values()):
             yield Record("", row.where, {}, blank=True)
             continue
@@ -63,6 +62,11 @@ def records(
             id_column=id_column or "",
             cluster=read_id(row, cluster) if cluster else "",
         )
+
+
+def id_column_of(first: Row, names: Mapping[str, str]) -> str | None:
+    """The column that holds the ids, by the first row; None where rows are numbered."""
+    return names.get(ID_COLUMN, next((name for name in _USUAL_IDS if name in first.values), "")) or None
 
 
 def read_id(row: Row, name: str) -> str:

@@ -88,7 +88,7 @@ def load(
             raise RequestError("`samples` is how many queries are taken, and there are none: give `queries`")
         return _without_queries(documents.load(notice), corpus)
     texts = open_texts(queries, "queries")
-    files = BeirFiles(documents, texts, partial(_grades, qrels, texts), qrels or "the judgements")
+    files = BeirFiles(documents, texts, partial(read_grades, qrels, texts), qrels or "the judgements")
     return beir.gather(files, _at(choice, corpus), notice)
 
 
@@ -157,7 +157,7 @@ def _labelled(file: Path) -> Iterator[trec.Judged]:
         yield row.where, columns.read_id(row, "query_id"), columns.read_id(row, "product_id"), grade
 
 
-def _grades(reference: str | None, queries: TextRows) -> trec.Judgements:
+def read_grades(reference: str | None, queries: TextRows) -> trec.Judgements:
     """The judgements of a file; without one every query is searched for and none is judged."""
     ids = [id for id, _ in queries.unique()]
     if reference is None:

@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from calipers.core import Measurement, RequestError, Result, printable
+from calipers.core import Measurement, RequestError, Result, Slices, printable
 from calipers.rendering.numbers import NONE, count, data_parts, interval_name, number
+from calipers.rendering.slices import slice_table
 
 
 def results_markdown(results: Sequence[tuple[Result, Measurement[Any]]]) -> str:
@@ -20,6 +21,7 @@ def results_markdown(results: Sequence[tuple[Result, Measurement[Any]]]) -> str:
     for result, task in results:
         title = f"## {code(result.model.model_id)}: {result.task}"
         lines = [title, "", subtitle(result), "", *_metrics(result, task)]
+        lines += [line for slices in result.slices for line in _slices(result, task, slices)]
         lines += [f"\n> warning: {code(warning)}" for warning in result.warnings]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
@@ -35,6 +37,14 @@ def _metrics(result: Result, task: Measurement[Any]) -> list[str]:
         span = f"{number(ends[0], digits)} to {number(ends[1], digits)}" if ends else NONE
         rows.append((code(name), number(value, digits), span, escape(about)))
     return table(header, rows, right=(1, 2))
+
+
+def _slices(result: Result, task: Measurement[Any], slices: Slices) -> list[str]:
+    metrics = task.measures(task.options(**result.options))
+    header, rows = slice_table(slices, metrics, task.unit, result.bootstrap.get("confidence"))
+    cells = [(code(name), *values[:-1], escape(values[-1])) for name, *values in rows]
+    notes = [line for note in slices.notes for line in ("", code(note))]
+    return ["", f"By {code(slices.by)} ({code(slices.about)}):", "", *table(header, cells, right=(1, 2, 3)), *notes]
 
 
 def subtitle(result: Result) -> str:

@@ -28,6 +28,7 @@ from calipers.metrics.search_timing import count_searches
 from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
+from calipers.runs import slices
 from calipers.runs.protocol import Protocol
 from calipers.runs.record import CONFIDENCE, Resampling, make_result, measure
 from calipers.runs.shards import sharded
@@ -58,6 +59,7 @@ def evaluate(
     shards: Path | None = None,
     timed: bool = True,
     name: str = "",
+    group_by: Sequence[str] = (),
 ) -> Result:
     """Measure a model on a dataset. `model` is a reference, or anything with `info` and the task's ability.
 
@@ -66,24 +68,23 @@ def evaluate(
     weights, they are for the reranker. Data are checked before the model is loaded. Without a store nothing is kept.
 
     With `reuse`, a stored run that answered the same question (`calipers.runs.key`) is taken and no model is loaded:
-    `timing` has `reused_seconds`, and the stored times of loading and inference. If only words differ (another path to
-    the same files, other resamples), the stored outcomes make a new run. With `timed`, a model that runs here is also
+    `timing` has `reused_seconds`. If only words differ (another path to the same files, other resamples), the stored
+    outcomes make a new run. With `timed`, a model that runs here is also
     timed on up to 64 of its inputs (`Result.speed`). `name` is its name in the store. `shards` is a folder
     that keeps the model's answers shard by shard: a run that was stopped goes on from there, and gives the same bits.
+    `group_by` are columns of the data, or groups of `runs.slices.BUILT_IN`, for the metrics in `Result.slices`.
 
     >>> result = evaluate("./model", dataset="pairs.csv")
     >>> result.metrics["cosine_spearman"]
     68.2
     """
-    clock = _Clock()
-    options = model_options or ModelOptions(), data_options or DataOptions()
+    clock, options = _Clock(), (model_options or ModelOptions(), data_options or DataOptions())
     request = _Request(model, Protocol(task, task_options or {}, dataset, columns or {}, *options))
     settled = replace(_settle(request, rerank, run_out), shards=shards)
     refuse_name(name)
-    chosen_rows, threads = settled.data_options, options[0].workers
-    resampling = Resampling(confidence, resamples, chosen_rows.seed, threads, chosen_rows.cluster)
-    settled, rows = _open(settled, store, run_out)
-    clock.lap("data_seconds")
+    resampling = Resampling(confidence, resamples, options[1].seed, options[0].workers, options[1].cluster)
+    settled, rows = _open(settled, store, run_out, clock)
+    groups = slices.find(group_by, lambda: slices.columns_of(settled.task, rows.source, rows.ids))
     key = settled.key(rows) if store else None
     damaged: list[str] = []
     stored = store.find(key, damaged) if store and key and reuse else None
@@ -92,10 +93,13 @@ def evaluate(
     outcomes, chosen = _with_clusters(outcomes, rows), request.record(info)
     facts = [chosen, resampling.record(settled.task.unit, outcomes)]
     if stored and not run_out and _is_same(stored, name, facts):
-        return replace(stored, timing={**stored.timing, **clock.laps})
-    result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
-    timing = {**(stored.timing if stored else {}), **result.timing}
-    return _keep(replace(result, name=name, timing=timing, warnings=(*result.warnings, *damaged)), store, key, run_out)
+        result = replace(stored, timing={**stored.timing, **clock.laps})
+    else:
+        result = _record(settled, chosen, _scored_rows(rows, outcomes), info, outcomes, resampling, clock)
+        timing = {**(stored.timing if stored else {}), **result.timing}
+        result = replace(result, name=name, timing=timing, warnings=(*result.warnings, *damaged))
+        result = _keep(result, store, key, run_out)
+    return slices.slice_result(result, settled.task, groups, resampling)
 
 
 def _keep(result: Result, store: Store | None, key: str | None, run_out: Path | None) -> Result:
@@ -106,13 +110,14 @@ def _keep(result: Result, store: Store | None, key: str | None, run_out: Path | 
     return result
 
 
-def _open(settled: _Settled, store: Store | None, run_out: Path | None) -> tuple[_Settled, Dataset]:
+def _open(settled: _Settled, store: Store | None, run_out: Path | None, clock: _Clock) -> tuple[_Settled, Dataset]:
     """The rows, and the options with what they decide. Places that cannot be written are refused before the work."""
     if store:
         store.check_writable()
     rows = settled.read_rows()
     if run_out:
         trec.check_run_file(run_out, rows)
+    clock.lap("data_seconds")
     return replace(settled, options=settled.task.settle(settled.options, rows)), rows
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import calipers
-from calipers.core import DataSource, InferenceError, Measurement, ModelInfo, Outcomes, Result, Statistic
+from calipers.core import DataSource, InferenceError, Measurement, Metric, ModelInfo, Outcomes, Result, Statistic
 from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.files import package_versions
 from calipers.core.options import Options, option
@@ -119,22 +119,30 @@ def measure(
     """Every metric of the task that is defined on the outcomes. With fewer than `fewest` examples none has an interval:
     every resample of one example is that example."""
     metrics = [m for m in task.measures(options) if all(column in outcomes.columns for column in m.needs)]
+    values = measure_metrics(metrics, task.unit, outcomes, resampling, fewest=fewest)
+    if metrics[0].name not in values.metrics:
+        raise InferenceError(f"{metrics[0].name} is not defined on these {len(outcomes)} outcomes")
+    return values
+
+
+def measure_metrics(
+    metrics: Sequence[Metric], unit: str, outcomes: Outcomes, resampling: Resampling, *, fewest: int = 2
+) -> MetricValues:
+    """Those of the metrics that are defined on the outcomes, each with its interval."""
     values = {metric.name: metric.value(outcomes.columns) for metric in metrics}
     undefined = [name for name, value in values.items() if not math.isfinite(value)]
-    if metrics[0].name in undefined:
-        raise InferenceError(f"{metrics[0].name} is not defined on these {len(outcomes)} outcomes")
     warnings = [f"{name} is not defined on these outcomes (constant predictions)" for name in undefined]
     defined = [metric for metric in metrics if metric.name not in undefined]
     intervals: dict[str, tuple[float, float] | None] = {metric.name: None for metric in defined}
     cluster = outcomes.clusters
-    units, count = plural(task.unit), len(outcomes)
+    units, count = plural(unit), len(outcomes)
     statistics: list[Statistic] = [metric.statistic(outcomes.columns) for metric in defined]
     if cluster is not None:
         units, count = "clusters", int(cluster.max()) + 1
         statistics = [bootstrap.grouped(statistic, cluster) for statistic in statistics]
     if count < fewest:
         warnings.append(f"no interval: too few {units} to resample, at least {fewest} are needed and {count} found")
-    else:
+    elif defined:
         drawn = bootstrap.distribution(
             statistics,
             count,

@@ -416,7 +416,7 @@ def _run_line(result: Result) -> RunLine:
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    facts = {key: value for key, value in vars(result).items() if key != "outcomes"}
+    facts = {key: value for key, value in vars(result).items() if key not in ("outcomes", "slices")}
     outcomes = {"counts": dict(result.outcomes.counts), "outcome_notes": list(result.outcomes.notes)}
     return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), **outcomes}
 
