@@ -49,7 +49,7 @@ def test_to_dict_has_the_keys_of_the_contract() -> None:
     assert [*content] == [
         *("schema", "run", "name", "created", "model_id", "model_path", "task", "canonical_task", "device", "dataset"),
         *("scored", "options", "curve"),
-        *("metrics", "intervals", "bootstrap", "model", "warnings", "timing", "environment", "request"),
+        *("metrics", "intervals", "slices", "bootstrap", "model", "warnings", "timing", "environment", "request"),
     ]
     assert [*content["dataset"]] == [
         *("path", "name", "split", "revision", "samples", "requested", "shuffle", "seed", "streaming", "cluster"),

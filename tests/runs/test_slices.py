@@ -79,7 +79,7 @@ def test_without_a_column_the_script_tells_the_language(tmp_path: Path) -> None:
 def test_thirds_are_in_the_order_of_their_values(shop: Path) -> None:
     heads, numbers, lengths = run(shop, "head-tail", "number", "length").slices
     assert [each.group for each in heads.slices] == ["tail", "middle", "head"]
-    assert [each.group for each in numbers.slices] == ["up to 67", "above 67 to 133", "above 133"]
+    assert [each.group for each in numbers.slices] == ["up to 66", "above 66 to 133", "above 133"]
     assert str(next(iter(groups(lengths)))).startswith("up to ")
     for made in (heads, numbers, lengths):
         assert sum(groups(made).values()) == 200
@@ -144,7 +144,7 @@ def test_an_undefined_metric_says_so() -> None:
     metric = Metric("mean", "", lambda c: mean_statistic(c["x"]))
     labels = slices.find(["language"], _gone)
     (made,) = slices.measure_slices([metric], "text", outcomes, labels, Resampling())
-    assert {each.name: each.reason for each in made.slices} == {
+    assert {each.group: each.reason for each in made.slices} == {
         "Chinese": "no interval of 1 text",
         "Cyrillic letters": "no interval of 1 text",
         "Latin letters": "mean is not defined on 1 text",
@@ -175,7 +175,7 @@ def test_labels_of_other_data_are_refused(shop: Path) -> None:
 def test_text_from_data_is_harmless_in_every_format(shop: Path) -> None:
     result = run(shop)
     bad = "<script>|`x`\x1b[2J\n# title"
-    made = Slices(bad, bad, "ndcg@10", (Slice(bad, 3, result.metrics, result.intervals, None),), (bad,))
+    made = Slices(bad, bad, (Slice(bad, 3, result.metrics, result.intervals, None),), "ndcg@10", (bad,))
     task = catalogue.find("retrieval")
     markdown = results_markdown([(replace(result, slices=(made,)), task)])
     assert "\n# title" not in markdown

@@ -12,13 +12,14 @@ from calipers.cli import options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from calipers.core import Result
     from calipers.diagnosis.records import Diagnosis
 
 
 @click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Four layers say.")
-@click.argument("model")
+@click.argument("model", required=False)
 @options.flags("runs.embedding:CorpusInputs")
 @options.flags(
     "data:DataOptions",
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
     "Diagnosis",
     "--baseline",
     metavar="MODEL",
-    help="Compare with this model: every figure with delta, interval and label, and how many results stay.",
+    help="Compare with this model or run:FILE: every figure with delta, interval and label, and how many results stay.",
+)
+@options.file_option(
+    "Diagnosis",
+    "--run",
+    help="Instead of MODEL: the results of any engine, a TREC run or rows with query id, document id and score.",
 )
 @options.option(
     "Diagnosis",
@@ -64,7 +70,7 @@ if TYPE_CHECKING:
 @options.CACHE_FLAGS
 @options.OUTPUT_FLAGS
 @click.pass_context
-def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
+def diagnose(context: click.Context, /, model: str | None, run: Path | None, **flags: Any) -> None:
     """Why does search with a model fail? nDCG says that it does; the layers say why.
 
     \b
@@ -80,6 +86,9 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     Every figure has its interval, which way is good, where it warns, and what it means; examples are named. Texts are
     embedded once: layers, runs and the baseline share the vectors, which are kept in the store's folder.
 
+    MODEL may also be bm25, hybrid:MODEL+bm25 or, with --run, a file of results: retrieval and attributes need no
+    vectors, and the other layers say that they do.
+
     With --adaptation, a scorecard reads the layers of both models by what the training was for.
 
     Exit codes: 0 done, or with --baseline PASS or AT_RISK; 1 REGRESSION of ndcg or of mteb, or of the scorecard
@@ -92,12 +101,15 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
       calipers diagnose ./model --corpus products.jsonl --queries queries.txt
       calipers diagnose ./model --dataset ./shop --grades esci \\
           --rerank ./cross-encoder --paraphrases same.txt
+      calipers diagnose --run engine.trec --baseline bm25 --dataset ./shop --group-by language
       calipers diagnose ./model --pairs sts.jsonl --pairs-above 4
       calipers diagnose ./bert --dataset ./shop --layers knowledge \\
           --entities brands.txt --mlm-head google-bert/bert-base-uncased
       calipers diagnose ./tuned --baseline ./base --dataset ./shop \\
           --adaptation contrastive --sts stsb.jsonl --mteb "JMTEB-lite(v1)"
     """
+    if (model is None) == (run is None):
+        raise click.UsageError("name one model: calipers diagnose MODEL, or calipers diagnose --run FILE")
     options.check_outputs(flags, "output", "html")
     if options.is_given(context, "fail_on") and not flags["baseline"]:
         raise click.UsageError("--fail-on has no effect without --baseline")
@@ -106,7 +118,7 @@ def diagnose(context: click.Context, /, model: str, **flags: Any) -> None:
     from calipers.diagnosis import html as diagnosis_html
     from calipers.diagnosis.text import show_diagnosis
 
-    diagnosis = _with_flags(_diagnose(model, flags), context)
+    diagnosis = _with_flags(_diagnose(model or f"run:{run}", flags), context)
     code, last = _exit(diagnosis, flags["fail_on"])
     show = partial(show_diagnosis, diagnosis=diagnosis, examples=flags["examples"])
     page = [lambda: options.write_output(flags["html"], diagnosis_html.page(diagnosis))] if flags["html"] else []

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from calipers.core.choices import FAIL_ON, MOST_RESAMPLES
 from calipers.core.options import Options, option
 from calipers.core.results import Result, Thresholds, html_table
-from calipers.core.slices import NO_VALUE
+from calipers.core.slices import shown_group
 from calipers.rendering.numbers import NONE, chance, number, p_value, percent, signed, signed_interval
 
 Label = Literal["PASS", "AT_RISK", "REGRESSION", "INCONCLUSIVE", "INVALID"]
@@ -268,10 +268,6 @@ class SliceChange:
     group: str | None
     comparison: Comparison
 
-    @property
-    def name(self) -> str:
-        return NO_VALUE if self.group is None else self.group
-
 
 _OF_SLICE = ("examples", "baseline", "candidate", "delta", "interval", "p_value", "adjusted_p", "reason")
 
@@ -296,7 +292,7 @@ class SliceChanges:
             "by": self.by,
             "about": self.about,
             "metric": self.metric,
-            "hurts_most": self.hurts_most.name if self.hurts_most else None,
+            "hurts_most": shown_group(self.hurts_most.group) if self.hurts_most else None,
             "slices": slices,
             "notes": list(self.notes),
         }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from calipers.comparison import verdict
 from calipers.comparison.records import SliceChange, SliceChanges, Verdict
 from calipers.core import Metric, Result
+from calipers.core.slices import shown_group
 from calipers.metrics.arrays import Ints
 from calipers.rendering import numbers
 from calipers.runs.slices import Grouping, Labels
@@ -75,8 +76,8 @@ def sentence(changes: SliceChanges, unit: str) -> str:
     c = worst.comparison
     ends = f" ({numbers.signed_interval(c.interval, c.digits)})" if c.interval else ", without an interval"
     sure = "" if is_sure(worst) else "; its interval does not leave out 0" if c.interval else ""
-    lost = numbers.signed(c.delta, c.digits)
-    return f"It hurts {worst.name} most: {changes.metric} {lost}{ends} on {numbers.count(unit, c.examples)}{sure}."
+    group, lost = shown_group(worst.group), numbers.signed(c.delta, c.digits)
+    return f"It hurts {group} most: {changes.metric} {lost}{ends} on {numbers.count(unit, c.examples)}{sure}."
 
 
 HEADER = ("group", "examples", "baseline", "candidate", "delta", "interval", "p (Holm)", "note")
@@ -87,7 +88,7 @@ def rows(changes: SliceChanges) -> list[tuple[str, ...]]:
     """The cells of a table, a row for each group."""
     made: list[tuple[str, ...]] = []
     for change in changes.changes:
-        c = change.comparison
+        c, name = change.comparison, numbers.shorten(shown_group(change.group), 60)
         _, baseline, candidate, delta, _, ends, _, _, p, examples = c.cells()
-        made.append((numbers.shorten(change.name, 60), examples, baseline, candidate, delta, ends, p, c.reason or ""))
+        made.append((name, examples, baseline, candidate, delta, ends, p, c.reason or ""))
     return made

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-NO_VALUE = "(no value)"  # how the group of examples without a label is shown
+
+def shown_group(group: str | None) -> str:
+    """The name of a group as it is shown; of the one of examples without a label.
+
+    >>> shown_group("ja"), shown_group(None)
+    ('ja', '(no value)')
+    """
+    return "(no value)" if group is None else group
 
 
 @dataclass(frozen=True)
@@ -19,10 +26,6 @@ class Slice:
     intervals: Mapping[str, tuple[float, float] | None]
     reason: str | None = None
 
-    @property
-    def name(self) -> str:
-        return NO_VALUE if self.group is None else self.group
-
 
 @dataclass(frozen=True)
 class Slices:
@@ -30,8 +33,8 @@ class Slices:
 
     by: str
     about: str
-    metric: str
     slices: tuple[Slice, ...]
+    metric: str
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

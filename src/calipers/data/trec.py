@@ -1,8 +1,9 @@
 """TREC files: judgements (qrels), and runs in and out. Every error names the file and the line.
 
 A run is the results of a search: `query Q0 document rank score tag`. As in trec_eval the score decides the order; the
-rank is not read. Judgements are `query 0 document grade`, or BEIR's `query-id  corpus-id  score` with or without the
-header, or rows of a .jsonl or .parquet with these names.
+rank is not read. A .jsonl or .parquet has rows with a query's id, a document's id and a score, or with a query's id and
+`results`, a list of objects with id and score. Judgements are `query 0 document grade`, or BEIR's `query-id  corpus-id
+score` with or without the header, or rows of a .jsonl or .parquet with these names.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ Run = dict[str, dict[str, float]]  # query id → document id → score
 Judged = tuple[str, str, str, float]  # where it stands, query id, document id, grade
 ROWS = (".jsonl", ".jsonl.gz", ".parquet")
 _BEIR = ("query-id", "corpus-id", "score")
+_QUERY_IDS = ("query_id", "query-id", "qid", "query")  # of rows of a run
+_DOCUMENT_IDS = ("document_id", "doc_id", "docid", "corpus-id", "corpus_id", "product_id", "document", "id")
 # What names of queries and of grades contain, in a header that is not BEIR's own.
 _NAMES = (("query", "qid", "topic", "id"), ("score", "grade", "rel", "label", "judg", "rating", "gain"))
 
@@ -95,15 +98,41 @@ def add_qrels(dataset: Dataset, path: Path) -> Dataset:
 def read_run(path: Path) -> Run:
     """Scores by query and document. A document that a query has twice is an error, as in trec_eval."""
     run: Run = {}
-    for where, cells in _cells(path):
-        if len(cells) != 6:
-            raise DataError(f"{where}: expected 6 fields (query Q0 document rank score tag), found {len(cells)}")
-        query, document = cells[0], cells[2]
+    for where, query, document, score in _result_rows(path) if path.name.endswith(ROWS) else _result_lines(path):
         scores = run.setdefault(query, {})
         if document in scores:
             raise DataError(f"{where}: the document {document!r} occurs already in the results of query {query!r}")
-        scores[document] = _number(cells[4], "score", where)
+        scores[document] = score
     return run
+
+
+def _result_lines(path: Path) -> Iterator[Judged]:
+    for where, cells in _cells(path):
+        if len(cells) != 6:
+            raise DataError(f"{where}: expected 6 fields (query Q0 document rank score tag), found {len(cells)}")
+        yield where, cells[0], cells[2], _number(cells[4], "score", where)
+
+
+def _result_rows(path: Path) -> Iterator[Judged]:
+    """One result a row, or the list `results` of a query."""
+    for row in readers.read(path, None):
+        query = columns.read_id(row, _first(row, _QUERY_IDS))
+        results = row.values.get("results")
+        if results is not None and not (isinstance(results, list) and all(isinstance(r, dict) for r in results)):
+            raise DataError(f"{row.where}, column 'results': expected a list of objects with id and score")
+        for values in [row.values] if results is None else results:
+            one = readers.Row(row.where, values)
+            document = columns.read_id(one, _first(one, _DOCUMENT_IDS))
+            yield row.where, query, document, columns.read_number(values.get("score"), one, "score")
+
+
+def _first(row: readers.Row, names: Sequence[str]) -> str:
+    """The first of these columns that the row has."""
+    if name := next((name for name in names if name in row.values), None):
+        return name
+    raise DataError(
+        f"{row.where}: expected one of {', '.join(names)}, found {', '.join(map(str, row.values)) or 'nothing'}"
+    )
 
 
 def write_run(path: Path, results: Iterable[tuple[str, str, float]], *, tag: str = "calipers") -> None:

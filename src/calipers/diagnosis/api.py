@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from calipers import models
 from calipers.comparison import verdict as verdicts
 from calipers.comparison.records import Verdict
+from calipers.comparison.slices import with_slices
 from calipers.core import SILENT, Encoder, InvalidOutput, Metric, Model, ModelInfo, Outcomes, Progress, RequestError
 from calipers.core.figures import read_figures
 from calipers.core.references import clean
 from calipers.core.results import Result
+from calipers.data import labels
 from calipers.diagnosis import adaptation, layers
 from calipers.diagnosis.layers import Layer, Space, retrieval
 from calipers.diagnosis.options import DiagnosisOptions
@@ -25,15 +27,17 @@ from calipers.diagnosis.records import Diagnosis, Finding, Scorecard
 from calipers.metrics.search_timing import SearchWork, count_searches
 from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
-from calipers.runs import catalogue, embedding
+from calipers.runs import catalogue, embedding, ranking, slices
 from calipers.runs import space as spaces
 from calipers.runs.embedding import CorpusInputs, Material, SearchOptions
+from calipers.runs.ranking import OpenedModel
 from calipers.runs.record import MetricValues, Resampling, make_result
 from calipers.runs.store import Store
-from calipers.runs.vector_cache import CachedEncoder, VectorCache
+from calipers.runs.vector_cache import VectorCache
 
 _ATTRIBUTES = "attributes"
 _PRODUCT_LAYERS = (_ATTRIBUTES, "knowledge", "contrasts", "remedies")  # that read the documents as products
+SLICED = ("retrieval", _ATTRIBUTES)  # that read the results of queries: they need no vectors, and are shown by group
 # The layers whose primary metric makes a verdict. The shape of a space is neither good nor bad by itself.
 DECIDING = ("retrieval",)
 
@@ -62,9 +66,7 @@ def diagnose(
     start = time.perf_counter()
     chosen = _choose_layers(options, inputs)
     adaptation.check(options.adaptation, baseline, inputs.sts)
-    for side in (model, baseline, options.rerank, options.mlm_head):
-        if isinstance(side, str):
-            models.find(side)
+    _refuse_sides([side for side in (model, baseline) if side is not None], options, model_options)
     if store:
         store.check_writable()
     products = any(layer.name in _PRODUCT_LAYERS for layer in chosen)
@@ -74,7 +76,8 @@ def diagnose(
         raise RequestError(f"`k` must be at most the number of documents, {documents:,}, found {k:,}")
     options = replace(options, layer_options=_with_data_options(material, options.layer_options))
     _refuse_without_effect(options, material, baseline)
-    setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress)
+    groups = _groups(options.group_by, inputs, material)
+    setting = _Setting(material, chosen, options, model_options or ModelOptions(), store, vectors, progress, groups)
     with at_most(setting.model_options.threads):
         first = None if baseline is None else _examine(baseline, setting.of(baseline, model), None, is_baseline=True)
     if first and first.dead:
@@ -138,6 +141,28 @@ def _refuse_without_effect(options: DiagnosisOptions, material: Material, baseli
         raise RequestError("`resamples` is of the comparison with a `baseline`, and there is none")
 
 
+def _refuse_sides(sides: Sequence[str | Model], options: DiagnosisOptions, model_options: ModelOptions | None) -> None:
+    """Models that are not there, and what needs vectors where a model has none."""
+    for reference in (*sides, options.rerank, options.mlm_head):
+        if isinstance(reference, str) and not ranking.is_run(reference):
+            models.find(reference)
+    for side in sides:
+        for name in ("adaptation", "mteb", "mlm_head") if ranking.ranks_by_itself(side) else ():
+            if getattr(options, name):
+                raise RequestError(f"`{name}` needs models that give vectors, and {_name(side)} orders documents")
+    if any(map(ranking.encodes, sides)):
+        return
+    for name in ("query_prompt", "passage_prompt", "similarity"):
+        if getattr(options, name) is not None:
+            raise RequestError(f"`{name}` does not apply to {_name(sides[0])}, which has no vectors")
+    if model_options:
+        model_options.refuse_others(f"{_name(sides[0])}, which has no weights", "model_id", "threads", "sandbox")
+
+
+def _name(side: str | Model) -> str:
+    return clean(side) if isinstance(side, str) else side.info.model_id
+
+
 def _with_data_options(material: Material, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with what the data add: that grades are ESCI's, and which words and columns state attributes."""
     if material.esci and options.get("grades") is None:
@@ -145,6 +170,16 @@ def _with_data_options(material: Material, options: Mapping[str, Any]) -> Mappin
     if products := material.products:
         options = {**options, "dictionary": products.dictionary, "products": products.fingerprint}
     return options
+
+
+def _groups(names: Sequence[str], inputs: CorpusInputs, material: Material) -> tuple[slices.Labels, ...]:
+    """What queries are grouped by; groups of paraphrases stand in no group."""
+    if names and not len(material.dataset):
+        raise RequestError("`group_by` groups queries, and there are none: give `queries`, or a `dataset`")
+    place, queries = material.dataset.source, frozenset(material.dataset.ids)
+    files = {name: getattr(inputs, name) for name in ("dataset", "corpus", "queries", "qrels")}
+    groups = slices.find(names, lambda: labels.of_corpus(**files, source=place))
+    return tuple(replace(each, among=queries) for each in groups)
 
 
 # --- one model ---------------------------------------------------------------------------------------------------
@@ -161,6 +196,7 @@ class _Setting:
     store: Store | None
     vectors: VectorCache | None
     progress: Progress
+    groups: tuple[slices.Labels, ...] = ()
 
     def of(self, model: str | Model, other: str | Model | None) -> _Setting:
         """For one of the two models."""
@@ -195,32 +231,31 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, 
     start = time.perf_counter()
     progress.start("Loading the model", 0)
     search = _search_options(setting)
-    ids, loading = embedding.text_ids(material), search.model_options
-    encoder, plain = embedding.open_encoder(model, ids, loading, setting.vectors, is_baseline=is_baseline)
+    opened = ranking.open_model(model, material, search, setting.vectors, progress, is_baseline=is_baseline)
     try:
-        space = embedding.embed(encoder, material, search, progress) if setting.layers else embedding.NOWHERE
+        space = opened.prepare() if setting.layers else embedding.NOWHERE
         with count_searches() as shared:
-            space = embedding.search(space, encoder.info, material, search, progress)
+            space = embedding.search(space, opened.info, material, search, progress)
         if first is not None and first.shown is not None:
             space = replace(space, reference=first.shown)
-        if any(layer.name == "knowledge" for layer in setting.layers):
+        if opened.plain and any(layer.name == "knowledge" for layer in setting.layers):
             entities, head = material.entities, options.mlm_head
             space = adaptation.probe_space(space, model, entities, head, setting.model_options)
         embedded = time.perf_counter()
-        findings = [_run(layer, encoder, space, setting, shared) for layer in setting.layers]
+        findings = [_run(layer, opened, space, setting, shared) for layer in setting.layers]
         if all(f.result is None for f in findings) and not options.mteb:
             raise RequestError(findings[0].reason or "no layer can be run on these inputs")
-        findings += [_general(plain, setting)] if options.mteb else []
+        findings += [_general(opened.plain, setting)] if options.mteb and opened.plain else []
     except InvalidOutput as error:
-        return _Examined(model, encoder.info, dead=error)
+        return _Examined(model, opened.info, dead=error)
     seconds = round(embedded - start, 3)
     return _Examined(
         model,
-        encoder.info,
+        opened.info,
         tuple(findings),
         retrieval.read(space, _layer_options(retrieval.LAYER, options)).shown if space.searched else None,
-        {"vectors_seconds": seconds, "texts_encoded": encoder.encoded, "texts_reused": encoder.reused},
-        notes=(*encoder.damaged, *(_notes(space, encoder.info) if setting.layers else ())),
+        {"vectors_seconds": seconds, **opened.counts},
+        notes=(*opened.damaged, *(_notes(space, opened.info) if setting.layers else ())),
         similarity=space.similarity,
     )
 
@@ -256,16 +291,18 @@ def _layer_options(layer: Layer, options: DiagnosisOptions) -> Any:
     return layer.options(**{name: value for name, value in values.items() if name in accepted})
 
 
-def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting, shared: SearchWork) -> Finding:
+def _run(layer: Layer, opened: OpenedModel, space: Space, setting: _Setting, shared: SearchWork) -> Finding:
     """`shared` is the search whose results every layer reads; it counts as the retrieval layer's."""
     start = time.perf_counter()
     requested = layer.name in setting.options.layers
     try:
+        if space.no_vectors and layer.name not in SLICED:
+            raise RequestError(f"the layer {layer.name} describes vectors: {space.no_vectors}")
         if layer.skip_reason and not requested and (why := layer.skip_reason(space)):
             raise RequestError(why)
         options = _layer_options(layer, setting.options)
         with count_searches() as searches:
-            outcomes = layer.run(encoder, space, options, setting.progress)
+            outcomes = layer.run(opened.reader, space, options, setting.progress)
         cut = {f"{kind.replace(' ', '_')}_truncated": count for kind, count in space.truncated.items() if count}
         outcomes = replace(outcomes, counts={**outcomes.counts, **cut})
     except RequestError as error:
@@ -276,9 +313,16 @@ def _run(layer: Layer, encoder: CachedEncoder, space: Space, setting: _Setting, 
     if layer is retrieval.LAYER:
         searches.add(shared)
     spent = {"load_seconds": 0.0, "inference_seconds": seconds, "metrics_seconds": 0.0, "total_seconds": seconds}
-    result = _to_result(layer, outcomes, options, encoder.info, setting, spent | searches.facts())
-    result = setting.keep(result)
+    result = _to_result(layer, outcomes, options, opened.info, setting, spent | searches.facts())
+    result = _sliced(layer, setting.keep(result), setting)
     return Finding(layer.name, layer.about, result)
+
+
+def _sliced(layer: Layer, result: Result, setting: _Setting) -> Result:
+    """The result by group, where the layer is about the results of queries."""
+    groups = setting.groups if layer.name in SLICED else ()
+    resampling = Resampling(setting.options.confidence, layer.resamples, setting.options.seed)
+    return slices.slice_result(result, catalogue.find(result.task), groups, resampling)
 
 
 def _to_result(
@@ -354,6 +398,9 @@ def _judge_layer(before: Finding, after: Finding, second: _Examined, setting: _S
     if after.result is None:
         return after
     verdict, result = compare_layers(before.result, after.result, setting.options, threads), after.result
+    if after.layer in SLICED:
+        shared = [m for m in _measures(result) if m.name in {c.metric for c in verdict.comparisons}]
+        verdict = with_slices(verdict, setting.groups, shared, _terms(before.result, setting.options, threads))
     if after.layer == "mteb":
         result = adaptation.with_forgetting(before.result, result, verdict)
     return replace(after, result=result, verdict=verdict)

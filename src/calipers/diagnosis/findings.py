@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from calipers.comparison import json as verdict_json
+from calipers.comparison import slices as changes
 from calipers.comparison import wording
 from calipers.comparison.records import Comparison
-from calipers.core import Figure, ModelInfo, Named, read_figures, read_named
+from calipers.core import Figure, ModelInfo, Named, Result, read_figures, read_named
 from calipers.core.rounding import digits_apart
 from calipers.diagnosis.layer import read_file
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard, ScoreLine
 from calipers.rendering import numbers
+from calipers.rendering.slices import slice_table, slice_title
 
 SCHEMA = "calipers/diagnose/1"
 Tone = Literal["bad", "warning", "good", "plain"]
@@ -63,6 +65,33 @@ def beside(finding: Finding, figure: Figure) -> tuple[float | None, float | None
         return compared.baseline, compared.delta
     before = {f.name: f.value for f in read_figures(finding.verdict.baseline.outcomes)}.get(figure.name)
     return before, None if before is None or figure.value is None else figure.value - before
+
+
+@dataclass(frozen=True)
+class SliceTable:
+    """One figure by group, as text and HTML show it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+
+
+def slice_tables(finding: Finding, result: Result) -> list[SliceTable]:
+    """The figures by group; beside a baseline the changes, and where it hurts most."""
+    if finding.verdict and finding.verdict.slices:
+        unit = wording.unit(finding.verdict)
+        return [
+            SliceTable(changes.title(c), changes.HEADER, changes.rows(c), (changes.sentence(c, unit), *c.notes))
+            for c in finding.verdict.slices
+        ]
+    kinds, unit = figures_of(finding), str(result.bootstrap["unit"])
+    made = []
+    for slices in result.slices:
+        digits = next((kind.digits for kind in kinds if kind.name == slices.metric), 4)
+        header, rows = slice_table(slices, digits, unit, result.bootstrap.get("confidence"))
+        made.append(SliceTable(slice_title(slices), header, rows, slices.notes))
+    return made
 
 
 def headlines(diagnosis: Diagnosis) -> list[Headline]:
@@ -339,12 +368,14 @@ def _layer(finding: Finding) -> dict[str, Any]:
         "options": dict(result.options) if result else {},
         "scored": dict(result.outcomes.counts) if result else {},
         "timing": dict(result.timing) if result else {},
+        "slices": [slices.to_dict() for slices in result.slices] if result else [],
         "reason": finding.reason,
     }
     if finding.verdict:
         whole = verdict_json.document([finding.verdict])
         content["label"] = whole["label"] if finding.decides else None
         content["comparisons"] = whole["comparisons"]
+        content["slice_changes"] = whole["candidates"][0]["slices"]
     return content
 
 

@@ -62,6 +62,7 @@ def _layer(finding: Finding) -> dict[str, Any]:
         "warnings": sum(bool(figure.warning) for figure, *_ in figures),
         "charts": [chart for chart in pictures.draw(finding) if chart.svg],
         "examples": findings.examples_of(finding),
+        "slices": findings.slice_tables(finding, finding.result) if finding.result else [],
     }
 
 

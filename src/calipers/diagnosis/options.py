@@ -41,6 +41,13 @@ class DiagnosisOptions(Options):
     similarity: str | None = _option(
         None, "Of vectors in a search. Default: what the model's files say, else cosine.", choices=SIMILARITIES
     )
+    group_by: tuple[str, ...] = option(
+        (),
+        "Figures of retrieval and attributes by group of queries, too: a column of the queries or documents, or "
+        "language, length, head-tail, category. May be repeated; no exit code depends on it.",
+        group="Output",
+        metavar="COLUMN",
+    )
     confidence: float = _option(api.CONFIDENCE, "Of intervals and labels.", above=0.5, below=1)
     resamples: int = _option(RESAMPLES, "Of the comparison.", at_least=100, at_most=MOST_RESAMPLES)
 

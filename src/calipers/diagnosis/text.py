@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from calipers.comparison import wording
 from calipers.comparison.text import STYLES
-from calipers.core import Figure, printable
+from calipers.core import Figure, Result, printable
 from calipers.diagnosis import findings
 from calipers.diagnosis.records import Diagnosis, Finding, Scorecard, ScoreLine
 from calipers.rendering import numbers, tables
@@ -75,6 +75,7 @@ def _show_layer(console: Console, finding: Finding, examples: int) -> None:
     if finding.verdict and finding.decides:
         label = finding.verdict.label
         tables.say(console, f"{label}  {wording.sentence(finding.verdict)}", STYLES.get(label, ""))
+    _show_slices(console, finding, finding.result)
     for figure, named in findings.examples_of(finding).items():
         if examples < 1:
             break
@@ -83,6 +84,15 @@ def _show_layer(console: Console, finding: Finding, examples: int) -> None:
             id, words = numbers.shorten(example.id, 40), numbers.shorten(example.text, 100)
             tables.say(console, f"  {id}  {words}" if words != id else f"  {id}")
             tables.say(console, f"      {numbers.shorten(example.note, 300)}", "dim")
+
+
+def _show_slices(console: Console, finding: Finding, result: Result) -> None:
+    """The first figure by group; beside a baseline, where the change hurts most."""
+    for table in findings.slice_tables(finding, result):
+        tables.say(console, f"\n{printable(table.title)}", "bold")
+        tables.show_table(console, table.header, table.rows, right=range(1, len(table.header) - 1))
+        for note in table.notes:
+            tables.say(console, printable(note), "dim")
 
 
 def figure_rows(finding: Finding) -> tuple[list[str], list[list[str | Cell]]]:

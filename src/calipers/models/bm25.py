@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -95,12 +95,15 @@ def parse(text: str) -> Settings:
 class BM25:
     settings: Settings
     info: ModelInfo
+    _last: list[tuple[Sequence[str], BM25Index]] = field(default_factory=list, repr=False)  # the documents ranked last
 
     def rank(
         self, queries: Listed, corpus: Listed, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
     ) -> Hits:
         """The k best documents of each query among those that have a word of it, whatever the word weighs."""
-        return self.index(corpus.texts).search(queries.texts, k, wanted=wanted, progress=progress)
+        if not self._last or self._last[0][0] is not corpus.texts:
+            self._last[:] = [(corpus.texts, self.index(corpus.texts))]
+        return self._last[0][1].search(queries.texts, k, wanted=wanted, progress=progress)
 
     def index(self, documents: Sequence[str]) -> BM25Index:
         """The documents, ready for any number of searches."""

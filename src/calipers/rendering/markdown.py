@@ -41,7 +41,8 @@ def _metrics(result: Result, task: Measurement[Any]) -> list[str]:
 
 def _slices(result: Result, task: Measurement[Any], slices: Slices) -> list[str]:
     metrics = task.measures(task.options(**result.options))
-    header, rows = slice_table(slices, metrics, task.unit, result.bootstrap.get("confidence"))
+    digits = next((metric.digits for metric in metrics if metric.name == slices.metric), 4)
+    header, rows = slice_table(slices, digits, task.unit, result.bootstrap.get("confidence"))
     cells = [(code(name), *values[:-1], escape(values[-1])) for name, *values in rows]
     notes = [line for note in slices.notes for line in ("", code(note))]
     return ["", f"By {code(slices.by)} ({code(slices.about)}):", "", *table(header, cells, right=(1, 2, 3)), *notes]

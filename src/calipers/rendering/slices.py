@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calipers.core import Metric, Slices
+from calipers.core import Slices
+from calipers.core.slices import shown_group
 from calipers.rendering.numbers import interval, interval_name, number, plural, shorten
 
 _LONGEST = 60  # characters of a group's name
@@ -12,21 +13,20 @@ _LONGEST = 60  # characters of a group's name
 
 def slice_title(slices: Slices) -> str:
     """
-    >>> slice_title(Slices("language", "column 'locale'", "ndcg@10", ()))
+    >>> slice_title(Slices("language", "column 'locale'", (), "ndcg@10"))
     "ndcg@10 by language (column 'locale'):"
     """
     return f"{slices.metric} by {shorten(slices.by, _LONGEST)} ({shorten(slices.about, 2 * _LONGEST)}):"
 
 
 def slice_table(
-    slices: Slices, metrics: Sequence[Metric], unit: str, confidence: float | None
+    slices: Slices, digits: int, unit: str, confidence: float | None
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Header and rows: group, number of examples, value, interval, and why a number is missing."""
-    digits = next((metric.digits for metric in metrics if metric.name == slices.metric), 4)
     header = ("group", plural(unit), slices.metric, interval_name(confidence), "note")
     rows: list[Sequence[str]] = [
         (
-            group_name(each.name),
+            shorten(shown_group(each.group), _LONGEST),
             f"{each.examples:,}",
             number(each.metrics.get(slices.metric), digits),
             interval(each.intervals.get(slices.metric), digits),
@@ -35,7 +35,3 @@ def slice_table(
         for each in slices.slices
     ]
     return header, rows
-
-
-def group_name(name: str) -> str:
-    return shorten(name, _LONGEST)

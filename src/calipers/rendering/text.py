@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import SILENT, DataSource, Measurement, Metric, Progress, Result, RunLine, Slices, Task
+from calipers.core import SILENT, DataSource, Measurement, Metric, Progress, Result, RunLine, Task
 from calipers.rendering.numbers import (
     count,
     data_parts,
@@ -59,21 +59,17 @@ def show_result(console: Console, result: Result, task: Measurement[Any]) -> Non
     show_table(console, header, rows, right=(1, 2), fold=(3,), strong=(0,))
     if metrics:
         _show_curve(console, result, metrics, task.unit)
-    for each in result.slices:
-        show_slices(console, each, metrics, task.unit, result.bootstrap["confidence"])
+    for slices in result.slices:
+        digits = next(metric.digits for metric in metrics if metric.name == slices.metric)
+        say(console, f"\n{slice_title(slices)}")
+        show_table(console, *slice_table(slices, digits, task.unit, result.bootstrap["confidence"]), right=(1, 2, 3))
+        for note in slices.notes:
+            say(console, note, "dim")
     sizes = [f"/{size}" for size in result.options.get("dimensions") or ()]
     parts = {name: value for name, value in values.items() if "/" in name and not name.endswith(tuple(sizes))}
     _show_parts(console, parts)
     for warning in result.warnings:
         warn(console, warning)
-
-
-def show_slices(console: Console, slices: Slices, metrics: Sequence[Metric], unit: str, confidence: float) -> None:
-    """One metric by group, with what a reader must know of the groups."""
-    say(console, f"\n{slice_title(slices)}")
-    show_table(console, *slice_table(slices, metrics, unit, confidence), right=(1, 2, 3))
-    for note in slices.notes:
-        say(console, note, "dim")
 
 
 def _show_curve(console: Console, result: Result, metrics: Sequence[Metric], unit: str) -> None:

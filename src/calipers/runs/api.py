@@ -28,7 +28,7 @@ from calipers.metrics.search_timing import count_searches
 from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
-from calipers.runs import slices
+from calipers.runs import ranking, slices
 from calipers.runs.protocol import Protocol
 from calipers.runs.record import CONFIDENCE, Resampling, make_result, measure
 from calipers.runs.shards import sharded
@@ -246,17 +246,13 @@ def _settle_options(task: Task[Any], values: Mapping[str, Any]) -> Any:
 
 def _read_run(model: str, task: Task[Any], options: ModelOptions, rerank: str | None) -> retrieval.GivenRun | None:
     """A TREC run file as a model: `run:FILE`. It has no options but its name; behind it they are the reranker's."""
-    if not model.startswith("run:"):
+    if not ranking.is_run(model):
         return None
     if task.name != retrieval.TASK.name:
         raise RequestError(f"a run file can be measured by {retrieval.TASK.name} only, not by {task.name}")
     if not rerank:
         options.refuse_others("a run file", "model_id")
-    file = Path(model.removeprefix("run:")).expanduser()
-    name = file.name if rerank else options.model_id or file.name
-    return retrieval.GivenRun(
-        trec.read_run(file), ModelInfo("run", name, str(file), "none", models.hub.fingerprint([file]))
-    )
+    return ranking.read_run(model, None if rerank else options.model_id)
 
 
 # --- answer: rows and a model to outcomes ----------------------------------------------------------------------------

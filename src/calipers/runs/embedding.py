@@ -31,6 +31,7 @@ from calipers.shop import read_words
 from calipers.shop.lexicon import name_columns
 from calipers.shop.products import Noticing, Products
 from calipers.tasks import retrieval
+from calipers.tasks.rankers import Ranker
 
 Encode = Callable[[Sequence[str], str | None], NDArray[np.float32]]  # texts and their prompt → vectors
 
@@ -262,6 +263,24 @@ def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, pr
     return space
 
 
+def without_vectors(material: Material, ranker: Ranker, why: str) -> Space:
+    """The texts alone, for a model that orders documents by itself."""
+    dataset, corpus = material.dataset, material.dataset.tables["corpus"]
+    lengths = np.array(material.title_lengths, np.int32) if any(material.title_lengths) else None
+
+    def texts(ids: Sequence[str], values: Sequence[str]) -> Texts:
+        return Texts(tuple(ids), values, np.empty((len(ids), 0), np.float32))
+
+    return Space(
+        corpus=replace(texts(corpus.ids, corpus.columns["text"]), title_lengths=lengths),
+        queries=texts(dataset.ids, dataset.columns["query"]) if len(dataset) else None,
+        qrels=dataset.columns["qrels"],
+        products=material.products,
+        ranker=ranker,
+        no_vectors=why,
+    )
+
+
 def _groups(encode: Encode, groups: corpora.ParaphraseGroups, prompt: str | None) -> GroupVectors:
     flat = [text for texts in groups.texts for text in texts]
     ids = [f"{id}/{i}" for id, texts in zip(groups.ids, groups.texts, strict=True) for i in range(len(texts))]
@@ -274,7 +293,7 @@ def _groups(encode: Encode, groups: corpora.ParaphraseGroups, prompt: str | None
 
 
 @dataclass(frozen=True, eq=False)
-class _SpaceSearch:
+class SpaceSearch:
     """The search task's first stage, answered from vectors in hand. What has no direction finds nothing, and is never
     found."""
 
@@ -284,7 +303,7 @@ class _SpaceSearch:
     def rank(
         self, queries: Listed, corpus: Listed, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
     ) -> Hits:
-        alive = directed(self.space)
+        alive = directed(self.space, checked=True)  # it was when it was embedded
         assert alive.space.queries is not None
         pairs, similarity = wanted.among(alive.queries, alive.documents), alive.space.similarity
         vectors, queries_here = alive.space.corpus.vectors, alive.space.queries.vectors
@@ -296,13 +315,14 @@ class _SpaceSearch:
 
 
 def search(space: Space, info: ModelInfo, material: Material, options: SearchOptions, progress: Progress) -> Space:
-    """The space with what the search task finds in it: the first stage, and the second with a reranker."""
+    """The space with what the search task finds in it: the first stage, by the space's own ranker if it has one, and
+    the second with a reranker."""
     if space.queries is None:
         if options.rerank:
             raise RequestError("`rerank` orders the results of queries: pass `queries`, or a `dataset`")
         return space
     progress.start("Searching", 0)
-    stage: Any = _SpaceSearch(space, info)
+    stage: Any = space.ranker or SpaceSearch(space, info)
     if options.rerank:
         chosen_model = ModelOptions(threads=options.model_options.threads, sandbox=options.model_options.sandbox)
         scorer: Any = models.load(models.find(options.rerank), chosen_model, "score")

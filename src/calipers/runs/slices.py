@@ -51,13 +51,15 @@ class Labels:
     by: str
     about: str
     read: Callable[[Outcomes], tuple[Sequence[str | None], Sequence[str]]]
+    among: frozenset[str] | None = None  # the ids of the examples that are grouped; None: all
 
     def group(self, outcomes: Outcomes, unit: str) -> Grouping:
         """The groups of these outcomes, the largest first; beyond the `MOST` largest they are left out, with a note."""
         given, order = self.read(outcomes)
         rows: dict[str | None, list[int]] = {}
-        for row, label in enumerate(given):
-            rows.setdefault(label, []).append(row)
+        for row, (id, label) in enumerate(zip(outcomes.ids, given, strict=True)):
+            if self.among is None or id in self.among:
+                rows.setdefault(label, []).append(row)
         named = [label for label in rows if label is not None]
         if not named:
             raise RequestError(
@@ -121,8 +123,10 @@ def _unknown(name: str, where: str, own: Sequence[str], behind: Sequence[str]) -
     if name in BUILT_IN:
         wanted = " or ".join(BUILT_IN[name])
         return RequestError(f"`group_by` {name} needs a column {wanted} in {where}: {listed}")
-    known = ", ".join(BUILT_IN)
-    return RequestError(f"`group_by`: there is no column {quote(name)} in {where}: {listed}. Built-in groups: {known}")
+    built_in = ", ".join(BUILT_IN)
+    return RequestError(
+        f"`group_by`: there is no column {quote(name)} in {where}: {listed}. Built-in groups: {built_in}"
+    )
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
@@ -158,7 +162,7 @@ def _thirds(values: Floats, *, names: tuple[str, ...] = (), unit: str = "") -> G
     finite = values[np.isfinite(values)]
     if not len(finite):
         return [None] * len(values), ()
-    ends = [float(end) for end in np.quantile(finite, (1 / 3, 2 / 3), method="higher")]
+    ends = [float(end) for end in np.quantile(finite, (1 / 3, 2 / 3), method="inverted_cdf")]
     low, high = (f"{end:g}" for end in ends)
     bounds = names or (f"up to {low}{unit}", f"above {low} to {high}{unit}", f"above {high}{unit}")
     third = np.searchsorted(ends, values)  # a NaN is behind all
@@ -215,7 +219,7 @@ def measure_slices(
     made = []
     for grouping in (labels.group(outcomes, unit) for labels in groups):
         slices = tuple(_slice(name, metrics, unit, outcomes.take(rows), resampling) for name, rows in grouping.groups)
-        made.append(Slices(grouping.by, grouping.about, metrics[0].name, slices, grouping.notes))
+        made.append(Slices(grouping.by, grouping.about, slices, metrics[0].name, grouping.notes))
     return tuple(made)
 
 

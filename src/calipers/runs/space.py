@@ -20,6 +20,7 @@ from calipers.metrics import codecs, geometry
 from calipers.metrics import search as searching
 from calipers.shop.products import Products
 from calipers.tasks.outputs import MOST_UNREAD
+from calipers.tasks.rankers import Ranker
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -158,9 +159,13 @@ class Space:
     products: Products | None = None  # what the documents are as products, for the layer attributes
     similarity: str = "cosine"  # how a search compares vectors, a key of `metrics.measures.MEASURES`
     truncated: Mapping[str, int] = field(default_factory=dict)  # by kind of text, how many the model cut
+    ranker: Ranker | None = None  # what orders the documents where no vectors do
+    no_vectors: str = ""  # why the texts have no vectors
 
     def sides(self) -> Iterator[tuple[str, Sequence[str], Floats]]:
         """What the texts of a side are called, their ids, and the lengths of their vectors."""
+        if self.no_vectors:
+            return
         for name, side in (("documents", self.corpus), ("queries", self.queries), ("pairs", self.pairs)):
             if side is not None:
                 yield name, side.ids, side.lengths
@@ -183,6 +188,8 @@ class Directed:
     def why_not_by_direction(self) -> str:
         """Why what keeps directions alone, a codec or an index, cannot stand for this search; "" where it can: by the
         cosine, or where all documents have one length."""
+        if self.space.no_vectors:
+            return self.space.no_vectors
         lengths = self.space.corpus.lengths
         if self.space.similarity == "cosine" or np.ptp(lengths) <= _SAME_LENGTH * lengths.max():
             return ""
@@ -202,11 +209,16 @@ class Directed:
         return documents
 
 
-def directed(space: Space, *, least: int = 0) -> Directed:
-    """The space that cosines can describe; refused where too little of it is left, or has too few documents."""
+def directed(space: Space, *, least: int = 0, checked: bool = False) -> Directed:
+    """The space that cosines can describe; refused where too little of it is left, unless it is `checked`, or where it
+    has too few documents. One without vectors stays whole."""
+    if space.no_vectors:
+        every, each = (np.arange(len(side or ())) for side in (space.corpus, space.queries))
+        return Directed(space, every, each, np.empty(0, np.int64))
     if len(space.corpus) < least:
         raise DataError(f"the geometry of a space needs at least {least} documents, found {len(space.corpus)}")
-    refuse(space)
+    if not checked:
+        refuse(space)
     nothing = np.empty(0, np.int64)
     corpus, documents = space.corpus.with_direction()
     queries, query_rows = space.queries.with_direction() if space.queries is not None else (None, nothing)

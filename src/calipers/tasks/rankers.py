@@ -95,6 +95,25 @@ class GivenRun:
         return sort_hits(query, document, score, queries=len(queries.ids))
 
 
+@dataclass(frozen=True, eq=False)
+class FusedRanker:
+    """Two orders fused into one: of vectors, and of words."""
+
+    dense: Ranker
+    lexical: Ranker
+    fusion: Fusion
+    info: ModelInfo
+
+    def rank(
+        self, queries: Listed, corpus: Listed, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
+    ) -> Hits:
+        """All that is among the first `fusion.depth` of either, whatever `k`."""
+        dense, lexical = (
+            side.rank(queries, corpus, self.fusion.depth, progress=progress) for side in (self.dense, self.lexical)
+        )
+        return fuse(dense, lexical, self.fusion)
+
+
 FirstStage = Encoder | Ranker | Fused
 
 
@@ -122,10 +141,28 @@ def texts_of(dataset: Dataset) -> tuple[Listed, Listed]:
 
 
 def _fused(model: Fused, dataset: Dataset, options: RetrievalOptions, progress: Progress) -> tuple[Hits, UnreadTexts]:
-    """All that is among the first `fusion.depth` of either search."""
-    dense, unread = _nearest(model.encoder, dataset, options, progress, model.fusion.depth, NOTHING_WANTED)
-    lexical = model.lexical.rank(*texts_of(dataset), model.fusion.depth, progress=progress)
-    return fuse(dense, lexical, model.fusion), unread
+    dense = _Vectors(model.encoder, dataset, options, model.info)
+    ranker = FusedRanker(dense, model.lexical, model.fusion, model.info)
+    hits = ranker.rank(*texts_of(dataset), model.fusion.depth, progress=progress)
+    return hits, dense.unread[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Vectors:
+    """An encoder as a ranker of one dataset. `unread` has the texts without a vector, once it has ranked."""
+
+    model: Encoder
+    dataset: Dataset
+    options: RetrievalOptions
+    info: ModelInfo
+    unread: list[UnreadTexts] = field(default_factory=list)
+
+    def rank(
+        self, queries: Listed, corpus: Listed, k: int, *, wanted: Wanted = NOTHING_WANTED, progress: Progress = SILENT
+    ) -> Hits:
+        hits, unread = _nearest(self.model, self.dataset, self.options, progress, k, wanted)
+        self.unread.append(unread)
+        return hits
 
 
 def _nearest(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.core import Columns, Encoder, Metric, Outcomes, Progress, RequestError, on_side
+from calipers.core import Columns, Encoder, Metric, Outcomes, Progress, RequestError
 from calipers.core.choices import GRADES
 from calipers.core.figures import Figure, FigureKind, Named, figure_tables
 from calipers.diagnosis.layer import (
@@ -36,6 +36,7 @@ from calipers.metrics import bootstrap, geometry, indexes, neighbours, overlap, 
 from calipers.metrics.arrays import Counts, Floats, Ints
 from calipers.metrics.means import mean_statistic
 from calipers.metrics.ranking import Rankings
+from calipers.runs.ranking import search_again
 from calipers.runs.space import Directed, Search, Space, Texts, directed
 from calipers.tasks.retrieval import with_cut_ties
 
@@ -108,7 +109,7 @@ def run(model: Encoder | None, space: Space, options: RankingOptions, progress: 
         ("Beside the baseline", lambda: beside_baseline(space, results, options)),
         ("Precisions of vectors", lambda: precisions(results, options)),
         ("Index settings", lambda: indexed(space, results, options)),
-        ("Edited queries", lambda: edited(model, results, options, progress)),
+        ("Edited queries", lambda: edited(model, space, results, options, progress)),
         ("Paraphrases", lambda: paraphrased(space, results, options)),
     )
     return _assemble(space, results, run_steps(steps, progress), options)
@@ -125,7 +126,7 @@ def read(space: Space, options: RankingOptions) -> SearchResults:
     example, rank = (np.asarray(results[name], np.int64)[order] for name in ("example", "rank"))
     ids = [str(id) for id in results["document"][order]]
     rows = rows_by_id(space.corpus, ids)
-    documents = np.array([rows[id] for id in ids], np.int64)
+    documents = np.array([rows.get(id, -1) for id in ids], np.int64)  # a file of results may name blank documents
     base = np.asarray(results["base_rank"], np.int64)[order] if "base_rank" in results else None
     table = partial(overlap.table, queries=len(space.queries), k=options.k, missing=-1)
     return SearchResults(
@@ -295,6 +296,8 @@ def _quote(texts: Texts, row: int) -> str:
 def without_direction(results: SearchResults) -> RetrievalPart:
     """The queries whose vector is zero: 1 for these, 0 for the others. They count as failing in every figure above."""
     name, queries = "queries_without_direction", results.queries
+    if why := results.directed.space.no_vectors:
+        return RetrievalPart(unknown={name: why})
     column = np.ones(len(queries))
     column[results.directed.queries] = 0.0
     lost = np.flatnonzero(column)
@@ -391,9 +394,11 @@ def _overlaps(results: Ints, others: Ints, setting: str, options: RankingOptions
 
 def precisions(results: SearchResults, options: RankingOptions) -> RetrievalPart:
     """The first stage with the documents stored in fewer bits."""
-    corpus = results.directed.space.corpus
+    corpus, why = results.directed.space.corpus, results.directed.why_not_by_direction
+    if why:
+        return _unsearched(_STORED, options, why)
     searches = {name: partial(indexes.nearest_stored, codec=corpus.codec(name, options.seed)) for name in _STORED}
-    return _searched_by(searches, results, options, results.directed.why_not_by_direction)
+    return _searched_by(searches, results, options)
 
 
 def indexed(space: Space, results: SearchResults, options: RankingOptions) -> RetrievalPart:
@@ -402,16 +407,16 @@ def indexed(space: Space, results: SearchResults, options: RankingOptions) -> Re
     why = results.directed.why_not_by_direction
     if len(space.corpus) > indexes.MOST_DOCUMENTS:
         why = f"an index over more than {indexes.MOST_DOCUMENTS:,} documents takes too long to build here"
-    return _searched_by(searches, results, options, why)
+    return _unsearched(searches, options, why) if why else _searched_by(searches, results, options)
 
 
-def _searched_by(
-    searches: Mapping[str, Search], results: SearchResults, options: RankingOptions, why: str
-) -> RetrievalPart:
-    """The overlaps of these searches with the first stage; `why` is the reason that there are none."""
-    if why:
-        names = [f"{name}/{setting}" for setting in searches for name in (f"jaccard@{options.k}", "churn")]
-        return RetrievalPart(unknown=dict.fromkeys(names, why))
+def _unsearched(settings: Iterable[str], options: RankingOptions, why: str) -> RetrievalPart:
+    names = [f"{name}/{setting}" for setting in settings for name in (f"jaccard@{options.k}", "churn")]
+    return RetrievalPart(unknown=dict.fromkeys(names, why))
+
+
+def _searched_by(searches: Mapping[str, Search], results: SearchResults, options: RankingOptions) -> RetrievalPart:
+    """The overlaps of these searches with the first stage."""
     columns: dict[str, Floats] = {}
     for name, search in searches.items():
         others = results.directed.find(results.queries.vectors, options.k, search)
@@ -422,11 +427,15 @@ def _searched_by(
 # --- robustness --------------------------------------------------------------------------------------------------
 
 
-def edited(model: Encoder | None, results: SearchResults, options: RankingOptions, progress: Progress) -> RetrievalPart:
+def edited(
+    model: Encoder | None, space: Space, results: SearchResults, options: RankingOptions, progress: Progress
+) -> RetrievalPart:
     """The first stage with edited queries. One that has no vector (only unknown words) finds nothing: overlap 0."""
     names = {edit: f"robustness/{edit}" for edit in edits.EDITS}
-    if model is None or model.info.backend == "vectors":
-        why = "vectors that are already computed cannot say what an edited query would find"
+    search = search_again(model, space, results.directed, options.k, progress)
+    if search is None:
+        what = "a file of results" if space.ranker else "vectors that are already computed"
+        why = f"{what} cannot say what an edited query would find"
         return RetrievalPart(unknown=dict.fromkeys(["robustness", *names.values()], why))
     queries = results.queries
     rows = np.sort(geometry.sample(len(queries), options.texts, seed=options.seed))
@@ -435,7 +444,7 @@ def edited(model: Encoder | None, results: SearchResults, options: RankingOption
     for edit, figure in names.items():
         texts = edits.edit([queries.texts[int(i)] for i in rows], edit, seed=options.seed)
         versions = {int(row): text for row, text in zip(rows, texts, strict=True) if text is not None}
-        columns[figure] = shared = _found_again(model, results, versions, options, progress)
+        columns[figure] = shared = _found_again(search, results, versions)
         lost = [int(rows[i]) for i in np.argsort(shared[rows], kind="stable")[:5] if shared[rows[i]] < 0.5]
         named += _name(figure, queries, shared, lost, partial(_rewritten, versions, shared))
     table = np.stack(list(columns.values()))
@@ -448,15 +457,13 @@ def edited(model: Encoder | None, results: SearchResults, options: RankingOption
 
 
 def _found_again(
-    model: Encoder, results: SearchResults, versions: Mapping[int, str], options: RankingOptions, progress: Progress
+    search: Callable[[Sequence[str]], Ints], results: SearchResults, versions: Mapping[int, str]
 ) -> Floats:
     """Overlap of the results of each query and of its version, float64[q]; NaN for a query without one."""
     shared = np.full(len(results.queries), np.nan)
     if versions:
-        side = on_side(model, "query")
-        vectors = side.encode(list(versions.values()), prompt=results.queries.prompt, progress=progress)
         rows = np.array(list(versions))
-        shared[rows] = overlap.jaccard(results.first[rows], results.directed.find(vectors, options.k))
+        shared[rows] = overlap.jaccard(results.first[rows], search(list(versions.values())))
     return shared
 
 
