@@ -56,10 +56,9 @@ def test_albert_comes_out_as_well_as_it_should(model: Find, data: Find, tmp_path
     assert perplexity(tmp_path / "out/optimized/model.onnx", reactions) == pytest.approx(1.41443, abs=2e-5)
     assert figures["fp16"] == pytest.approx(1.41443, abs=3e-3)
     assert figures["int8-dynamic"] == pytest.approx(1.420, abs=0.01)
-    # Integer kernels round differently by processor: w8a8 was 1.4567 on one machine and 1.4305 on another.
-    assert 1.41 < figures["w8a16"] < 1.444 + 0.035
-    assert 1.41 < figures["w8a8"] < 1.481 + 0.05
-    assert figures["int8-dynamic"] < figures["w8a8"]
+    # Masks stay in float, so int8 is as good as float on any processor; onnxruntime's own quantiser gives 1.4567.
+    assert figures["w8a16"] == pytest.approx(1.41443, abs=0.02)
+    assert figures["w8a8"] == pytest.approx(1.41443, abs=0.02)
 
 
 def test_roberta_goes_through(model: Find, data: Find, tmp_path: Path) -> None:
