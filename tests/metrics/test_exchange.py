@@ -89,3 +89,37 @@ def test_threads_do_not_change_it(threads: int) -> None:
     assert exchange_p(both, 60, 0.02, permutations=9_999, seed=5, threads=threads) == exchange_p(
         both, 60, 0.02, permutations=9_999, seed=5
     )
+
+
+@pytest.mark.parametrize("ties", ["none", "in gold", "in the models", "everywhere", "one value"])
+@pytest.mark.parametrize("scores", [ranks, lambda values: values])
+def test_the_fast_way_for_spearman_gives_what_the_statistic_gives(ties: str, scores: Any) -> None:
+    rng = np.random.default_rng(11)
+    gold, a, b = rng.normal(size=(3, 41))
+    if ties in ("in gold", "everywhere"):
+        gold = np.round(gold)
+    if ties in ("in the models", "everywhere"):
+        a, b = np.round(a, 1), np.round(2 * b)
+    if ties == "one value":
+        a, b = np.zeros(41), np.zeros(41)
+    both = spearman_statistic(np.concatenate([scores(a), scores(b)]), np.concatenate([gold, gold]))
+    assert both.exchanged
+    first = rng.integers(0, 2, size=(41, 200)).astype(np.float64)
+    expected = [both(np.concatenate([rows, 1.0 - rows])) for rows in (first, 1.0 - first)]
+    np.testing.assert_allclose(both.exchanged(first), expected, rtol=0, atol=1e-14)
+
+
+def test_there_is_no_fast_way_without_a_common_gold() -> None:
+    gold, a, b = np.random.default_rng(12).normal(size=(3, 20))
+    assert spearman_statistic(np.concatenate([a, b]), np.concatenate([gold, gold + 1])).exchanged is None
+    assert spearman_statistic(a[:19], gold[:19]).exchanged is None
+    assert spearman_statistic(a[:0], gold[:0]).exchanged is None
+
+
+def test_the_fast_way_follows_a_change_of_scale() -> None:
+    gold, a, b = np.random.default_rng(13).normal(size=(3, 20))
+    both = spearman_statistic(np.concatenate([a, b]), np.concatenate([gold, gold]))
+    points, first = both.then(lambda r: 100 * r), np.eye(20)
+    assert both.exchanged
+    assert points.exchanged
+    np.testing.assert_allclose(points.exchanged(first), 100 * np.array(both.exchanged(first)))

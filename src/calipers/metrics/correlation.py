@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows, tie_starts
 from calipers.metrics.jackknife import Jackknifed, kendall_left_out, pearson_left_out, spearman_left_out
+from calipers.metrics.mixtures import spearman_mixtures
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
@@ -104,7 +105,9 @@ def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
     return Jackknifed(
-        statistic, lambda: _ratio(*spearman_left_out(_dense_ranks(x, "x"), _dense_ranks(y, "y")), floor=0.0)
+        statistic,
+        lambda: _ratio(*spearman_left_out(_dense_ranks(x, "x"), _dense_ranks(y, "y")), floor=0.0),
+        spearman_mixtures(x, y),
     )
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
+from calipers.metrics.jackknife import Jackknifed
 
 _CELLS = 1 << 19  # outcomes × permutations in hand at a time; see bootstrap
 
@@ -69,9 +70,14 @@ def exchange_p(
     def count(start: int, own_seed: np.random.SeedSequence) -> int:
         size = (examples, min(width, permutations - start))
         first = np.random.default_rng(own_seed).integers(0, 2, size=size).astype(np.float64)
-        one, other = (both(np.concatenate([rows, 1.0 - rows])) for rows in (first, 1.0 - first))
+        one, other = mixtures(first)
         return int((~(np.abs(one - other) < bound)).sum())
 
+    def one_by_one(first: Floats) -> tuple[Floats, Floats]:
+        one, other = (both(np.concatenate([rows, 1.0 - rows])) for rows in (first, 1.0 - first))
+        return one, other
+
+    mixtures = (both.exchanged if isinstance(both, Jackknifed) else None) or one_by_one
     with ThreadPoolExecutor(max_workers=threads) as pool:
         seen = sum(pool.map(count, starts, np.random.SeedSequence(seed).spawn(len(starts))))
     return (seen + 1) / (permutations + 1)

@@ -16,6 +16,7 @@ from calipers.core import InferenceError
 from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Batch
 from calipers.models.tokenizer_files import first_line
+from calipers.models.torch_linear import speed_up
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -65,6 +66,7 @@ class Network:
 
     def __init__(self, model: Any, device: str) -> None:
         self.model, self.device = model, device
+        speed_up(model)
         self.changes_itself = False
         self._state = ModuleState(model)
         self._lock = threading.Lock()
