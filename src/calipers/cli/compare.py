@@ -183,11 +183,12 @@ def _show(
 ) -> None:
     from calipers.comparison import json as verdict_json
     from calipers.comparison import text as verdict_text
-    from calipers.comparison.junit import to_junit
     from calipers.comparison.markdown import verdicts_markdown
 
     def write_junit() -> None:
         if flags["junit"]:
+            from calipers.comparison.junit import to_junit
+
             options.write_output(flags["junit"], to_junit(verdicts, gate=gate))
 
     document = verdict_json.document(verdicts, gate)

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows, tie_starts
 from calipers.metrics.jackknife import Jackknifed, kendall_left_out, pearson_left_out, spearman_left_out
-from calipers.metrics.mixtures import spearman_mixtures
+from calipers.metrics.mixtures import pearson_mixtures, spearman_mixtures
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
@@ -71,7 +71,9 @@ def pearson_statistic(x: Floats, y: Floats) -> Jackknifed:
         mx, my, xx, yy, xy = (np.einsum("i,ij->j", term, weights) / n for term in terms)
         return _ratio(xy - mx * my, xx - mx**2, yy - my**2, floor=_ROUNDING)
 
-    return Jackknifed(statistic, lambda: _ratio(*pearson_left_out(x, y), floor=_ROUNDING))
+    return Jackknifed(
+        statistic, lambda: _ratio(*pearson_left_out(x, y), floor=_ROUNDING), pearson_mixtures(x, y, _ROUNDING)
+    )
 
 
 def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:

@@ -18,7 +18,7 @@ from typing import Any
 
 from calipers.core import ModelError, ModelInfo
 from calipers.core.errors import boundary
-from calipers.models import bm25, hybrid, onnx, onnx_files, onnx_session, static, torch_weights
+from calipers.models import bm25, hybrid, onnx_files
 from calipers.models.layout import Layout, prompt_settings, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source, encoder_of
@@ -130,20 +130,32 @@ def under_own_name(model: Any, source: Source, options: ModelOptions) -> Any:
 
 def _place(source: Source, options: ModelOptions) -> Path:
     """The folder or file that the backend loads."""
-    finders = {"torch": torch_weights.find_folder, "static": static.find_folder, "onnx": onnx_files.graph_file}
-    find = finders.get(source.backend)
-    return find(source, options) if find else source.path or Path(source.reference)
+    if source.backend == "torch":
+        from calipers.models.torch_weights import find_folder
+
+        return find_folder(source, options)
+    if source.backend == "static":
+        from calipers.models import static
+
+        return static.find_folder(source, options)
+    if source.backend == "onnx":
+        return onnx_files.graph_file(source, options)
+    return source.path or Path(source.reference)
 
 
 def _torch(source: Source, options: ModelOptions, ability: str) -> Facts | None:
+    from calipers.models.torch_weights import choose_batching
+
     layout = read_layout(_place(source, options))
     if "--" in str(layout.config.get("auto_map")):
         return None  # its code lies in another repository
-    batching = str(torch_weights.choose_batching(options))
+    batching = str(choose_batching(options))
     return {**_folder_files(source, options), **_settled(layout, options, ability), "batching": batching}
 
 
 def _onnx(source: Source, options: ModelOptions, ability: str) -> Facts:
+    from calipers.models import onnx, onnx_session
+
     file = _place(source, options)
     return {
         **_onnx_files(source, options),

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import InferenceError, RequestError
-from calipers.models.deadline import in_time
 from calipers.models.tokenizer_files import Config, Prepared, read_json
 
 if TYPE_CHECKING:
@@ -180,6 +179,8 @@ class Tokenizer:
 
 def _in_time(work: Callable[[], list[Encoding]], characters: int) -> list[Encoding]:
     """Tokens of so many characters; a pattern of a tokenizer may take for ever, or panic."""
+    from calipers.models.deadline import in_time
+
     return in_time(work, _SECONDS + characters / _CHARACTERS, InferenceError, "the tokenizer")
 
 
