@@ -37,6 +37,20 @@ def test_equal_numbers_in_the_order_of_rows(seed: int, queries: int, rows: int, 
     np.testing.assert_array_equal(places, expected[1])
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 300), st.integers(1, 9))
+def test_what_must_be_exceeded(seed: int, queries: int, rows: int, levels: int) -> None:
+    a, b = whole(seed, queries, 5, levels), whole(seed + 1, rows, 5, levels)
+    k = min(rows, 1 + seed % 60)
+    above = np.random.default_rng(seed).choice([-np.inf, -3, 0, 3, 1e9], queries).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "_CELLS", 1_024)
+        scores, places = largest_products(a, b, k, above=above)
+    expected, rows_of = sorted_whole(a, b, k)
+    exceeds = expected > above[:, None]
+    np.testing.assert_array_equal(scores, np.where(exceeds, expected, -np.inf))
+    np.testing.assert_array_equal(places, np.where(exceeds, rows_of, -1))
+
+
 @pytest.mark.parametrize("order", ["ascending", "descending", "equal"])
 def test_orders_that_defeat_the_filter(order: str) -> None:
     line = np.arange(30_000, dtype=np.float32) / 8

@@ -23,8 +23,9 @@ class Measure(ABC):
         scores to be reached, float64[q], on the scale of the proposals."""
 
     @abstractmethod
-    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
-        """Scores and documents of the best `wide` of the window, [q, wide] each, best first."""
+    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
+        """Scores and documents of the best `wide` of the window, [q, wide] each, best first; those below `floor`,
+        float64[q], may be missing (-inf and -1)."""
 
     @abstractmethod
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
@@ -64,8 +65,9 @@ class InnerProduct(Measure):
             window = np.ldexp(window, np.int32(-shift_all))
             return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
-        return largest_products(queries, window, wide)
+    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
+        below = np.nextafter(floor.astype(np.float32), np.float32(-np.inf), dtype=np.float32)
+        return largest_products(queries, window, wide, above=below)
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
         return np.asarray(queries @ window.T)
@@ -110,7 +112,7 @@ class Euclidean(Distance):
 
     order = 2
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
         ones = np.ones((len(queries), 1), np.float32)
         products, documents = largest_products(np.hstack([queries, ones]), np.hstack([window, -_halves(window)]), wide)
         return 2.0 * (products - _halves(queries)), documents
@@ -125,7 +127,7 @@ class Euclidean(Distance):
 class Manhattan(Distance):
     order = 1
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
         with faiss_threads(permitted_threads()) as faiss:
             distances, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_L1)
         return -distances, documents

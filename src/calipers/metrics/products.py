@@ -22,14 +22,19 @@ from calipers.metrics.threads import one_thread_each, permitted_threads
 
 Product = Callable[[Vectors, Vectors, Vectors], object]  # queries [q, d], rows [n, d], result [q, n]
 
-_QUERIES = 256  # of one product
+_QUERIES = 1_024  # of one product at most: a block of rows is arranged anew for each
 _CELLS = 1 << 19  # numbers of one product: 2 MB, which the caches hold
 _PROBE = (256, 2_048, 128)  # queries, rows and dimensions of the product that chooses a library: 0.13 GFLOP
 
 
-def largest_products(queries: Vectors, rows: Vectors, k: int, *, threads: int | None = None) -> tuple[Vectors, Ints]:
+def largest_products(
+    queries: Vectors, rows: Vectors, k: int, *, above: Vectors | None = None, threads: int | None = None
+) -> tuple[Vectors, Ints]:
     """The k largest inner products of each query, float32[q, k], and their rows, int64[q, k], best first; of equal
     numbers the earlier rows. k is at most the number of rows. Memory: some MB a thread, and 24 bytes a result.
+
+    `above` float32[q] is what a product must exceed, such as the k-th best of rows that were searched before; -inf and
+    -1 stand where fewer do.
 
     >>> scores, places = largest_products(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)[::-1].copy(), 1)
     >>> scores.tolist(), places.tolist()
@@ -38,19 +43,21 @@ def largest_products(queries: Vectors, rows: Vectors, k: int, *, threads: int | 
     scores, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     threads = threads or permitted_threads()
     multiply = fastest_product("torch" in sys.modules)
+    least = np.full(len(queries), -np.inf, np.float32) if above is None else above
 
     def work(part: slice) -> None:
-        scores[part], places[part] = _search(queries[part], rows, k, multiply)
+        scores[part], places[part] = _search(queries[part], rows, k, least[part], multiply)
 
-    parts = list(slices(len(queries), min(_QUERIES, -(-len(queries) // threads))))
+    several = threads * -(-len(queries) // (threads * _QUERIES))  # as many for each thread
+    parts = list(slices(len(queries), -(-len(queries) // max(1, several))))
     with one_thread_each(), ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, parts))
     return scores, places
 
 
-def _search(queries: Vectors, rows: Vectors, k: int, multiply: Product) -> tuple[Vectors, Ints]:
-    width = _CELLS // len(queries) // 8 * 8
-    best = _Best(len(queries), k, width)
+def _search(queries: Vectors, rows: Vectors, k: int, above: Vectors, multiply: Product) -> tuple[Vectors, Ints]:
+    width = max(8, _CELLS // len(queries) // 8 * 8)
+    best = _Best(above[:, None], k, width)
     result = np.empty((len(queries), width), np.float32)
     for part in slices(len(rows), width):
         block = rows[part]
@@ -63,12 +70,13 @@ def _search(queries: Vectors, rows: Vectors, k: int, multiply: Product) -> tuple
 class _Best:
     """The best numbers of each query so far: k of them, and those that came since they were last cut to k."""
 
-    def __init__(self, queries: int, k: int, width: int) -> None:
+    def __init__(self, least: Vectors, k: int, width: int) -> None:
+        queries = len(least)
         self.k, self.spare = k, max(k, 64)
         self.scores = np.full((queries, k + self.spare), -np.inf, np.float32)
         self.places = np.full((queries, k + self.spare), -1, np.int64)
         self.filled = np.zeros(queries, np.int64)
-        self.last = np.full((queries, 1), -np.inf, np.float32)  # the k-th best when they were cut
+        self.last = self.least = least  # the k-th best when they were cut
         self.above = np.zeros((queries, width), np.bool_)
 
     def add(self, values: Vectors, start: int) -> None:
@@ -77,6 +85,8 @@ class _Best:
         counts = np.bincount(query, minlength=len(self.filled))
         if counts.max() > self.spare:
             rows = np.broadcast_to(np.arange(start, start + values.shape[1]), values.shape)
+            exceeds = values > self.least
+            values, rows = np.where(exceeds, values, -np.inf), np.where(exceeds, rows, -1)
             self._cut(np.hstack([self.scores, values]), np.hstack([self.places, rows]))
             return
         if (self.filled + counts).max() > self.k + self.spare:
@@ -111,7 +121,7 @@ class _Best:
         chosen |= equal & (np.cumsum(equal, axis=1) <= k - chosen.sum(axis=1, keepdims=True))
         self.scores[:, :k], self.places[:, :k] = scores[chosen].reshape(-1, k), places[chosen].reshape(-1, k)
         self.scores[:, k:] = -np.inf
-        self.filled[:], self.last = k, last
+        self.filled[:], self.last = k, np.maximum(last, self.least)
 
 
 @cache

@@ -227,8 +227,9 @@ def _candidates(
     if wide == 0 or len(queries) == 0:
         return
     queries, window, last = measure.in_float32(queries, window, last)
-    scores, documents = measure.propose(queries, window, wide)
-    floor = (np.maximum(last, scores[:, k - 1]) if len(window) >= k else last) - measure.slack(queries, window)
+    slack = measure.slack(queries, window)
+    scores, documents = measure.propose(queries, window, wide, last - slack)
+    floor = (np.maximum(last, scores[:, k - 1]) if len(window) >= k else last) - slack
     near = scores >= floor[:, None]
     crowded = near[:, -1] & (wide < len(window))  # there may be more that are as good as the last proposal
     near[crowded] = False
@@ -328,9 +329,9 @@ def _propose(queries: Vectors, vectors: Array, k: int, exclude: Ints | None, all
 def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposals: Ints) -> None:
     """Put the best rows of the window among the earlier proposals, in place; of equal ones the earlier rows stay."""
     wide = best.shape[1]
-    scores, places = largest_products(queries, window, min(wide, len(rows)))
+    scores, places = largest_products(queries, window, min(wide, len(rows)), above=np.ascontiguousarray(best[:, -1]))
     both = np.concatenate([best, scores], axis=1)
-    rows_of_both = np.concatenate([proposals, rows[places]], axis=1)
+    rows_of_both = np.concatenate([proposals, np.where(places < 0, -1, rows[places])], axis=1)
     kept = np.lexsort((rows_of_both, -both), axis=1)[:, :wide]
     best[:] = np.take_along_axis(both, kept, axis=1)
     proposals[:] = np.take_along_axis(rows_of_both, kept, axis=1)
