@@ -41,8 +41,6 @@ def _base(sound: Sound, folder: Path) -> dict[str, list[str]]:
             *keep,
             "--layers",
             "geometry,retrieval",
-            "--resamples",
-            "100",
         ],
         "trust": ["trust", static, "--corpus", str(sound.root / "texts.txt"), *keep, "a query"],
         "build": ["build", f"{onnx}/model.onnx", "--precision", "int8-dynamic", "-o", str(folder / "out")],
@@ -181,7 +179,7 @@ def side_files(sound: Sound, folder: Path, rng: Random) -> list[str]:
             "a query",
             "--no-cache",
         ]
-    words = ["diagnose", static, "--no-store", "--resamples", "100", "--samples", "5"]
+    words = ["diagnose", static, "--no-store", "--samples", "5"]
     return [*words, *([] if kind == "corpus" else ["--dataset", beir]), f"--{kind}", str(path)]
 
 

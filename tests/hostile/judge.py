@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 from tests.hostile.places import Sound
 from tests.hostile.surfaces import Case
@@ -17,7 +19,7 @@ LONGEST = 400  # characters of a sentence
 SECONDS = 10.0  # of processor time, and of the clock on a machine with nothing else to do
 MEMORY = 1_000_000  # KB beyond a process that has imported the backends
 _MOST_MEMORY = 6_000_000_000  # bytes of address space: the machine is not to be eaten while it is tested
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 _ASSIGNMENT = re.compile(r"[A-Z_]+=", re.ASCII)
@@ -50,13 +52,30 @@ def ask(case: Case, seed: int, sound: Sound, folder: Path, start: Starter, serve
         name, _, value = words.pop(0).partition("=")
         environment[name] = value
     environment |= {"CALIPERS_TEST_MEMORY": str(_MOST_MEMORY), "CALIPERS_TEST_SECONDS": "90"}
-    begin = time.monotonic()
-    code = start(Request(words, str(home), environment, str(out), str(err)))
-    seconds = time.monotonic() - begin
-    peak, processor = (float(word) for word in Path(f"{err}.used").read_text().split())
-    texts = (path.read_bytes().decode("utf-8", "replace") for path in (out, err))
-    answer = Answer(words, code, *texts, seconds, processor, int(peak))
-    return answer, [fault for fault in _faults(answer, case, folder) if fault]
+    (place / "written").mkdir(exist_ok=True)
+    for line in _split(words):
+        for path in (out, err):
+            path.unlink(missing_ok=True)
+        begin = time.monotonic()
+        code = start(Request(line, str(home), environment, str(out), str(err)))
+        seconds = time.monotonic() - begin
+        peak, processor = (float(word) for word in Path(f"{err}.used").read_text().split())
+        texts = (path.read_bytes().decode("utf-8", "replace") for path in (out, err))
+        answer = Answer(line, code, *texts, seconds, processor, int(peak))
+        if faults := _faults(answer, case, folder):
+            break
+    return answer, faults
+
+
+def _split(words: Sequence[str]) -> list[list[str]]:
+    """The commands that && stands between."""
+    lines: list[list[str]] = [[]]
+    for word in words:
+        if word == "&&":
+            lines.append([])
+        else:
+            lines[-1].append(word)
+    return lines
 
 
 def crowd() -> float:
@@ -77,12 +96,42 @@ def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
         f"{len(lines)} sentences": lambda: is_error and len(lines) != 1,
         "more than its sentence": lambda: is_error and len(answer.err.strip().splitlines()) != 1,
         "a long sentence": lambda: any(len(line) > LONGEST + 60 for line in lines),
-        "control characters": lambda: bool(_CONTROL.search(answer.err + answer.out)),
+        "control characters": lambda: bool(CONTROL.search(answer.err + answer.out)),
         "a secret": lambda: "S3CRET" in answer.err + answer.out,
         f"{answer.processor:.1f} s of processor": lambda: answer.processor > SECONDS,
         f"{answer.seconds:.1f} s": lambda: answer.seconds > SECONDS * crowd(),
         f"{answer.peak / 1000:,.0f} MB": lambda: answer.peak > MEMORY,
         "code that ran": lambda: bool(list(folder.rglob("pwned"))),
         "a lost canary": lambda: case.surface == "store" and not (folder / "files" / "x.parquet").exists(),
+        "a changed canary": lambda: any(path.read_bytes() != b"canary" for path in folder.rglob("canary.txt")),
+        "a file outside": lambda: bool(stray(folder)),
     }
-    return [name for name, holds in rules.items() if holds()]
+    return [*(name for name, holds in rules.items() if holds()), *written_faults(folder / "files" / "written")]
+
+
+def stray(folder: Path) -> list[str]:
+    """What a path that leads out of its folder would have made."""
+    return [
+        path.name for path in (folder, folder / "files") for path in path.iterdir() if path.name in ("x", "x.json", "b")
+    ]
+
+
+def written_faults(place: Path) -> list[str]:
+    """What is wrong with the files that a command wrote: they must be whole, and show nothing that they should not."""
+    faults = []
+    for path in (path for path in place.rglob("*") if path.is_file()):
+        content = path.read_bytes().decode("utf-8", "surrogateescape")
+        if CONTROL.search(content.replace("\r\n", "\n")) and path.suffix not in (".csv", ".txt"):
+            faults.append(f"control characters in {path.name}")
+        if "S3CRET" in content:
+            faults.append(f"a secret in {path.name}")
+        if re.search(r"<script|<img src=x|javascript:alert", content) and path.suffix in (".html", ".xml"):
+            faults.append(f"markup in {path.name}")
+        try:
+            if path.suffix == ".xml":
+                ElementTree.fromstring(content)
+            elif path.suffix == ".json":
+                json.loads(content)
+        except (ElementTree.ParseError, ValueError) as error:
+            faults.append(f"{path.name} cannot be read: {error}")
+    return faults

@@ -121,3 +121,5 @@ def _files(root: Path) -> None:
     encoder = load_model(f"static:{root / 'static'}")
     vectors = encoder.encode(texts)  # type: ignore[attr-defined]
     Trust.fit(vectors, codec="int8", k=3).save(root / "score.trust")
+    asked = encoder.encode([f"{a} {b}" for a, b in zip(texts, [*texts[5:], *texts[:5]], strict=True)])  # type: ignore[attr-defined]
+    Trust.fit(vectors, query_vectors=asked, codec="int8", k=3).save(root / "asked.trust")

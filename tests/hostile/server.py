@@ -13,6 +13,8 @@ from typing import Any
 
 
 class Handler(BaseHTTPRequestHandler):
+    turn = 0
+
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         kind = self.path.split("/")[1].split("?")[0]
@@ -77,6 +79,49 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer_gzip(self) -> None:
         self._send(200, gzip.compress(b"[[1]]"), Content_Encoding="gzip")
+
+    def answer_wide(self) -> None:
+        self._send(200, json.dumps([[0.5] * 100_000] * 3).encode())
+
+    def answer_zero(self) -> None:
+        self._send(200, json.dumps([[0.0] * 8]).encode())
+
+    def answer_flip(self) -> None:
+        """Vectors of another width each time."""
+        Handler.turn += 1
+        self._send(200, json.dumps({"data": [{"index": 0, "embedding": [1.0] * (4 + Handler.turn % 3)}]}).encode())
+
+    def answer_endless(self) -> None:
+        """Chunks without an end, as fast as they are taken."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for _ in range(20_000):
+            self.wfile.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+
+    def answer_strange(self) -> None:
+        """An answer that is no HTTP."""
+        self.wfile.write(b"ICY 200 \x1b[31mOK S3CRET\r\nContent-Length: -5\r\n\r\n[[1]]")
+
+    def answer_bomb(self) -> None:
+        self._send(200, gzip.compress(b" " * 300_000_000, 1), Content_Encoding="gzip")
+
+    def answer_index(self) -> None:
+        rows = [{"index": i, "embedding": [1.0, 2.0]} for i in (0, 0, -1, 2**63, None, "1")]
+        self._send(200, json.dumps({"data": rows}).encode())
+
+    def answer_base64(self) -> None:
+        rows = [{"index": i, "embedding": code} for i, code in enumerate(("AAAA", "!!!!", "", "AACAPwAAgD8=", "\x00"))]
+        self._send(200, json.dumps({"data": rows}).encode())
+
+    def answer_failure(self) -> None:
+        self._send(500, b"\x1b]0;x\x07" + b"user:S3CRET " * 5_000 + "\u202e".encode())
+
+    def answer_loop(self) -> None:
+        self._send(307, b"", Location=self.path)
+
+    def answer_empty(self) -> None:
+        self._send(204, b"")
 
     def answer_text(self) -> None:
         self._send(200, b'{"data": [{"index": "a", "embedding": "b"}]}')

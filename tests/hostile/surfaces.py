@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from tests.hostile import commands, models, mutations
+from tests.hostile import commands, documents, models, mutations, odd_data, odd_models, rendered
 from tests.hostile.mutations import change, eval_line
 from tests.hostile.places import Sound
 
@@ -295,6 +295,7 @@ def http(sound: Sound, folder: Path, rng: Random) -> list[str]:
         "nothing",
         "gzip",
         "text",
+        *("wide", "zero", "flip", "endless", "strange", "bomb", "index", "base64", "failure", "loop", "empty"),
     )
     path = rng.choice(("/v1/embeddings", "/embed", ""))
     address = f"http://user:S3CRET@SERVER/{rng.choice(kinds)}{path}?key=S3CRET"
@@ -310,6 +311,10 @@ SURFACES: dict[str, tuple[Surface, tuple[int, ...]]] = {
     "tokenizer": (models.tokenizer, _MODEL), "vectors": (models.vectors, _MODEL), "trust": (trust, (0, 2)), "flags": (flags, (0, 2, 3, 4, 5)),
     "store": (store, (0, 1, 2, 3, 5)), "http": (http, (2, 3, 4)), "every flag": (commands.every_flag, _ANY), "registry": (commands.registry, _ANY),
     "builds": (commands.builds, _MODEL), "side files": (commands.side_files, _READING), "names": (commands.odd_names, (0, 2, 5)), "surroundings": (commands.surroundings, (0, 2, 5)),
+    "mteb results": (documents.mteb_results, (0, 2, 5)), "logs": (documents.logs, (0, 1, 2)), "questions": (documents.questions, _READING), "drift": (documents.drifts, (0, 1, 2, 4)), "parity": (documents.parities, (0, 1, 2, 3, 4)),
+    "hybrid": (documents.hybrids, (0, 1, 2, 3, 5)), "run files": (documents.run_files, (0, 1, 2, 5)), "registries": (documents.registries, _ANY), "init": (documents.inits, (0, 2)), "recipes": (documents.recipes, (0, 2, 3)),
+    "word lists": (documents.word_lists, (0, 2)), "odd names": (rendered.names, (0, 2, 3, 5)), "odd texts": (rendered.texts, _ANY), "targets": (rendered.targets, (0, 1, 2, 5)), "sizes": (odd_models.sizes, _MODEL),
+    "strange graphs": (odd_models.graphs, _MODEL), "tables": (odd_models.tables, _MODEL), "forms": (odd_data.forms, _READING), "packed": (odd_data.packed, _READING), "folders": (odd_data.folders, _READING),
 }  # fmt: skip
 
 

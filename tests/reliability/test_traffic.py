@@ -64,7 +64,16 @@ def test_a_log_of_other_queries_is_an_alarm_and_one_of_the_same_is_none(
     assert told["new"][0]["query"] in {row["text"] for row in rows}
 
 
-@pytest.mark.parametrize(("content", "why"), [("", "holds no scored query"), ("{", "is no JSON object")])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "holds no scored query"),
+        ("{", "line 1: not valid JSON"),
+        ("[" * 5_000, "nested too deeply"),
+        ('{"top_score": 1' + "0" * 400 + ', "gap": 1}', "holds no scored query"),
+        ("{}\n" + "x" * 17_000_000, "line 2: 16,000,001 bytes or more, which is more than the limit"),
+    ],
+)
 def test_a_log_that_is_none_is_one_sentence(
     calipers: Run, tmp_path: Path, shared_trust: Path, content: str, why: str
 ) -> None:

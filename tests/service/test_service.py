@@ -22,6 +22,7 @@ from calipers.cli import run
 from calipers.reliability import Trust
 from calipers.service.app import Service, create_app
 from calipers.service.calibration import Calibration, Served
+from calipers.service.meters import Meters
 from calipers.service.options import ServeOptions
 from tests.support.serving import CORPUS, QUERIES, D, K, make_trust, neighbours, served
 
@@ -242,6 +243,9 @@ def test_another_host_needs_a_token_and_requests_must_carry_it(
     assert "--token is needed: --host 0.0.0.0 can be reached from other machines" in capsys.readouterr().err
     (tmp_path / "token").write_text("short")
     assert run(["serve", "--trust", str(place / "t.trust"), "--token", str(tmp_path / "token")]) == 2
+    for other, why in (("/dev/zero", "a device"), ("~nobody-here/x", "cannot be read"), (str(tmp_path), "a folder")):
+        assert run(["serve", "--trust", str(place / "t.trust"), "--token", other]) == 2
+        assert why in capsys.readouterr().err
     (tmp_path / "token").write_text("a-long-enough-secret\n")
     with served(place / "t.trust", tmp_path / "log", "--token", str(tmp_path / "token")) as (client, _):
         body = {"scores": COSINES[0].tolist()}
@@ -325,3 +329,16 @@ def test_schemathesis_finds_no_500(place: Path, tmp_path: Path) -> None:
         command += ["--max-examples", "300", "--no-color", "--generation-database", "none"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_labels_of_meters_and_lines_of_the_log_are_escaped(place: Path, tmp_path: Path) -> None:
+    meters = Meters()
+    meters.count("x_total", map='a"b\\\n\x1b')
+    assert meters.text({}).splitlines()[1] == 'x_total{map="a\\"b\\\\ \ufffd"} 1'
+    with served(place / "t.trust", tmp_path / "log") as (client, _):
+        odd = "\\ud800\\u202e\\u009b31m"
+        content = f'{{"id": "{odd}", "scores": {[0.0] * K}}}'
+        answer = client.post("/v1/score", content=content)
+    assert (answer.status_code, answer.json()["id"]) == (200, "\ud800\u202e\x9b31m")
+    assert odd in answer.text
+    assert odd in (tmp_path / "log").read_text("utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import RequestError, html_table
+from calipers.core.inputs import expand
 from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
@@ -99,7 +100,7 @@ def parse_stages(pairs: Sequence[str]) -> dict[str, Path]:
         name, _, file = pair.partition("=")
         if not file:
             raise RequestError(f"`stages` must be NAME=FILE, found {pair!r}")
-        stages[name] = Path(file).expanduser()
+        stages[name] = expand(file)
     return stages
 
 

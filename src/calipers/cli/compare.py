@@ -153,7 +153,9 @@ def _note_other_tasks(verdict: Verdict, shared: Collection[str]) -> None:
     others = sorted(name for name in shared if name != "all" and name not in verdict.baseline.metrics)
     if others:
         names = ", ".join(others)
-        click.echo(f"calipers: {names} of --config: not a metric of {verdict.baseline.task}, left out", err=True)
+        options.echo_lines(
+            f"calipers: {names} of --config: not a metric of {verdict.baseline.task}, left out", err=True
+        )
 
 
 def _judge(flags: dict[str, Any], settings: dict[str, Any]) -> list[Verdict]:

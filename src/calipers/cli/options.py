@@ -116,7 +116,7 @@ class HomePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if param is not None and param.metavar == "FILE" and str(value).endswith(("/", os.sep)):
             raise click.UsageError(f"{max(param.opts, key=len)} {value} names a folder: expected a file")
-        return Path(os.fsdecode(super().convert(value, param, ctx))).expanduser()
+        return Path(os.path.expanduser(os.fsdecode(super().convert(value, param, ctx))))
 
 
 def file_option(group: str, *names: str, metavar: str = "FILE", **settings: Any) -> Decorator:
@@ -422,7 +422,7 @@ def emit(
     else:
         show(consoles()[0])
         if last:
-            click.echo(name_flags(last, click.get_current_context().command.params))
+            echo_lines(name_flags(last, click.get_current_context().command.params))
     output = values.get("output")
     failures = []
     for write in (*([lambda: write_output(output, content)] if output else []), *others):
@@ -431,7 +431,7 @@ def emit(
         except (click.UsageError, RequestError) as error:
             failures.append(str(error))
     for failure in failures if code else failures[1:]:
-        click.echo(f"calipers: {failure}", err=True)
+        echo_lines(f"calipers: {failure}", err=True)
     if failures and not code:
         raise click.UsageError(failures[0])
 
@@ -450,7 +450,14 @@ def summarise(summary: str, path: Path | None) -> None:
     except RequestError as error:
         if path:
             raise
-        click.echo(f"calipers: the summary of the job is skipped: {error}", err=True)
+        echo_lines(f"calipers: the summary of the job is skipped: {error}", err=True)
+
+
+def echo_lines(content: str, *, err: bool = False) -> None:
+    """Print lines that may hold names and texts of others, without what a terminal would obey."""
+    from calipers.core.errors import printable_lines
+
+    click.echo(printable_lines(content), err=err)
 
 
 def echo_json(content: str) -> None:

@@ -36,9 +36,11 @@ def report(**flags: Any) -> None:
       calipers report latest --format mteb -o cache/
       calipers report float32 int8 --format eval-results -o ./my-model/
     """
+    from calipers.core.inputs import expand
+
     form, mteb_task = flags["format"], flags["mteb_task"]
     ends_in_slash = (flags["output"] or "").endswith(("/", os.sep))
-    flags["output"] = output = Path(flags["output"]).expanduser() if flags["output"] else None
+    flags["output"] = output = expand(flags["output"]) if flags["output"] else None
     folder = output if output and (output.is_dir() or ends_in_slash) else None
     if folder and form not in ("mteb", "eval-results"):
         raise click.UsageError(f"{folder} is a folder: expected a file, or --format mteb or eval-results")
@@ -50,7 +52,7 @@ def report(**flags: Any) -> None:
     results = reporting.load_runs(flags["runs"], Store(flags["store"]))
     if form == "mteb":
         for warning in reporting.mteb_warnings(results, mteb_task=mteb_task):
-            click.echo(f"calipers: {warning}", err=True)
+            options.echo_lines(f"calipers: {warning}", err=True)
     if folder:
         write = reporting.mteb_folder if form == "mteb" else reporting.eval_results_files
         _write_folder(folder, write(results, mteb_task=mteb_task), flags["force"])
@@ -59,7 +61,8 @@ def report(**flags: Any) -> None:
     if output:
         options.write_output(output, content)
     else:
-        click.echo(content)
+        echo = options.echo_json if form in ("json", "mteb") else options.echo_lines
+        echo(content)
 
 
 def _write_folder(folder: Path, contents: dict[str, str], force: bool) -> None:
@@ -73,4 +76,4 @@ def _write_folder(folder: Path, contents: dict[str, str], force: bool) -> None:
             options.check_output(file, force)
     for name, content in contents.items():
         options.write_output(folder / name, content)
-        click.echo(str(folder / name))
+        options.echo_lines(str(folder / name))

@@ -29,7 +29,7 @@ def runs() -> None:
 )
 def list_(store: Path | None, as_json: bool, as_csv: bool, limit: int, **flags: Any) -> None:
     """The runs, newest first: what was measured on what, names, tags, and the label of the newest verdict."""
-    from calipers.rendering import document, text
+    from calipers.rendering import document, tables, text
     from calipers.rendering.numbers import megabytes
     from calipers.runs.listing import RunFilter, to_csv
     from calipers.runs.store import Store
@@ -44,16 +44,16 @@ def list_(store: Path | None, as_json: bool, as_csv: bool, limit: int, **flags: 
         options.echo_json(document.to_json([vars(line) for line in lines]))
         return
     if as_csv:
-        click.echo(to_csv(lines), nl=False)
+        options.echo_lines(to_csv(lines).rstrip("\n"))
         return
     if not (total := place.count()):
-        err.print(f"no runs yet in {place.folder}: calipers eval makes one", markup=False)
+        tables.say(err, f"no runs yet in {place.folder}: calipers eval makes one")
         return
     if lines:
         text.show_runs(out, lines)
     shown = f"{len(lines)} of {total} runs" if len(lines) < total else f"{len(lines)} runs"
     older = ", older runs not shown (--limit)" if beyond else ""
-    err.print(f"{shown}{older}; the store in {place.folder} has {megabytes(place.size())}", markup=False)
+    tables.say(err, f"{shown}{older}; the store in {place.folder} has {megabytes(place.size())}")
 
 
 @runs.command()
@@ -68,7 +68,7 @@ def tag(run: str, tags: tuple[str, ...], remove: bool, store: Path | None) -> No
     place = Store(store)
     run_id = place.tag(run, tags, remove=remove)
     line = place.line(run_id)
-    click.echo(f"{run_id}: {', '.join(line.tags) or 'no tags'}")
+    options.echo_lines(f"{run_id}: {', '.join(line.tags) or 'no tags'}")
 
 
 @runs.command(cls=options.GroupedCommand)
@@ -94,8 +94,8 @@ def prune(store: Path | None, dry_run: bool, **flags: Any) -> None:
     for line in chosen:
         if not dry_run:
             place.remove(line.run_id)
-        click.echo(f"{verb} {line.run_id}  {line.task}  {line.artifact}  {megabytes(line.bytes)}")
-    click.echo(f"{verb} {count('run', len(chosen))}, {megabytes(sum(line.bytes for line in chosen))}")
+        options.echo_lines(f"{verb} {line.run_id}  {line.task}  {line.artifact}  {megabytes(line.bytes)}")
+    options.echo_lines(f"{verb} {count('run', len(chosen))}, {megabytes(sum(line.bytes for line in chosen))}")
 
 
 @runs.command()
@@ -154,7 +154,7 @@ def rm(run: tuple[str, ...], store: Path | None) -> None:
     place = Store(store)
     for run_id in dict.fromkeys([place.resolve(name) for name in run]):
         place.remove(run_id)
-        click.echo(f"removed {run_id}")
+        options.echo_lines(f"removed {run_id}")
 
 
 @runs.command("import")
@@ -188,8 +188,7 @@ def import_(
     if as_json:
         options.echo_json(document.to_json([result.to_dict() for result in results]))
         return
-    out, err = options.consoles()
-    text.show_runs(out, [place.line(result.run_id) for result in reversed(list(results))])
+    text.show_runs(options.consoles()[0], [place.line(result.run_id) for result in reversed(list(results))])
     for result in results:
         for warning in result.warnings:
-            err.print(f"{result.run_id}: {printable(warning)}", markup=False, highlight=False, soft_wrap=True)
+            options.echo_lines(f"{result.run_id}: {printable(warning)}", err=True)

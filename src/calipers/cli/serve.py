@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -34,12 +33,13 @@ def serve(trust: str, model: str | None, corpus: str | None, **flags: Any) -> No
       curl -s localhost:8080/v1/score -d '{"scores": [0.71, 0.68, 0.66, 0.6,
           0.59, 0.58, 0.58, 0.57, 0.55, 0.54]}'
     """
+    from calipers.core.inputs import expand
     from calipers.service import api
     from calipers.service.options import ServeOptions
 
     with options.progress_bar() as progress:
         service = api.open_service(
-            Path(trust).expanduser(),
+            expand(trust),
             options.make(ServeOptions, flags),
             model=model,
             corpus=corpus,

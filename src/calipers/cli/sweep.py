@@ -102,10 +102,12 @@ def sweep(context: click.Context, /, words: tuple[str, ...], **flags: Any) -> No
 
 
 def _words(words: tuple[str, ...]) -> tuple[str, Path]:
+    from calipers.core.inputs import expand
+
     verb, rest = (words[0], words[1:]) if words and words[0] in ("status", "show") else ("run", words)
     if len(rest) != 1:
         raise click.UsageError("expected one REGISTRY, a YAML or JSON file (--init DIR writes one)")
-    return verb, Path(rest[0]).expanduser()
+    return verb, expand(rest[0])
 
 
 def _refuse_unhonoured(context: click.Context, verb: str, flags: Mapping[str, Any]) -> None:
@@ -143,7 +145,7 @@ def _init(folder: Path, registry: Path, force: bool) -> None:
 
     options.check_output(registry, force)
     options.write_output(registry, make_registry(folder).rstrip())
-    click.echo(f"{registry}: edit it, then: calipers sweep {registry} --dry-run")
+    options.echo_lines(f"{registry}: edit it, then: calipers sweep {registry} --dry-run")
 
 
 def _check(registry: Path, *, as_json: bool) -> None:
@@ -156,13 +158,15 @@ def _check(registry: Path, *, as_json: bool) -> None:
         options.echo_json(to_json({"problems": [str(problem) for problem in problems], "notes": list(entries.notes)}))
     if problems:
         for problem in problems if not as_json else ():
-            click.echo(problem)
+            options.echo_lines(str(problem))
         raise click.UsageError(f"{registry} has {count('problem', len(problems))}")
     if as_json:
         return
     for note in entries.notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(f"{registry}: {count('model', len(entries.models))}, {count('task', len(entries.tasks))}, no problem")
+        options.echo_lines(f"note: {note}", err=True)
+    options.echo_lines(
+        f"{registry}: {count('model', len(entries.models))}, {count('task', len(entries.tasks))}, no problem"
+    )
 
 
 def _run(registry: Path, flags: Mapping[str, Any]) -> Sweep:
@@ -186,7 +190,7 @@ def _live() -> Iterator[Callable[[SweepStatus], None]]:
             ended = status.done + status.failed
             if ended != last[1] and time.monotonic() - last[0] > _QUIET:
                 last[:] = [time.monotonic(), ended]
-                click.echo(f"calipers: {status}", err=True)
+                options.echo_lines(f"calipers: {status}", err=True)
 
         yield log
         return

@@ -109,9 +109,8 @@ def trust(model: str, query: tuple[str, ...], **flags: Any) -> None:
 
 
 def _watch(query: tuple[str, ...], flags: dict[str, Any]) -> None:
-    from pathlib import Path
-
     from calipers.core import printable
+    from calipers.core.inputs import expand
     from calipers.reliability import Trust
     from calipers.reliability.traffic import watch
     from calipers.rendering import tables
@@ -120,7 +119,7 @@ def _watch(query: tuple[str, ...], flags: dict[str, Any]) -> None:
         raise click.UsageError("--watch needs --load: the score that the log is compared with")
     if query or flags["questions"] or flags["calibrate"] or flags["details"]:
         raise click.UsageError("--watch goes with --load alone: no QUERY, --questions, --calibrate or --details")
-    result = watch(Trust.load(flags["load"]), Path(flags["watch"]).expanduser(), seed=flags["seed"])
+    result = watch(Trust.load(flags["load"]), expand(flags["watch"]), seed=flags["seed"])
     code = int(result.alarm is not None)
 
     def show(console: Console) -> None:
@@ -133,14 +132,12 @@ def _watch(query: tuple[str, ...], flags: dict[str, Any]) -> None:
 
 def _read(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     import sys
-    from pathlib import Path
 
+    from calipers.core.inputs import expand
     from calipers.reliability.questions import parse_questions, read_questions
 
-    if place == "-":
-        questions = parse_questions(sys.stdin.buffer, "standard input")
-    else:
-        questions = read_questions(Path(place).expanduser())
+    is_stream = place == "-"
+    questions = parse_questions(sys.stdin.buffer, "standard input") if is_stream else read_questions(expand(place))
     return questions.ids, questions.texts
 
 
@@ -150,4 +147,4 @@ def _echo_lines(answer: TrustAnswer, ids: tuple[str, ...]) -> None:
     for line in answer_lines(answer, ids):
         options.echo_json(line)
     for note in answer.notes:
-        click.echo(f"calipers: {note}", err=True)
+        options.echo_lines(f"calipers: {note}", err=True)

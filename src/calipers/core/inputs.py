@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -161,6 +162,19 @@ class _Expanding(io.RawIOBase):
         super().close()
 
 
+def numbered_lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers, from 1; `name` is the file's in errors. No more of a line is read than it
+    may have."""
+    most, number = limits().line, 0
+    try:
+        while line := file.readline(most + 1):
+            number += 1
+            refuse_above("line", len(line), f"{name} line {number}: {len(line):,} bytes or more, which")
+            yield number, line
+    except (OSError, EOFError, zlib.error) as fault:  # compressed, and damaged
+        raise DataError(f"{name}, after line {number}: {fault}") from fault
+
+
 def read_text(path: Path, error: type[CalipersError] = DataError) -> str:
     """The whole content of a settings file, which must be UTF-8."""
     check_input(path, error, "settings")
@@ -249,6 +263,15 @@ def _refuse_large_yaml(events: Iterable[Any], path: Path, error: type[CalipersEr
 # --- paths ---------------------------------------------------------------------------------------------------------
 
 
+def expand(path: str | os.PathLike[str]) -> Path:
+    """The path with the user's home folder in the place of a leading ~; ~name stays where there is no such user.
+
+    >>> expand("~no-such-user/x").as_posix(), expand("a").as_posix()
+    ('~no-such-user/x', 'a')
+    """
+    return Path(os.path.expanduser(path))
+
+
 def below(root: Path, name: str, error: type[CalipersError] = DataError, where: object = "") -> Path:
     """The path of `name` below `root`, in which no part leads elsewhere; `where` is the file that names it.
 
@@ -285,6 +308,20 @@ def refuse_irregular(path: Path, error: type[CalipersError]) -> None:
         return
     kind = "a link to a file of the kernel" if is_kernel else _kind(mode)
     raise error(f"{path} cannot be read: expected a regular file, found {kind}")
+
+
+def number_of(value: object) -> float | None:
+    """A number of JSON as float64; None for anything else, and for one that float64 cannot hold.
+
+    >>> number_of(2), number_of(True), number_of(10**400), number_of("2")
+    (2.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # JSON has integers of any length
+        return None
 
 
 def expect_object(value: object, where: str, error: type[CalipersError] = DataError) -> Mapping[str, Any]:

@@ -7,10 +7,24 @@ from collections.abc import Iterable
 from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
-# A scheme and slashes, or the scheme of the web alone: `http:/user:key@host` is a typing error that has a key too.
-_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//|\bhttps?:", re.IGNORECASE)
+# A scheme and slashes, or the scheme of the web alone: `http:/user:key@host` is a typing error that has a key too. What
+# may repeat has a bound here and below, so that the work grows with the length of a text and not with its square.
+_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,40}:)?//|\bhttps?:", re.IGNORECASE)
 _WORD = re.compile(r"[^\s'\"<>]*")
-_LOGIN = re.compile(r"[^\s/@'\"<>:]*:(?!\d{1,5}(?!\d))[^/@]*@")  # a password may hold spaces and quotes; a port is none
+# A password may hold spaces and quotes; a port is none.
+_LOGIN = re.compile(r"[^\s/@'\"<>:]*:(?!\d{1,5}(?!\d))[^/@]{0,1000}@")
+# The same without a scheme, `user:key@host` and `host:80/v1?key=…`, at the beginning of a word or behind the name of a
+# backend. What has a backslash behind its colon is the path of a drive.
+_BACKEND = r"(?:torch|onnx|static|vectors|run|hub|hybrid|bm25):"
+_BEGIN = rf"(?<![^\s'\"`(=])(?P<backend>{_BACKEND})*(?!{_BACKEND})"
+_QUERY = r"(?P<query>[?#][^\s'\"<>]*)"
+_BARE_LOGIN = re.compile(
+    rf"{_BEGIN}(?P<login>[^\s/@:'\"<>]{{1,100}}:(?!\\)[^\s/@'\"<>]{{1,200}})@(?P<place>[\w.\[][^\s'\"<>?#]*){_QUERY}?",
+    re.IGNORECASE,
+)
+_BARE_QUERY = re.compile(
+    rf"{_BEGIN}(?P<login>)(?P<place>[\w.-]{{1,255}}:\d{{2,5}}(?:/[^\s'\"<>?#]{{0,300}})?){_QUERY}", re.IGNORECASE
+)
 
 
 def clean(reference: str) -> str:
@@ -18,15 +32,24 @@ def clean(reference: str) -> str:
 
     >>> clean("vectors:HTTP://me:secret@host:80/v1?key=secret#x"), clean("./a?b@c"), clean("http://me:a?b@host")
     ('vectors:HTTP://host:80/v1', './a?b@c', 'http://host')
+    >>> clean("me:secret@host:80/v1?key=secret"), clean("static:me:secret@host"), clean("host:80/v1?key=secret")
+    ('host:80/v1', 'static:host', 'host:80/v1')
     """
     match = _ADDRESS.search(reference)
     if match is None:
-        return reference
+        return _clean_bare(reference)
     rest = reference[match.end() :]
     if login := _LOGIN.match(rest):  # with whatever characters
         rest = rest[login.end() :]
     place = re.split(r"[?#;]", rest, maxsplit=1)[0]
     return reference[: match.end()] + place.rpartition("@")[2]
+
+
+def _clean_bare(text: str) -> str:
+    """Without the logins and queries of addresses that have no scheme."""
+    for form in (_BARE_LOGIN, _BARE_QUERY):
+        text = form.sub(lambda match: (match["backend"] or "") + match["place"], text)
+    return text
 
 
 def clean_text(text: str) -> str:
@@ -42,9 +65,9 @@ def clean_text(text: str) -> str:
         login = _LOGIN.match(text, match.end())
         word = _WORD.match(text, login.end() if login else match.end())
         assert word is not None
-        parts += [text[end : match.start()], clean(text[match.start() : word.end()])]
+        parts += [_clean_bare(text[end : match.start()]), clean(text[match.start() : word.end()])]
         end = word.end()
-    return "".join([*parts, text[end:]])
+    return "".join([*parts, _clean_bare(text[end:])])
 
 
 def hide(text: str, words: Iterable[str]) -> str:
@@ -66,10 +89,15 @@ def hide(text: str, words: Iterable[str]) -> str:
 def secrets_of(address: str) -> list[str]:
     """What of an address must not be repeated: user, password, the values of its query; longest first."""
     match = _ADDRESS.search(address)
-    if match is None:
+    bare = None if match else _BARE_LOGIN.search(address) or _BARE_QUERY.search(address)
+    if match is None and bare is None:
         return []
-    place, _, query = address[match.end() :].partition("?")
-    login, at, _ = place.rpartition("@")
+    if bare is not None:
+        login, at, query = bare["login"], bare["login"], (bare["query"] or "")[1:]
+    else:
+        assert match is not None
+        place, _, query = address[match.end() :].partition("?")
+        login, at, _ = place.rpartition("@")
     values = [pair.partition("=")[2] or pair for pair in re.split(r"[&;#]", query)]
     secrets = [*([login, *login.split(":", 1)] if at else []), *values]
     with suppress(ValueError):

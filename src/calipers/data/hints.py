@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from calipers.core import Task
+from calipers.core.inputs import expand
 
 _FIRST = 1_000_000  # characters of a file that are looked at
 
@@ -17,7 +17,7 @@ def other_task(reference: str, task: Task[Any]) -> str | None:
     """A sentence that names the task for data of this kind; None where they are of no kind that is known, or of the
     kind that the task reads."""
     try:
-        return _other_task(Path(reference).expanduser(), task)
+        return _other_task(expand(reference), task)
     except (OSError, RuntimeError, ValueError):  # a name that is no path, or a home that is unknown
         return None
 
@@ -52,7 +52,7 @@ def _columns(path: Path) -> set[str]:
                 return {"text"}
             if path.suffix in (".csv", ".tsv"):
                 delimiter = "\t" if path.suffix == ".tsv" else ","
-                return set(next(csv.reader(islice(file, 1), delimiter=delimiter), []))
+                return set(next(csv.reader([file.readline(_FIRST)], delimiter=delimiter), []))
             first = json.loads(file.readline(_FIRST)) if path.suffix == ".jsonl" else None
     except (OSError, ValueError, RecursionError):
         return set()

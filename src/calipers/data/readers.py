@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import sys
 import zlib
@@ -17,7 +16,7 @@ from typing import Any
 
 from calipers.core import DataError
 from calipers.core.errors import explain, quote
-from calipers.core.inputs import check_input, expect_object, limits, open_input, parse_json, refuse_above
+from calipers.core.inputs import check_input, expand, expect_object, limits, open_input, parse_json, refuse_above
 
 CHOOSE_SPLIT = " (choose one with `split`)"
 _MOST_LINES, _MOST_CELL = 100, 100_000  # lines of a quoted cell in a TSV, and its characters
@@ -32,7 +31,7 @@ class Row:
 
 
 def to_path(reference: str) -> Path:
-    return Path(os.path.expanduser(reference))
+    return expand(reference)
 
 
 def choose_split(path: Path, split: str | None) -> str | None:

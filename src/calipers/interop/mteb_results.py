@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from calipers.core.datasets import DataSource, fingerprint
 from calipers.core.errors import DataError, InvalidOutput, RequestError, name_some
-from calipers.core.inputs import load_json
+from calipers.core.inputs import load_json, number_of
 from calipers.core.models import ModelInfo
 from calipers.core.results import NoOptions, Result
 from calipers.runs.record import Resampling, describe_environment, make_result, measure
@@ -258,10 +258,10 @@ def _read_task(content: Mapping[str, Any], file: Path) -> Iterator[TaskScore]:
 
 def _score(content: Mapping[str, Any], split: str, row: Mapping[str, Any], file: Path) -> TaskScore:
     value = row.get("main_score", ...)
-    if value is not None and _number(value) is None:
+    if value is not None and number_of(value) is None:
         shown = "nothing" if value is ... else repr(value)[:40]
         raise DataError(f"{file}: expected a number as main_score of split {split}, found {shown}")
-    seconds = _number(content.get("evaluation_time"))
+    seconds = number_of(content.get("evaluation_time"))
     return TaskScore(
         task=str(content["task_name"]),
         split=split,
@@ -271,16 +271,6 @@ def _score(content: Mapping[str, Any], split: str, row: Mapping[str, Any], file:
         mteb_version=str(row.get("mteb_version") or content.get("mteb_version") or _UNKNOWN),
         seconds=seconds if seconds is not None and math.isfinite(seconds) else None,
     )
-
-
-def _number(value: object) -> float | None:
-    """A number of JSON as float64; None for anything else, and for one that float64 cannot hold."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # JSON has integers of any length
-        return None
 
 
 def _model_of(file: Path, model_id: str | None) -> tuple[str, str]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 from calipers.core import Encoder, Model, ModelError, RequestError
 from calipers.core.errors import boundary
+from calipers.core.inputs import expand
 from calipers.core.references import clean
 from calipers.models import hub, identity, sandbox
 from calipers.models.hybrid import combine, settle
@@ -96,6 +96,6 @@ def options_beside(model: object, options: ModelOptions, others: Sequence[object
 def _pinned(source: Source, options: ModelOptions) -> bool:
     """Whether a revision decides what is read: of the model, of its settings elsewhere, or of code that it names."""
     source = encoder_of(source)
-    local_settings = not options.model_id or Path(options.model_id).expanduser().is_dir()
+    local_settings = not options.model_id or expand(options.model_id).is_dir()
     fetched = source.path is None or (source.backend == "onnx" and not local_settings)
     return fetched or options.trust_remote_code

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from calipers.core import ModelError, RequestError
-from calipers.core.inputs import below, check_input, refuse_irregular
+from calipers.core.inputs import below, check_input, expand, refuse_irregular
 from calipers.models import hub
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
@@ -58,7 +58,7 @@ def _of_folder(place: Path, name: str) -> Path:
 def settings_folder(file: Path, options: ModelOptions) -> Path:
     """Where tokenizer and settings are: at `model_id`, beside the graph, or one folder up as on the hub."""
     if options.model_id:
-        folder = Path(options.model_id).expanduser()
+        folder = expand(options.model_id)
         if folder.is_dir():
             return folder
         return hub.fetch(options.model_id, revision=options.revision, patterns=hub.SETTINGS)

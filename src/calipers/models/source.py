@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calipers.core import ModelError, RequestError
 from calipers.core.errors import boundary, quote
+from calipers.core.inputs import expand
 from calipers.core.references import clean
 from calipers.models.layout import read_modules
 from calipers.models.tokenizer_files import read_json
@@ -48,7 +49,7 @@ def find(reference: str) -> Source:
     if backend == "http":
         raise RequestError(f"an endpoint is written http://… or https://…, found {shown}")
     with boundary(ModelError, f"there is no model at {shown}"):
-        path = Path(place).expanduser()
+        path = expand(place)
     if os.path.exists(path):
         return Source(backend or _guess(path), place, path)
     if backend == "vectors" or not _HUB_ID.fullmatch(place) or place.endswith((".npy", ".parquet")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from calipers.core import (
     name_some,
 )
 from calipers.core.choices import CODECS, SIMILARITIES, SUCCESSES, TRUST_MAPS
+from calipers.core.inputs import expand
 from calipers.core.options import Options, option
 from calipers.data import beir, corpora, odd_queries, trec
 from calipers.data.texts import find_file, load_texts
@@ -232,10 +232,10 @@ def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> Tr
         beside = options.queries or _beside(corpus)
         queries = load_texts(beside, "queries") if beside else None
         return TrustMaterial(queries, None, foreign, optional=options.queries is None)
-    beside_corpus = Path(os.path.expanduser(corpus))
+    beside_corpus = expand(corpus)
     place = options.queries or str(beside_corpus if beside_corpus.is_dir() else beside_corpus.parent)
     queries = load_texts(place, "queries")
-    judgements = trec.read_qrels(Path(os.path.expanduser(options.calibrate)))
+    judgements = trec.read_qrels(expand(options.calibrate))
     judged = [row for row, id in enumerate(queries.ids) if id in judgements]
     if not judged:
         raise DataError(
@@ -250,7 +250,7 @@ def _read_material(corpus: str, options: TrustOptions, documents: Dataset) -> Tr
 
 def _beside(corpus: str) -> str | None:
     """queries.jsonl in the folder of the corpus, if there is one."""
-    place = Path(os.path.expanduser(corpus))
+    place = expand(corpus)
     file = find_file(place if place.is_dir() else place.parent, "queries")
     return None if file is None else str(file)
 

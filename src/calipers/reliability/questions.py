@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from calipers.core import DataError
-from calipers.core.inputs import open_input, refuse_above
+from calipers.core.inputs import numbered_lines, open_input, parse_json
 from calipers.reliability.answer import TrustAnswer
 from calipers.reliability.trust import REFERENCE
-from calipers.rendering.document import strict
+from calipers.rendering.document import to_line
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,15 @@ def read_questions(path: Path) -> Questions:
         return parse_questions(file, str(path))
 
 
-def parse_questions(lines: Iterable[bytes], name: str) -> Questions:
+def parse_questions(file: IO[bytes], name: str) -> Questions:
     """Blank lines are skipped.
 
-    >>> parse_questions([b"red wine", b"", b'{"_id": "q7", "text": "tea"}'], "x")
+    >>> from io import BytesIO
+    >>> parse_questions(BytesIO(b'red wine\\n\\n{"_id": "q7", "text": "tea"}'), "x")
     Questions(ids=('1', 'q7'), texts=('red wine', 'tea'))
     """
     pairs = []
-    for number, line in enumerate(lines, start=1):
-        refuse_above("line", len(line), f"{name} line {number}: {len(line):,} bytes")
+    for number, line in numbered_lines(file, name):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
@@ -51,10 +50,7 @@ def parse_questions(lines: Iterable[bytes], name: str) -> Questions:
 def _parse(line: str, where: str, number: str) -> tuple[str, str]:
     if not line.startswith("{"):
         return number, line
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where} is no JSON object: {error}") from error
+    row = parse_json(line, where)
     text = row.get("text", row.get("query"))
     if not isinstance(text, str) or not text.strip():
         raise DataError(f"{where}: expected a text in 'text' or 'query', found {_shown(text)}")
@@ -72,4 +68,4 @@ def answer_lines(answer: TrustAnswer, ids: Iterable[str]) -> Iterator[str]:
         facts["neighbours"] = [{key: near[key] for key in ("id", "cosine")} for near in facts["neighbours"]]
         columns = answer.scores.columns
         facts["predictors"] = {name: float(columns[name][row]) for name in REFERENCE if name in columns}
-        yield json.dumps(strict({"id": id, **facts}), ensure_ascii=False, allow_nan=False)
+        yield to_line({"id": id, **facts})

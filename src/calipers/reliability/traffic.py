@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calipers.core import SILENT, DataError, Progress, RequestError
-from calipers.core.inputs import open_input, refuse_above
+from calipers.core.inputs import number_of, numbered_lines, open_input, parse_json
 from calipers.core.options import Options, option
 from calipers.data.texts import load_texts
 from calipers.metrics import drift as metrics
@@ -75,27 +74,25 @@ def watch(trust: Trust, log: Path, *, seed: int = 42) -> Watch:
     if any(row.get(name) is None for _, row in rows for name in ("stability", "coherence")):
         names = tuple(name for name in names if name not in ("stability", "coherence"))  # scores alone
     bet = Martingale.fit(predictors.matrix(trust.reference, names), seed=seed)
-    values = [(query, bet.add(np.array([_number(row.get(name)) for name in names]))) for query, row in rows]
+    values = [(query, bet.add(np.array([_value(row, name) for name in names]))) for query, row in rows]
     strange = sorted((pair for pair in values if pair[1] < _NEW), key=lambda pair: pair[1])
     return Watch(
         bet.count, skipped + len(rows) - bet.count, bet.capital, bet.highest, bet.alarm_at, tuple(strange[:_SHOWN])
     )
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+def _value(row: Mapping[str, Any], name: str) -> float:
+    value = number_of(row.get(name))
+    return math.nan if value is None else value
 
 
 def _read_log(path: Path) -> tuple[list[tuple[str, Mapping[str, Any]]], int]:
     rows: list[tuple[str, Mapping[str, Any]]] = []
     skipped = 0
     for number, line in _lines(path):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} line {number} is no JSON object: {error}") from error
+        entry = parse_json(line.decode("utf-8", "replace"), f"{path} line {number}")
         facts = entry.get("predictors", entry) if isinstance(entry, dict) else {}
-        if isinstance(facts, dict) and isinstance(facts.get("top_score"), (int, float)) and "gap" in facts:
+        if isinstance(facts, dict) and number_of(facts.get("top_score")) is not None and "gap" in facts:
             rows.append((str(entry.get("query") or entry.get("id") or number), facts))
         else:
             skipped += 1
@@ -104,10 +101,7 @@ def _read_log(path: Path) -> tuple[list[tuple[str, Mapping[str, Any]]], int]:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open_input(path) as file:
-        for number, line in enumerate(file, start=1):
-            refuse_above("line", len(line), f"{path} line {number}: {len(line):,} bytes")
-            if line.strip():
-                yield number, line
+        yield from ((number, line) for number, line in numbered_lines(file, str(path)) if line.strip())
 
 
 @dataclass(frozen=True)

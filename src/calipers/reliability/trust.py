@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.core import RequestError
+from calipers.core.inputs import expand
 from calipers.metrics import assessment, calibration, codecs, predictors
 from calipers.metrics import trust as metrics
 from calipers.metrics.arrays import Array, Bools, Floats, Ints
@@ -337,9 +338,9 @@ class Trust:
 
     def save(self, path: Path | str) -> None:
         """One safetensors file with a JSON header; moved in place when it is whole."""
-        file.write(Path(path).expanduser(), vars(self))
+        file.write(expand(path), vars(self))
 
     @classmethod
     def load(cls, path: Path | str) -> Trust:
         """Nothing in the file is executed; what does not fit is refused with one sentence."""
-        return cls(**file.read(Path(path).expanduser()))
+        return cls(**file.read(expand(path)))

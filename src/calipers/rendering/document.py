@@ -24,8 +24,9 @@ def examples(result: Result, most: int) -> list[dict[str, Any]]:
     ]
 
 
-# Controls that JSON does not escape by itself, and what turns the direction of text: a terminal would obey them.
-_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Controls that JSON does not escape by itself, and what turns the direction of text: a terminal would obey them. Halves
+# of a pair of surrogates, which no encoding has.
+_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def to_json(content: Any) -> str:
@@ -34,7 +35,19 @@ def to_json(content: Any) -> str:
     >>> to_json({"name": "\\u202eé", "value": float("nan")}).split()
     ['{', '"name":', '"\\\\u202eé",', '"value":', 'null', '}']
     """
-    written = json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False)
+    return _escape(json.dumps(strict(content), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def to_line(content: Any) -> str:
+    """The same in one line, for logs and jsonl.
+
+    >>> to_line({"name": "\\u009b", "value": 1.5})
+    '{"name": "\\\\u009b", "value": 1.5}'
+    """
+    return _escape(json.dumps(strict(content), ensure_ascii=False, allow_nan=False))
+
+
+def _escape(written: str) -> str:
     return _OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], written)
 
 

@@ -49,6 +49,19 @@ def say(console: Console, line: str, style: str = "", *, cut: bool = False) -> N
         console.print(shown, soft_wrap=not is_bounded(console))
 
 
+def csv_cell(value: object) -> object:
+    """A value for a file of comma-separated values: a text that a spreadsheet would take for a formula gets a quote
+    before it, and what a terminal would obey is replaced.
+
+    >>> csv_cell("=1+1"), csv_cell("a\\x1bb"), csv_cell(-1.5)
+    ("'=1+1", 'a�b', -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    text = safe(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
 def warn(console: Console, message: str) -> None:
     say(console, f"warning: {message}", "yellow")
 

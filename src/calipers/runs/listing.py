@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from calipers.core import RequestError, RunLine
 from calipers.core.options import Options, option
+from calipers.rendering import tables
 
 
 @dataclass(frozen=True)
@@ -83,5 +84,5 @@ def to_csv(lines: Sequence[RunLine]) -> str:
     writer.writerow(names)
     for line in lines:
         values = vars(line) | {"tags": " ".join(line.tags)}
-        writer.writerow(["" if values[name] is None else values[name] for name in names])
+        writer.writerow(["" if values[name] is None else tables.csv_cell(values[name]) for name in names])
     return file.getvalue()

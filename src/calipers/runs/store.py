@@ -23,7 +23,7 @@ from typing import Any
 from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
 from calipers.core.errors import boundary, quote
 from calipers.core.files import check_place, size_of, sync_folder, write_whole
-from calipers.core.inputs import below
+from calipers.core.inputs import below, expand
 from calipers.rendering.document import to_json
 from calipers.runs.migrations import NAME, migrate
 from calipers.runs.outcome_files import outcome_files, read_outcomes, write_outcomes
@@ -57,7 +57,7 @@ def refuse_name(name: str, what: str = "name") -> None:
 def default_folder() -> Path:
     """CALIPERS_STORE, or the place where this system keeps a user's data."""
     if chosen := os.environ.get("CALIPERS_STORE"):
-        return Path(chosen).expanduser()
+        return expand(chosen)
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "calipers"
 
 
@@ -69,7 +69,7 @@ class Store:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = (folder or default_folder()).expanduser()
+        self.folder = expand(folder or default_folder())
 
     @property
     def exists(self) -> bool:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from calipers.core import SILENT, Progress, RequestError
+from calipers.core.errors import boundary
 from calipers.core.files import package_versions
+from calipers.core.inputs import expand, read_text
 from calipers.data.texts import load_texts
 from calipers.models import ModelOptions
 from calipers.reliability.api import TrustMaterial, TrustOptions, open_search
@@ -81,10 +83,8 @@ def open_service(
 def _read_token(path: Path | None) -> str | None:
     if path is None:
         return None
-    try:
-        token = path.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"`token`: {path} cannot be read: {error}") from error
+    with boundary(RequestError, f"`token`: {path} cannot be read"):
+        token = read_text(expand(path), RequestError).strip()
     if len(token) < 16 or not token.isascii() or not token.isprintable():
         raise RequestError(f"`token`: expected at least 16 printable ASCII characters in {path}")
     return token

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.core import CalipersError
-from calipers.rendering.document import strict
+from calipers.rendering.document import to_line
 from calipers.service.batching import TextQueue
 from calipers.service.bodies import Refusal, ScoreRequest, parse
 from calipers.service.calibration import Calibration
@@ -131,7 +130,7 @@ class Service:
 
     def log(self, event: str, **facts: Any) -> None:
         line = {"time": round(time.time(), 3), "event": event, **facts}
-        print(json.dumps(strict(line), ensure_ascii=False), file=sys.stderr, flush=True)
+        print(to_line(line), file=sys.stderr, flush=True)
 
     async def healthz(self, request: Request) -> Response:
         """GET /healthz: the process is alive."""
@@ -213,8 +212,7 @@ class Service:
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     from starlette.responses import Response
 
-    text = json.dumps(strict(content), ensure_ascii=False, allow_nan=False)
-    return Response(text, status, headers, media_type="application/json")
+    return Response(to_line(content), status, headers, media_type="application/json")
 
 
 def create_app(service: Service) -> Starlette:

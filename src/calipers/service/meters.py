@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from calipers.core import printable
+
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SHARES = tuple(i / 10 for i in range(11))
 
@@ -76,4 +78,13 @@ class Meters:
 
 
 def _braces(labels: Labels) -> str:
-    return "{" + ",".join(f'{key}="{value}"' for key, value in labels) + "}" if labels else ""
+    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels) + "}" if labels else ""
+
+
+def _escape(value: str) -> str:
+    """As the format has it; what a terminal would obey is replaced.
+
+    >>> print(_escape('a"b\\\\'))
+    a\\"b\\\\
+    """
+    return printable(value).replace("\\", "\\\\").replace('"', '\\"')

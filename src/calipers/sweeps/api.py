@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import RequestError, html_table
+from calipers.core.inputs import expand
 from calipers.metrics.threads import available_cores
 from calipers.rendering.document import strict
 from calipers.rendering.numbers import NONE, number
@@ -182,7 +183,7 @@ def last_sweep(registry: str | Path, store: Store) -> Sweep:
 
 def prepare(registry: str | Path | Registry, options: SweepOptions, store: Store) -> Driver:
     """The driver of a registry with its plan, before anything runs."""
-    entries = registry if isinstance(registry, Registry) else read_registry(Path(registry).expanduser())
+    entries = registry if isinstance(registry, Registry) else read_registry(expand(registry))
     local = options.on.partition(":")[0] == "local"
     threads = max(1, available_cores() // (options.jobs or available_cores())) if local else 1
     plan = make_plan(entries, store, options, threads)

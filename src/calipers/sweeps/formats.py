@@ -10,6 +10,7 @@ from xml.etree import ElementTree as xml
 from calipers.core import printable
 from calipers.rendering.document import strict
 from calipers.rendering.markdown import code, table
+from calipers.rendering.tables import csv_cell
 from calipers.sweeps.api import Sweep
 from calipers.sweeps.judge import is_broken
 from calipers.sweeps.text import HEADER, sentence, table_row
@@ -37,13 +38,8 @@ def to_csv(sweep: Sweep) -> str:
         latency = cell.latency["p50"] if cell.latency else None
         failure = cell.failure.kind if cell.failure else None
         row = {**facts, "interval_low": low, "interval_high": high, "latency_p50": latency, "failure": failure}
-        writer.writerow({name: _harmless(row[name]) for name in _CSV})
+        writer.writerow({name: csv_cell(row[name]) for name in _CSV})
     return out.getvalue()
-
-
-def _harmless(value: object) -> object:
-    """A text that a spreadsheet would take for a formula gets a quote before it."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
 def to_junit(sweep: Sweep) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from calipers import tasks
 from calipers.core import RequestError, Thresholds
 from calipers.core.choices import PRECISIONS
+from calipers.core.inputs import expand
 from calipers.core.options import flag_names
 from calipers.core.results import parse_thresholds
 from calipers.data import DataOptions
@@ -322,7 +323,7 @@ class _Reader:
         text = os.path.expandvars(reference)
         prefix, colon, rest = text.partition(":")
         head, place = (f"{prefix}:", rest) if colon and "/" not in prefix and not rest.startswith("//") else ("", text)
-        beside = self.path.parent / Path(place).expanduser()
+        beside = self.path.parent / expand(place)
         return f"{head}{beside}" if place and beside.exists() else text
 
     def _dataset(self, value: Located | None) -> str | None:
@@ -333,7 +334,7 @@ class _Reader:
         place = self._resolve(reference)
         if not _GLOB & set(place) or "://" in place or Path(place).exists():
             return [place]
-        pattern = Path(place).expanduser()
+        pattern = expand(place)
         pattern = pattern if pattern.is_absolute() else self.path.parent / pattern
         anchor = Path(pattern.anchor)
         matches = sorted(str(match) for match in anchor.glob(str(pattern.relative_to(anchor))))
