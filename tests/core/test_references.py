@@ -52,7 +52,7 @@ def test_what_is_no_secret_stays() -> None:
         "static:name@v2",
         "C:\\\\a@b",
         "run:a:b",
-        "/data/a:b@c",
+        "./data/a:b@c",
         "bm25:k1=1.2",
     ):
         assert clean(path) == clean_text(path) == path
