@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from calipers import models
 from calipers.core import SILENT, Encoder, Model, ModelInfo, Progress, on_side
 from calipers.core.datasets import Listed
+from calipers.core.inputs import expand
 from calipers.data import trec
 from calipers.metrics import overlap
 from calipers.metrics.arrays import Ints
@@ -39,7 +39,7 @@ def is_run(model: object) -> bool:
 
 def read_run(reference: str, name: str | None = None) -> GivenRun:
     """The results of another engine as a model, called `name` or after its file."""
-    file = Path(reference.removeprefix(_RUN)).expanduser()
+    file = expand(reference.removeprefix(_RUN))
     info = ModelInfo("run", name or file.name, str(file), "none", models.hub.fingerprint([file]))
     return GivenRun(trec.read_run(file), info)
 
