@@ -61,6 +61,13 @@ def test_a_name_is_looked_up_in_the_float_graph_where_that_is_there(
         api.plan(str(tiny_bert), tmp_path, recipe, given)
 
 
+def test_a_name_is_looked_up_in_the_result_of_fp32(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:
+    small.run(tiny_bert, tmp_path / "out", "fp32", few_texts, keep_stages=False)
+    recipe = Recipe("int4", exclude=("node_MatMul_99999",))
+    with pytest.raises(RequestError, match="matches no node of the graph"):
+        api.plan(str(tiny_bert), tmp_path / "out", recipe, BuildOptions())
+
+
 @pytest.mark.usefixtures("no_export")
 @pytest.mark.parametrize("precision", ["w8a8", "int8-dynamic"])
 def test_an_input_that_is_quantised_already_is_reported(

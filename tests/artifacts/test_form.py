@@ -12,24 +12,7 @@ from onnx import TensorProto, helper
 
 from calipers.artifacts.form import in_order, tidy
 from tests.support import build_models as small
-
-DOMAINS = {"", "com.microsoft"}
-
-
-def check(path: Path) -> onnx.ModelProto:
-    """What another tool would demand of a file."""
-    proto = onnx.load(path)
-    onnx.checker.check_model(proto, full_check=True)
-    onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-    used = {node.domain for node in proto.graph.node}
-    assert {entry.domain for entry in proto.opset_import} == used | {""}
-    assert used <= DOMAINS
-    return proto
-
-
-def dimensions(proto: onnx.ModelProto) -> list[list[str | int]]:
-    values = (*proto.graph.input, *proto.graph.output)
-    return [[d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim] for value in values]
+from tests.support.graph_form import check_form, dimensions
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +37,7 @@ def test_every_stage_of_every_precision_passes_the_checker(
     folder = small.copy_build(fixed if shape else built, tmp_path / "out")
     manifest = small.run(tiny_bert, folder, precision, few_texts, static_shape=shape)
     for stage in manifest.stages[1:]:
-        proto = check(Path(stage.path))
+        proto = check_form(Path(stage.path))
         expected = list(shape) if shape else ["batch", "sequence"]
         assert all(row[:2] == expected for row in dimensions(proto)), stage.name
         symbols = {d.dim_param for v in proto.graph.value_info for d in v.type.tensor_type.shape.dim}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from calipers.artifacts.manifest import read_builds, read_manifest, write_builds
+from calipers.artifacts.records import Latency, show_build
 from calipers.core import ModelError, RequestError
 from tests.support import build_models as small
 
@@ -63,4 +67,30 @@ def test_a_notebook_shows_the_stages(built: Path) -> None:
     assert repr(manifest).endswith("w8a8: torch, exported, optimized, quantized)")
     page = manifest._repr_html_()
     assert page.count("<tr>") == 5
-    assert "<td>none: the first</td>" in page
+    assert "<th>difference</th>" in page
+
+
+def test_at_100_columns_every_stage_has_one_line(built: Path) -> None:
+    manifest = read_manifest(built)
+    slow = Latency(115.88, 1223.59, 16, 13.7, 8.4)
+    coarse = replace(manifest.stages[-1].difference, relative=0.29)  # type: ignore[type-var]
+    stages = [replace(stage, latency=slow, size=1_390_400_000) for stage in manifest.stages]
+    stages[-1] = replace(stages[-1], difference=coarse)
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, record=True)
+    show_build(console, replace(manifest, stages=tuple(stages)))
+    lines = console.export_text().splitlines()
+    start = next(place for place, line in enumerate(lines) if line.split()[:1] == ["stage"])
+    names = [line.split()[0] for line in lines[start + 2 : start + 6]]
+    assert names == ["torch", "exported", "optimized", "w8a8"]
+    assert "coarse: measure it" in lines[start + 5]
+
+
+def test_at_80_columns_no_number_is_broken(built: Path) -> None:
+    manifest = read_manifest(built)
+    slow = Latency(115.88, 1223.59, 16, 13.7, 8.4)
+    stages = [replace(stage, latency=slow, size=1_390_400_000, speedup=12.5) for stage in manifest.stages]
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, record=True)
+    show_build(console, replace(manifest, stages=tuple(stages)))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert [text.count(part) for part in ("115.88", "1223.59", "1390.4 MB", "12.5 ×")] == [4] * 4

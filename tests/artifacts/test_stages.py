@@ -108,6 +108,23 @@ def test_only_the_result_stays_unless_stages_are_to_be_kept(tiny_bert: Path, few
     assert kept.stages[-1].sha256 == built.stages[-1].sha256
 
 
+def test_the_float_graph_of_a_folder_is_not_made_again_for_another_precision(
+    tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
+) -> None:
+    """Without stages that are kept, too: model.onnx is the optimised one, as long as it is as it was made."""
+    folder = tmp_path / "out"
+    small.run(tiny_bert, folder, "fp32", few_texts, keep_stages=False)
+    found = small.run(tiny_bert, folder, "w8a8", few_texts, keep_stages=False)
+    assert [(stage.name, stage.reused) for stage in found.stages] == [("optimized", True), ("quantized", False)]
+    assert found.stages[-1].sha256 == read_manifest(built).stages[-1].sha256
+    assert all(stage.latency.rows for stage in found.stages)
+    assert not [path for path in folder.iterdir() if path.is_dir()]
+    (folder / "model.onnx").write_bytes((built / "exported" / "model.onnx").read_bytes())
+    for options in ({}, {"optimize": False}, {"opset": 20}):
+        other = small.run(tiny_bert, folder, "int4", few_texts, keep_stages=False, force=True, **options)
+        assert other.stages[0].name == "torch"
+
+
 def test_all_stages_of_a_table_are_timed_on_the_same_texts(
     tiny_bert: Path, built: Path, few_texts: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from calipers.attribution.records import Attribution, AttributionOptions
 from calipers.core import RequestError, Thresholds
 from calipers.runs.protocol import Protocol
 from tests.support.faults import Sound
+from tests.support.graph_form import check_form
 
 STRICT = {"cosine_spearman": Thresholds(1e-9, 2e-9)}  # so that there is something to fix
 
@@ -52,6 +53,7 @@ def test_the_graph_of_a_folder_is_examined_and_its_fix_reproduces(sound: Sound, 
     options = BuildOptions(task=sound.task)  # without texts
     again = artifacts.build(str(sound.folder), tmp_path / "again", recipe=recipe, options=options)
     assert Path(again.model).read_bytes() == Path(result.fix.graph).read_bytes()
+    check_form(Path(result.fix.graph))
 
 
 def test_a_folder_of_graphs_brings_its_own_float_graph(sound: Sound, folder: Path, tmp_path: Path) -> None:
@@ -77,4 +79,5 @@ def test_a_graph_without_a_manifest_is_taken_as_it_is(sound: Sound, folder: Path
     assert result.stages[-1].title == "model_w8a8.onnx"
     assert result.fix is not None
     assert result.fix.recipe is None
+    check_form(Path(result.fix.graph))
     assert any("its repair has no recipe" in note for note in result.notes)

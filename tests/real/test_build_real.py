@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from calipers.artifacts.api import build
+from calipers.artifacts.recipe import make_recipe
 from calipers.artifacts.records import Manifest
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 from calipers.runs import api
 from tests.support import build_models as small
+from tests.support.graph_form import check_form, dimensions
 
 pytestmark = pytest.mark.slow
 Find = Callable[[str], Path]
@@ -26,11 +29,24 @@ def build_all(model: Path, folder: Path, calibration: Path, **options: object) -
     }
 
 
+def check_as_others_do(graph: Path) -> None:
+    """onnx's checker, the names of dimensions, and a session of plain onnxruntime with a batch that nothing froze."""
+    import numpy as np
+    import onnxruntime
+
+    assert all(row[:2] == ["batch", "sequence"] for row in dimensions(check_form(graph))), graph
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    feeds = {value.name: np.ones((3, 5), np.int64) for value in session.get_inputs()}
+    assert np.isfinite(session.run(None, feeds)[0]).all(), graph
+
+
 def check_all(found: dict[str, Manifest]) -> None:
     for precision, manifest in found.items():
         for stage in manifest.stages[1:3]:
             assert stage.difference is not None
             assert stage.difference.passed, (precision, stage)
+        for stage in manifest.stages[1:]:
+            check_as_others_do(Path(stage.path))
         last = manifest.stages[-1]
         assert last.difference is not None
         assert last.difference.largest is not None, (precision, last)
@@ -84,6 +100,24 @@ def test_an_encoder_is_measured_alike_at_every_float_stage(weights: Find, data: 
         for reference in (f"torch:{weights('all-MiniLM-L6-v2')}", f"onnx:{tmp_path}/out/optimized/model.onnx")
     ]
     assert values[0] == pytest.approx(values[1], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("all-MiniLM-L6-v2", "stsb/dev.jsonl"),
+        ("rxnmapper-albert-mlm-smiles", "smiles/reactions.txt"),
+        ("sapiens-roberta-mlm-antibody-vh", "antibodies/vh.txt"),
+    ],
+)
+def test_the_recipe_of_a_real_model_gives_the_same_bytes(
+    name: str, texts: str, weights: Find, model: Find, data: Find, tmp_path: Path
+) -> None:
+    folder = (weights if name.startswith("all") else model)(name)
+    first = small.run(folder, tmp_path / "first", "w8a8", data(texts), data_options=DataOptions(samples=16))
+    recipe = make_recipe(first.recipe, "manifest")
+    again = build(str(folder), tmp_path / "again", recipe=recipe)
+    assert Path(again.model).read_bytes() == Path(first.model).read_bytes()
 
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "deberta-v2", "modernbert", "mpnet", "electra"])

@@ -67,13 +67,14 @@ def _float_graph(options: BuildOptions, folder: Path, source: str) -> Path | Non
     name = "optimized" if options.optimize or "optimized" in options.stages else "exported"
     if name in options.stages:
         return options.stages[name] if options.stages[name].is_file() else None
-    kept = folder / name / "model.onnx"
+    if options.stages:
+        return None
     shape = list(options.static_shape) if options.static_shape else None
     expected = {"source": source, "opset": options.opset, "static_shape": shape, "pooled": options.pooled, "given": {}}
-    if options.stages or not kept.is_file():
-        return None
     same = [b for b in read_builds(folder).values() if all(b.settings.get(key) == v for key, v in expected.items())]
-    return kept if same else None
+    results = [Path(b.model) for b in same if b.precision == "fp32" and b.settings.get("optimize") == options.optimize]
+    kept = [folder / name / "model.onnx"] if same else []
+    return next((path for path in (*kept, *results) if path.is_file()), None)
 
 
 def _refuse_operator(option_name: str, pattern: str) -> None:

@@ -112,12 +112,12 @@ def finished(folder: Path, precision: str, key: str, *, stages: bool) -> Manifes
     if built is None or built.key != key:
         return None
     graphs = [stage for stage in built.stages if stage.name != "torch"]
-    if not all(_is_unchanged(stage) for stage in (graphs if stages else graphs[-1:])):
+    if not all(is_unchanged(stage) for stage in (graphs if stages else graphs[-1:])):
         return None
     return replace(built, stages=tuple(replace(stage, reused=True) for stage in built.stages))
 
 
-def _is_unchanged(stage: Stage) -> bool:
+def is_unchanged(stage: Stage) -> bool:
     try:
         return bool(stage.path) and content_hash(Path(stage.path)) == stage.sha256
     except (ModelError, OSError):

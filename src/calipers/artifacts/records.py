@@ -130,8 +130,13 @@ class Difference:
         """The batch with the largest difference."""
         return f"batch {self.rows}, length {self.length}, {'padded' if self.is_padded else 'unpadded'}"
 
+    @property
+    def size(self) -> str:
+        """The largest one, as tables have it."""
+        return "not finite" if self.largest is None else f"{self.largest:.2e}"
+
     def __str__(self) -> str:
-        return f"{'not finite' if self.largest is None else f'{self.largest:.2e}'} ({self.place})"
+        return f"{self.size} ({self.place})"
 
 
 @dataclass(frozen=True)
@@ -238,10 +243,10 @@ def _row(stage: Stage) -> dict[str, str]:
     return {
         "stage": stage.title,
         "size": megabytes(stage.size),
-        "p50": f"{stage.latency.p50:.2f} ms",
-        "p95": f"{stage.latency.p95:.2f} ms",
+        "p50, ms": f"{stage.latency.p50:.2f}",
+        "p95, ms": f"{stage.latency.p95:.2f}",
         "speed": times(stage.speedup),
-        "largest difference": str(difference) if difference else "none: the first",
+        "difference": difference.size if difference else "",
         "relative": _share(difference.relative) if difference else "",
         "verdict": _verdict(difference) if difference else "",
         "padding": str(stage.leak) if stage.leak else "",
@@ -265,6 +270,13 @@ def _verdict(difference: Difference) -> str:
     return "close" if share < _CLOSE else "coarse: measure it" if share < _COARSE else "far: measure it"
 
 
+def _folded(*row: str) -> tables.Row:
+    """The cells of a row in two lines, for a narrow terminal."""
+    stage, size, p50, p95, speed, difference, relative, verdict, padding = row
+    pairs = ((stage, size), (speed, ""), (p50, p95), (difference, relative), (verdict, padding))
+    return [tables.Cell(above, below=below) for above, below in pairs]
+
+
 def show_build(console: Console, manifest: Manifest) -> None:
     """The facts of the build, then a line for each stage."""
     facts = {"Result": manifest.model}
@@ -275,7 +287,9 @@ def show_build(console: Console, manifest: Manifest) -> None:
     made = [stage.name for stage in manifest.stages if not stage.reused]
     facts["Made now"] = ", ".join(made) or "nothing: every stage was there"
     tables.show_facts(console, f"{manifest.model_id}  ·  {manifest.precision}", facts.items())
-    tables.show_records(console, [{key: row[key] for key in row if key != "note"} for row in manifest.rows()])
+    table = [{key: row[key] for key in row if key != "note"} for row in manifest.rows()]
+    header, *folded = [_folded(*cells) for cells in (tuple(table[0]), *(tuple(row.values()) for row in table))]
+    tables.show_folded(console, table, header, folded)
     for stage in manifest.stages:
         for note in stage.notes:
             tables.say(console, f"{stage.title}: {note}")

@@ -122,11 +122,25 @@ def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
         keep = plan.options.keep_stages or (plan.folder / "exported").exists()
         if not manifest.finished(plan.folder, precision, key, stages=False):
             manifest.check_room(plan.folder, precision, plan.source.fingerprint, force=plan.options.force)
+        floats = None if keep else _float_stage(plan)
         with nullcontext(plan.folder) if keep else manifest.scratch(plan.folder) as folder:
-            work = _Work(replace(plan, folder=folder), progress)
+            work = _Work(replace(plan, folder=folder), progress, floats)
             stages = work.run()
             with uninterrupted():
                 return _place(plan, work, stages, key, keep=keep)
+
+
+def _float_stage(plan: BuildPlan) -> Stage | None:
+    """The stage that fp32 ended with in the same folder, where this plan would make the same graph again: five
+    precisions in one folder then cost one export. None where anything differs, or the file was changed."""
+    built = manifest.read_builds(plan.folder).get("fp32")
+    if built is None or plan.stages or plan.options.pooled or plan.recipe.precision == "fp32":
+        return None
+    same = built.settings == _settings(plan) and built.ability == plan.source.ability
+    if not same or built.versions != package_versions(*_PACKAGES) or not manifest.is_unchanged(built.stages[-1]):
+        return None
+    passed = all(stage.difference is None or stage.difference.passed for stage in built.stages)
+    return replace(built.stages[-1], reused=True) if passed or plan.options.accept_differences else None
 
 
 def _place(plan: BuildPlan, work: _Work, stages: list[Stage], key: str, *, keep: bool) -> Manifest:
@@ -219,9 +233,10 @@ def _large(name: str, size: int, before: Stage | None) -> list[str]:
 class _Work:
     """One build in progress: the model and the outputs of the last stage are computed when needed, and once."""
 
-    def __init__(self, plan: BuildPlan, progress: Progress) -> None:
+    def __init__(self, plan: BuildPlan, progress: Progress, floats: Stage | None = None) -> None:
         self.plan = plan
         self.progress = progress
+        self.floats = floats  # the float stage that is there: nothing before it is made
         self.batches = check.cases(plan.rows, plan.shape)
         self.recipe = plan.recipe  # with the ranges that were taken for it
         self.calibrated_on: dict[str, Any] | None = None
@@ -229,6 +244,8 @@ class _Work:
 
     def run(self) -> list[Stage]:
         plan = self.plan
+        if self.floats:
+            return self._timed([self.floats, self._quantized(self.floats)])
         stages = [self._torch()] if plan.source.load is not None else []
         stages.append(self._exported(stages[-1] if stages else None))
         if plan.options.optimize or "optimized" in plan.stages:

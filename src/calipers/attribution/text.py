@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from calipers.attribution.records import Attribution, Culprit, Fix
+from calipers.attribution.records import Attribution, Culprit, Fix, StageFigure
+from calipers.comparison.records import Comparison
 from calipers.rendering import numbers, tables
+from calipers.rendering.tables import Cell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_FOLDED_STAGES = (
+    *(Cell("stage", below="differs by"), Cell("value", below="relative")),
+    *(Cell("vs first", below="interval"), Cell("vs before", below="interval")),
+    *(Cell("verdict", below="size"), Cell("p50", below="speed")),
+)
 _NODES = 8  # named of a culprit; the recipe has them all
 _WIDEST = 400  # characters of a line; a list of a hundred nodes is in the recipe file
 
 
 def show_attribution(console: Console, attribution: Attribution) -> None:
     """What was measured, the table of stages, the sentence, the culprits and the bill of a fix."""
+    rows = attribution.rows()
     title = f"attribute  ·  {attribution.task}  ·  {attribution.precision}"
     tables.show_facts(console, title, _facts(attribution))
-    tables.show_records(console, attribution.rows())
+    folded = [
+        _folded_stage(stage, row, attribution.digits) for stage, row in zip(attribution.stages, rows, strict=True)
+    ]
+    tables.show_folded(console, rows, _FOLDED_STAGES, folded)
     tables.say(console, f"\n{attribution.sentence}", "bold")
     for line in _lines(attribution):
         tables.say(console, line)
@@ -27,6 +38,23 @@ def show_attribution(console: Console, attribution: Attribution) -> None:
         _show_fix(console, attribution.fix, attribution)
     for note in attribution.notes:
         tables.say(console, f"note: {note}", "yellow")
+
+
+def _folded_stage(stage: StageFigure, row: Mapping[str, str], digits: int) -> tables.Row:
+    """In two lines, the second for what belongs to the first."""
+    name, value, _, relative, _, label, size, p50, speed, difference = row.values()
+    first, before = (_change(comparison, digits) for comparison in (stage.verdict, stage.step))
+    return (
+        *(Cell(name, below=difference), Cell(value, below=relative), first, before),
+        *(Cell(label, below=size), Cell(p50, below=speed)),
+    )
+
+
+def _change(comparison: Comparison | None, digits: int) -> Cell:
+    if comparison is None:
+        return Cell(numbers.NONE)
+    ends = [numbers.signed(end, digits) for end in comparison.interval or ()]
+    return Cell(numbers.signed(comparison.delta, digits), below="…".join(ends))
 
 
 def _facts(attribution: Attribution) -> list[tuple[str, str]]:
@@ -114,7 +142,12 @@ def _show_frontier(console: Console, fix: Fix, attribution: Attribution) -> None
         }
         for line in fix.frontier
     ]
-    tables.show_records(console, rows)
+    header = ("seen", Cell(attribution.metric, below="verdict"), Cell("size", below="p50"), "speed")
+    folded = [
+        (name, Cell(value, below=label), Cell(size, below=p50), speed)
+        for name, value, label, size, p50, speed in (row.values() for row in rows)
+    ]
+    tables.show_folded(console, rows, header, folded)
     for line in fix.frontier:
         if line.name.endswith("already built") and line.label == "PASS":
             tables.say(console, f"{line.name.split(',')[0]} passes at {numbers.megabytes(line.size)} without a fix.")

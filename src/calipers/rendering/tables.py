@@ -138,6 +138,16 @@ def show_records(console: Console, records: Sequence[Mapping[str, object]]) -> N
     show_table(console, tuple(records[0]), rows, right=floats)
 
 
+def show_folded(console: Console, records: Sequence[Mapping[str, str]], header: Row, rows: Sequence[Row]) -> None:
+    """A table of the records; on a terminal that is too narrow for it, one of `rows` with cells below each other, of
+    which only the first column breaks its lines: no number is lost."""
+    wide = make_table(tuple(records[0]), [tuple(record.values()) for record in records])
+    if not is_bounded(console) or fits(console, wide):
+        show_records(console, records)
+    else:
+        console.print(make_table(header, rows, fold=(0,)))
+
+
 def make_table(
     header: Row,
     rows: Sequence[Row],
