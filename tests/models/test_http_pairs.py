@@ -11,7 +11,7 @@ import pytest
 
 from calipers import models
 from calipers.core import InferenceError, ModelError, PairScorer, RequestError
-from calipers.models import ModelOptions, http
+from calipers.models import ModelOptions, transport
 from tests.support import endpoint as served
 from tests.support.endpoint import Endpoint, Reply, serving, trigrams
 
@@ -51,7 +51,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reranker]:
     for name in ("CALIPERS_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(http, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(transport, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(served, "Endpoint", Reranker)
     with serving() as server:
         assert isinstance(server, Reranker)

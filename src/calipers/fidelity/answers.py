@@ -12,7 +12,7 @@ from calipers.core import Encoder, InferenceError, Progress
 from calipers.fidelity.distances import gaps, refuse_invalid
 from calipers.metrics.arrays import Floats, Ints, Vectors
 from calipers.models import ModelOptions, find, load_model
-from calipers.models.http import Refused
+from calipers.models.transport import Refused
 
 _SIZES = (2, 8, 32)  # texts in a request
 _ROUNDING = 0.02  # what half precision may move between batches

@@ -37,7 +37,7 @@ ABILITIES = {
     "encode": _ENCODERS,
     "retrieve": {**_ENCODERS, "bm25": "bm25.load", "hybrid": "hybrid.combine"},
     "score": {backend: f"{backend}.load_scorer" for backend in ("torch", "onnx", "http")},
-    "fill-mask": {"torch": "torch_masked.load", "onnx": "onnx.load_masked"},
+    "fill-mask": {"torch": "torch_masked.load", "onnx": "onnx.load_masked", "http": "http_masked.load"},
 }
 
 

@@ -60,6 +60,13 @@ class MaskTokenizer:
         encodings = self._backend.encode_batch(list(texts))
         return [_tokenized(row, text, self._unknown) for row, text in zip(encodings, texts, strict=True)]
 
+    def spans(self, text: str) -> tuple[dict[int, tuple[int, int]], bool]:
+        """Where each of the text's own tokens stands in it, by its position, and whether they are all of the text."""
+        self._backend.enable_truncation(self.max_length, direction=self._side)
+        row = self._backend.encode(text)
+        own = [i for i, special in enumerate(row.special_tokens_mask) if not special]
+        return {i: row.offsets[i] for i in own}, not row.overflowing
+
     def strings(self, ids: Sequence[int]) -> list[str]:
         """What the vocabulary holds for each id; empty where it holds nothing."""
         return [self._backend.id_to_token(id) or "" for id in ids]

@@ -24,7 +24,8 @@ class ModelOptions(Options):
 
     model_id: str | None = _loading(
         None,
-        "Hub id or folder with the tokenizer and settings of an ONNX file, or the model's name at an endpoint.",
+        "Hub id or folder with the tokenizer and settings of an ONNX file or of a fill-mask endpoint; the model's name "
+        "at other endpoints.",
         metavar="HF_ID",
     )
     file_name: str | None = _loading(

@@ -21,7 +21,7 @@ BACKENDS = {
     "vectors": "an .npy or .parquet of vectors already computed",
     "bm25": "lexical search, which needs no model: bm25, or bm25:k1=0.9,b=0.4",
     "hybrid": "an encoder and BM25, fused: hybrid:MODEL+bm25, or hybrid:MODEL+bm25:0.7 with the encoder's weight",
-    "http": "an endpoint: OpenAI's /v1/embeddings, TEI's /embed and /rerank, Cohere's /v2/rerank",
+    "http": "an endpoint: OpenAI's /v1/embeddings, TEI's /embed and /rerank, Cohere's /v2/rerank, the hub's fill-mask",
 }
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?(/[\w./-]+\.onnx)?")
 
