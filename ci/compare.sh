@@ -12,15 +12,21 @@ fail | warn) ;;
 esac
 
 # Words as a command line has them, quotes included; nothing is expanded or run.
-words=()
-while IFS= read -r -d '' word; do words+=("$word"); done < <(
-    CANDIDATES="${CANDIDATES:?}" ARGUMENTS="${ARGUMENTS:-}" python -c '
+list=$(mktemp)
+CANDIDATES="${CANDIDATES:?}" ARGUMENTS="${ARGUMENTS:-}" python -c '
 import os, shlex, sys
 for name in ("CANDIDATES", "ARGUMENTS"):
-    for word in shlex.split(os.environ[name]):
-        sys.stdout.write(word + "\0")
-'
-)
+    try:
+        words = shlex.split(os.environ[name])
+    except ValueError as error:
+        print(f"::error title=Calipers::{name.lower()}: {error}")
+        sys.exit(2)
+    with open(sys.argv[1], "a", encoding="utf-8") as file:
+        file.writelines(word + "\0" for word in words)
+' "$list" || exit
+words=()
+while IFS= read -r -d '' word; do words+=("$word"); done <"$list"
+rm -f "$list"
 document=$(mktemp)
 code=0
 calipers compare "${BASELINE:?}" "${words[@]}" --task "${TASK:-sentence-similarity}" \

@@ -154,6 +154,24 @@ def test_inputs_are_words_and_never_commands(repository: Path, environment: dict
     assert not (tmp_path / "owned").exists()
 
 
+@pytest.mark.parametrize("name", ["candidates", "arguments"])
+def test_a_quote_that_is_not_closed_is_no_verdict(repository: Path, environment: dict[str, str], name: str) -> None:
+    """Flags that cannot be read would else be left out: a comparison with other thresholds than the job names."""
+    names = {"baseline": "base.npy", "candidates": "good.npy", "dataset": "eval/pairs.jsonl", "arguments": ARGUMENTS}
+    job = run_action(repository, environment, **{**names, name: f"{names[name]} 'open"}, install="none")
+    assert job.code == 2, job.log
+    assert f"::error title=Calipers::{name}: No closing quotation" in job.log
+    assert "Traceback" not in job.log
+
+
+def test_the_worst_of_several_candidates_decides(repository: Path, environment: dict[str, str]) -> None:
+    names = {"baseline": "base.npy", "candidates": "good.npy\nbad.npy", "dataset": "eval/pairs.jsonl"}
+    job = run_action(repository, environment, **names, arguments=ARGUMENTS, install="none")
+    assert (job.code, job.outputs["label"]) == (1, "REGRESSION"), job.log
+    assert "good.npy" in job.summary
+    assert "bad.npy" in job.summary
+
+
 def test_a_wrong_input_is_named(repository: Path, environment: dict[str, str]) -> None:
     job = run_action(
         repository, environment, baseline="base.npy", candidates="good.npy", install="none", inconclusive="pass"
