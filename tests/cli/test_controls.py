@@ -46,6 +46,14 @@ def test_runs_of_odd_models_are_listed_tagged_and_pruned_without_control_charact
         assert not CONTROL.search(done.stdout + done.stderr), done.args
 
 
+def test_a_name_typed_as_an_address_is_shown_without_its_secret(calipers: Run, vectors: Path, pairs: Path) -> None:
+    reference = f"vectors:{vectors}"
+    made = calipers("eval", reference, "--dataset", pairs, "--model-id", "http://u:S3CRET@h/v1?key=S3CRET")
+    for done in (made, calipers("runs", "list", "--json"), calipers("report", "latest")):
+        assert "S3CRET" not in done.stdout + done.stderr
+        assert done.returncode in (0, 2)
+
+
 def test_a_list_for_a_spreadsheet_has_no_formula(calipers: Run, vectors: Path, pairs: Path) -> None:
     assert calipers("eval", f"vectors:{rename(vectors, '=1+1')}", "--dataset", pairs).returncode == 0
     assert ",'=1+1" in calipers("runs", "list", "--csv").stdout

@@ -42,6 +42,11 @@ def problems(folder: Path, text: str, name: str = "registry.yaml") -> list[str]:
         ("- {id: a, reference: x, max_length: 0}", "line 2: `max_length` must be at least 1, found 0"),
         ("- {id: a, reference: x, pooling: middle}", "line 2: `pooling` must be one of mean, cls, max, last"),
         ("- {id: a, reference: 'no/such/*'}", "line 2: the glob 'no/such/*' matches no model"),
+        ("- {id: a, reference: '/**/x'}", "line 2: the glob '/**/x' holds **: a * stands for one folder or name"),
+        (
+            f"- {{id: a, reference: x, matrix: {{max_length: &v {[*range(1, 300)]}, truncate_dim: *v, batch_size: *v}}}}",
+            "line 2: a matrix of 26,730,899 combinations is more than the limit of 10,000",
+        ),
         (
             "- {id: a, reference: x, tasks: [stz]}",
             "line 2: the model 'a' names a task 'stz' that is not there: did you",
@@ -86,6 +91,12 @@ def test_what_is_no_yaml_is_refused_in_a_sentence(tmp_path: Path, text: str) -> 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RequestError, match=r"registry\.yaml"):
         read_registry(path)
+
+
+def test_a_reference_longer_than_a_name_can_be_is_read_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "registry.yaml"
+    path.write_text(f"models: [{{id: a, reference: {'é' * 300}}}]\n" + TASKS, encoding="utf-8")
+    assert read_registry(path).models[0].reference == "é" * 300
 
 
 def test_json_that_is_none_names_its_line(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
             return fail(str(error), code)
         from calipers.core.errors import explain
 
+        if isinstance(error, OSError) and error.filename is not None:  # of a file that the request names, or leads to
+            return fail(f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}", 2)
         return fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4)
 
 

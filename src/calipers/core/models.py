@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.core.references import clean
+
 _FILES = (".onnx", ".npy", ".parquet", ".trec", ".txt", ".run")  # that are models by themselves
 
 
@@ -44,6 +46,9 @@ class ModelInfo:
     settings: Mapping[str, Any] = field(default_factory=dict)  # pooling, normalisation, prompt, dtype, batching …
     notes: tuple[str, ...] = ()  # what a reader should be warned of
     size: int | None = None  # bytes of its weights on disk; None where there are none, or elsewhere
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model_id", clean(self.model_id))  # a name may be typed as an address
 
     @property
     def artifact(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -29,6 +30,8 @@ DEFAULT_KEYS = ("group", "priority", "baseline", "precisions", "calibration", "d
 TASK_KEYS = ("id", "task", "dataset", "columns", "matrix")
 CELL_KEYS = ("model", "task", "precision")
 _GLOB = frozenset("*?[")
+_MOST_POINTS = 10_000  # of a matrix
+_MOST_CELLS = 100_000
 
 
 def option_types(records: Sequence[type]) -> dict[str, Any]:
@@ -85,6 +88,9 @@ class _Reader:
         defaults = self._defaults(content.value.get("defaults"))
         models = [m for entry in self._list(content, "models") for m in self._models(entry, defaults)]
         entries = [t for entry in self._list(content, "tasks") for t in self._tasks(entry, defaults)]
+        if (cells := sum(len(model.variants) for model in models) * len(entries)) > _MOST_CELLS:
+            self.problem(content.line, f"a registry of {cells:,} cells is more than the limit of {_MOST_CELLS:,}")
+            return Registry(self.path, (), ())
         self._refuse_repeated("model", models)
         self._refuse_repeated("task", entries)
         self._check_baselines(models)
@@ -220,6 +226,9 @@ class _Reader:
             return
         self._refuse_unknown(matrix.value, keys, "a matrix")
         axes = [[(_plain_key(key), value) for value in axis.value] for key, axis in matrix.items()]
+        if (points := math.prod(map(len, axes))) > _MOST_POINTS:
+            self.problem(matrix.line, f"a matrix of {points:,} combinations is more than the limit of {_MOST_POINTS:,}")
+            return
         for point in product(*axes):
             yield {**values, **dict(point)}, "".join(f",{key}={value.plain()}" for key, value in point)
 
@@ -324,7 +333,7 @@ class _Reader:
         prefix, colon, rest = text.partition(":")
         head, place = (f"{prefix}:", rest) if colon and "/" not in prefix and not rest.startswith("//") else ("", text)
         beside = self.path.parent / expand(place)
-        return f"{head}{beside}" if place and beside.exists() else text
+        return f"{head}{beside}" if place and os.path.exists(beside) else text
 
     def _dataset(self, value: Located | None) -> str | None:
         return None if value is None or value.value is None else self._resolve(str(value.value))
@@ -332,8 +341,11 @@ class _Reader:
     def _references(self, reference: str, line: int) -> list[str]:
         """The models that a reference means: one, or what its glob matches."""
         place = self._resolve(reference)
-        if not _GLOB & set(place) or "://" in place or Path(place).exists():
+        if not _GLOB & set(place) or "://" in place or os.path.exists(place):
             return [place]
+        if "**" in place:  # it may read a whole disk
+            self.problem(line, f"the glob {reference!r} holds **: a * stands for one folder or name")
+            return []
         pattern = expand(place)
         pattern = pattern if pattern.is_absolute() else self.path.parent / pattern
         anchor = Path(pattern.anchor)
