@@ -44,7 +44,7 @@ def problems(folder: Path, text: str, name: str = "registry.yaml") -> list[str]:
         ("- {id: a, reference: 'no/such/*'}", "line 2: the glob 'no/such/*' matches no model"),
         ("- {id: a, reference: '/**/x'}", "line 2: the glob '/**/x' holds **: a * stands for one folder or name"),
         (
-            f"- {{id: a, reference: x, matrix: {{max_length: &v {[*range(1, 300)]}, truncate_dim: *v, batch_size: *v}}}}",
+            f"- {{id: a, reference: x, matrix: {{max_length: &v {[*range(1, 300)]}, truncate_dim: *v, threads: *v}}}}",
             "line 2: a matrix of 26,730,899 combinations is more than the limit of 10,000",
         ),
         (
