@@ -54,7 +54,7 @@ def facts() -> dict[str, Any]:
         "processor": processor(),
         "cores": available_cores(),
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "kernels": {kernel.owner: f"{kernel.library}, {kernel.architecture}" for kernel in loaded_kernels()},
+        "kernels": {kernel.owner: kernel.name for kernel in loaded_kernels()},
         "load": round(os.getloadavg()[0], 1),
     }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import tracemalloc
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -57,3 +59,21 @@ def test_many_texts_cost_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> No
     tracemalloc.stop()
     assert texts[49_999] == "a text of some words and the number 49999"
     assert held < 12 * 50_000 + (1 << 17)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system cannot release pages")
+def test_what_was_read_is_not_held() -> None:
+    packer = TextPacker()
+    for i in range(40_000):
+        packer.append(f"{i:01000}")
+    texts = packer.finish()
+    before = file_pages()
+    assert sum(len(text) for text in texts) == 40_000_000
+    assert len(texts[:20_000]) == 20_000
+    assert file_pages() - before < 16_000  # kB, of 40,000
+    assert texts[39_999] == f"{39_999:01000}"
+
+
+def file_pages() -> int:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("RssFile")).split()[1])

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 _IN_MEMORY = 1 << 24  # bytes: fewer stay in memory, as a list of texts
+_AT_ONCE = 8_192  # texts that are read together
 
 
 class PackedTexts(Sequence[str]):
@@ -27,14 +28,22 @@ class PackedTexts(Sequence[str]):
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
         if isinstance(place, slice):
-            return [self._text(i) for i in range(*place.indices(len(self)))]
+            texts = [self._text(i) for i in range(*place.indices(len(self)))]
+            self._release()
+            return texts
         place = int(place)
         if not -len(self) <= place < len(self):
             raise IndexError(f"text {place} of {len(self)}")
         return self._text(place % len(self))
 
     def __iter__(self) -> Iterator[str]:
-        return map(self._text, range(len(self)))
+        for start in range(0, len(self), _AT_ONCE):
+            yield from self[start : start + _AT_ONCE]
+
+    def _release(self) -> None:
+        """Pages that were read stay in the system's cache and no longer count as this process's memory."""
+        if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self._content.madvise(mmap.MADV_DONTNEED)
 
     def __arrow_array__(self, type: Any = None) -> Any:
         """What pyarrow asks for: a column that shares the bytes."""

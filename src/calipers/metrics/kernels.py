@@ -28,6 +28,7 @@ class Kernel:
     library: str  # such as openblas 0.3.31
     owner: str  # the package that brings it
     architecture: str
+    by_user: bool = False  # whether the user's environment chose it
 
     @property
     def is_generic(self) -> bool:
@@ -40,13 +41,26 @@ class Kernel:
         'openblas 0.3.15, Prescott: WARNING, a generic kernel, up to ten times slower than the processor allows'
         """
         warning = ": WARNING, a generic kernel, up to ten times slower than the processor allows"
-        return f"{self.library}, {self.architecture}{warning if self.is_generic else ''}"
+        return f"{self.name}{warning if self.is_generic else ''}"
+
+    @property
+    def name(self) -> str:
+        """
+        >>> Kernel("openblas 0.3.31", "numpy", "Haswell", by_user=True).name
+        'openblas 0.3.31, Haswell (OPENBLAS_CORETYPE)'
+        """
+        return f"{self.library}, {self.architecture}{f' ({_SETTING})' if self.by_user else ''}"
 
 
 def loaded_kernels() -> list[Kernel]:
     """Those of the libraries that are loaded and name their kernel."""
     return [
-        Kernel(f"{info['internal_api']} {info['version']}", _owner(info["filepath"]), str(info["architecture"]))
+        Kernel(
+            f"{info['internal_api']} {info['version']}",
+            _owner(info["filepath"]),
+            str(info["architecture"]),
+            info["internal_api"] == "openblas" and bool(os.environ.get(_SETTING)),
+        )
         for info in threadpool_info()
         if info["user_api"] == "blas" and info.get("architecture")
     ]
