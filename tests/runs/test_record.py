@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from calipers.core import DataSource, InferenceError, Measurement, Metric, ModelInfo, NoOptions, Outcomes, RequestError
+from calipers.metrics.correlation import pearson_statistic, spearman_statistic
 from calipers.metrics.means import mean_statistic
-from calipers.runs.record import MetricValues, Resampling, make_result, measure
+from calipers.runs import record
+from calipers.runs.record import MetricValues, Resampling, make_result, measure, measure_metrics
 
 MEAN = Metric("mean", "", lambda c: mean_statistic(c["x"]))
 OTHER = Metric("other", "", lambda c: mean_statistic(c["y"]))
@@ -65,3 +67,16 @@ def test_a_result_gets_an_id_a_time_and_where_it_was_made() -> None:
     assert result.bootstrap == {"unit": "query", "confidence": 0.95, "resamples": 10_000, "seed": 42}
     assert result.environment["versions"]["numpy"] == np.__version__
     assert make_result("toy", {}, info, outcomes(2), values, **given).run_id != result.run_id  # type: ignore[arg-type]
+
+
+def test_metrics_that_are_prepared_one_at_a_time_have_the_same_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    gold, noise = np.random.default_rng(1).normal(size=(2, 40))
+    made = Outcomes(tuple(map(str, range(40))), {"score": gold + noise, "gold": gold})
+    metrics = [
+        Metric("spearman", "", lambda c: spearman_statistic(c["score"], c["gold"])),
+        Metric("pearson", "", lambda c: pearson_statistic(c["score"], c["gold"])),
+    ]
+    together = measure_metrics(metrics, "pair", made, Resampling(resamples=200))
+    monkeypatch.setattr(record, "_PREPARED", 40)
+    assert measure_metrics(metrics, "pair", made, Resampling(resamples=200)) == together
+    assert all(together.intervals.values())

@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 import calipers
 from calipers.core import DataSource, InferenceError, Measurement, Metric, ModelInfo, Outcomes, Result, Statistic
 from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.files import package_versions
 from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
+from calipers.metrics.arrays import Floats, slices
 from calipers.metrics.threads import available_cores
 from calipers.rendering.numbers import plural
 from calipers.runs.key import processor_fact
 
 CONFIDENCE = 0.95
+_PREPARED = 1 << 22  # examples × metrics: of a million examples, four metrics
 _PACKAGES = (
     "numpy",
     "onnxruntime",
@@ -136,20 +140,12 @@ def measure_metrics(
     intervals: dict[str, tuple[float, float] | None] = {metric.name: None for metric in defined}
     cluster = outcomes.clusters
     units, count = plural(unit), len(outcomes)
-    statistics: list[Statistic] = [metric.statistic(outcomes.columns) for metric in defined]
     if cluster is not None:
         units, count = "clusters", int(cluster.max()) + 1
-        statistics = [bootstrap.grouped(statistic, cluster) for statistic in statistics]
     if count < fewest:
         warnings.append(f"no interval: too few {units} to resample, at least {fewest} are needed and {count} found")
     elif defined:
-        drawn = bootstrap.distribution(
-            statistics,
-            count,
-            resamples=resampling.of(count),
-            seed=resampling.seed,
-            threads=resampling.threads,
-        )
+        drawn = _draw(defined, outcomes, count, resampling)
         for metric, row in zip(defined, drawn, strict=True):
             intervals[metric.name] = bootstrap.percentile_interval(
                 row, confidence=resampling.confidence, units=count, spread=metric.spread
@@ -160,6 +156,21 @@ def measure_metrics(
             if ends is None
         ]
     return MetricValues({name: values[name] for name in intervals}, intervals, tuple(warnings))
+
+
+def _draw(metrics: Sequence[Metric], outcomes: Outcomes, count: int, resampling: Resampling) -> Floats:
+    """Every metric on the same resamples, float64[metrics, r]. What a metric prepares is some numbers for each example:
+    of many examples, a few metrics are prepared at a time."""
+    cluster, rows = outcomes.clusters, []
+    for part in slices(len(metrics), max(1, _PREPARED // max(1, len(outcomes)))):
+        statistics: list[Statistic] = [metric.statistic(outcomes.columns) for metric in metrics[part]]
+        if cluster is not None:
+            statistics = [bootstrap.grouped(statistic, cluster) for statistic in statistics]
+        drawn = bootstrap.distribution(
+            statistics, count, resamples=resampling.of(count), seed=resampling.seed, threads=resampling.threads
+        )
+        rows.append(drawn)
+    return np.concatenate(rows)
 
 
 def describe_environment() -> dict[str, Any]:

@@ -141,6 +141,8 @@ def _points(statistic: Callable[[Floats, Floats], Jackknifed], column: str) -> C
     def prepare(outcomes: Columns) -> Statistic:
         values, gold = outcomes[column], outcomes["gold"]
         rows = np.flatnonzero(~np.isnan(values))
+        if len(rows) == len(values):  # a copy of a million rows for each metric would be most of the memory
+            return statistic(values, gold).then(lambda points: 100.0 * points)
         return statistic(values[rows], gold[rows]).among(rows, len(values)).then(lambda points: 100.0 * points)
 
     return prepare
