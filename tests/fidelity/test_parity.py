@@ -35,6 +35,10 @@ FURTHER: dict[str, tuple[Fault, str, str]] = {
     "BOS missing": (Fault(bos=False), "bos", "no [CLS]"),
     "another prompt": (Fault(prompt="passage: "), "prompt", "document prompt"),
     "last token": (Fault(pooling="last"), "pooling", "last"),
+    "the prompt twice": (Fault(prompt="query: query: "), "prompt", "query prompt 'query: ' twice"),
+    "new lines as spaces": (Fault(lines=True), "whitespace", "new lines"),
+    "compatible characters": (Fault(form="NFKC"), "unicode", "NFKC"),
+    "accents removed": (Fault(form="accents"), "unicode", "removes accents"),
     "spaces joined": (Fault(strip=True), "whitespace", "one space"),
     "half the dimensions, not scaled": (Fault(size=16, normalize=False), "truncate_dim", "16"),
 }
@@ -117,6 +121,25 @@ def test_two_faults_at_once_are_both_named(model: Path, fault: Fault, settings: 
     parity = compare(model, fault)
     assert {difference.setting for difference in parity.differences} == settings, parity.headline
     assert not parity.same
+
+
+def test_small_gaps_that_no_number_type_restores_are_no_number_type(model: Path) -> None:
+    """Vectors stored in 8 bits are as far away as bfloat16, and bfloat16 does not come nearer to them."""
+    parity = compare(model, Fault(steps=127))
+    assert (parity.same, list(parity.differences)) == (False, [])
+    assert "neither a setting nor a number type explains them" in parity.headline
+
+
+def test_a_little_noise_is_named_as_such(model: Path) -> None:
+    rng = np.random.default_rng(0)
+    with served(model) as endpoint:
+        endpoint.spoil = lambda texts, _: [(v + rng.normal(scale=1e-3, size=32)).tolist() for v in embed(model, texts)]
+        parity = calipers.parity(str(model), endpoint.url)
+    assert [difference.setting for difference in parity.differences] == ["repeat"], parity.headline
+
+
+def embed(model: Path, texts: list[str]) -> np.ndarray:
+    return np.array(Fault().embed(model, texts))
 
 
 def test_what_no_setting_explains_is_said(model: Path) -> None:
@@ -215,7 +238,7 @@ def test_lengths_that_no_setting_gives_are_said_to_be_so(model: Path) -> None:
     encoder = calipers.load_model(str(model))
     parity = calipers.parity(str(model), Scaled(encoder))  # type: ignore[arg-type]
     (deviation,) = parity.differences
-    assert (deviation.setting, deviation.other, deviation.restores) == ("normalize", "lengths 3 to 3", None)
+    assert (deviation.setting, deviation.other, deviation.restores) == ("normalize", "length 3", None)
     assert deviation.sentence.endswith("and no setting of it gives these lengths.")
 
 

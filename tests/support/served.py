@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,11 +100,14 @@ class Fault:
     order: bool = False
     batch: bool = False
     strip: bool = False
+    form: str = ""  # of Unicode, or "accents": without them
+    lines: bool = False  # new lines become spaces
+    steps: int = 0  # of a whole number in which vectors are stored
 
     def embed(self, folder: Path, texts: list[str]) -> list[list[float]]:
         """Every text alone, unless `batch`: padding then counts as text."""
         tokenizer, model = _load(folder, self.dtype)
-        texts = [self.prompt + (" ".join(text.split()) if self.strip else text) for text in texts]
+        texts = [self.prompt + self._edit(text) for text in texts]
         texts = [text.lower() for text in texts] if self.lower else texts
         rows = [self._frame(tokenizer, text) for text in texts]
         width = max(map(len, rows)) if self.batch else 0
@@ -111,8 +115,17 @@ class Fault:
         vectors = [v[: self.size] for v in vectors]
         if self.normalize:
             vectors = [v / np.linalg.norm(v) for v in vectors]
+        if self.steps:
+            vectors = [np.round(v * self.steps) / self.steps for v in vectors]
         shown = [[float(x) for x in v] for v in vectors]
         return shown[1:] + shown[:1] if self.order else shown
+
+    def _edit(self, text: str) -> str:
+        text = " ".join(text.split()) if self.strip else text
+        text = text.replace("\n", " ") if self.lines else text
+        if self.form == "accents":
+            return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+        return unicodedata.normalize(self.form, text) if self.form else text
 
     def _frame(self, tokenizer: Any, text: str) -> list[int]:
         ids = tokenizer(text, truncation=True, max_length=self.cut)["input_ids"]

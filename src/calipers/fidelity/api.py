@@ -131,7 +131,7 @@ class _Case:
             else (wording.unexplained(nearest))
         )
         if not same and not differences and not rest:
-            rest = f"the gaps, up to {largest:.1e} of a vector's length, are above the tolerance of {self.tolerance:g}"
+            rest = wording.small_gaps(largest, self.tolerance)
         notes = [*self.answers.notes, *self._notes(refused)]
         headline = wording.headline(differences, cosine, same=same, rest=rest)
         models = (self.ours.model.info, self.answers.model.info)
@@ -216,7 +216,7 @@ class _Case:
         if _agree(cut, theirs, limit):
             return []
         if rescaled:
-            return [wording.scaled(self.who, f"lengths {_range(cut)}", "length 1", restored)]
+            return [wording.scaled(self.who, _range(cut), "length 1", restored)]
         return [self._unscaled(explanation, size, limit)]
 
     def _unscaled(self, explanation: Explanation, size: int, limit: float) -> Deviation:
@@ -225,10 +225,10 @@ class _Case:
         plain = self.ours.unscaled(self._texts, explanation.changes)
         confirmed = plain is not None and _agree(lengths(plain[:, :size]), theirs, limit)
         own = lengths(self.ours.encode(self._texts, explanation.changes))
-        words = "length 1 (normalised)" if _is_unit(own, limit) else f"lengths {_range(own)}"
+        words = "length 1 (normalised)" if _is_unit(own, limit) else _range(own)
         state = " (not normalised)" if confirmed else ""
         restored = _smallest(explanation.apart) if confirmed else None
-        return wording.scaled(self.who, words, f"lengths {_range(theirs)}{state}", restored)
+        return wording.scaled(self.who, words, f"{_range(theirs)}{state}", restored)
 
     # --- what differs between requests -------------------------------------------------------------------------------
 
@@ -236,7 +236,8 @@ class _Case:
         alone = self.answers.vectors
         limit = batch_limit(explanation.apart, self.tolerance)
         restored = _smallest(explanation.apart)
-        if self.answers.repeated > limit:
+        apart = float(np.median(explanation.apart))
+        if self.answers.repeated > min(limit, max(self.tolerance, apart / 2)):  # it moves as far as it is away
             return [wording.unsteady(self.who, self.answers.repeated)]
         for shared in self.answers.shared:
             moved = shared.moved(alone)
@@ -276,4 +277,5 @@ def _agree(left: Floats, right: Floats, limit: float) -> bool:
 
 
 def _range(norms: Floats) -> str:
-    return f"{norms.min():.4g} to {norms.max():.4g}"
+    first, last = f"{norms.min():.4g}", f"{norms.max():.4g}"
+    return f"length {first}" if first == last else f"lengths {first} to {last}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,14 @@ from calipers.metrics.arrays import Vectors
 from calipers.models.tokenizer import Frame, Tokenizer
 from calipers.models.variants import Variation, as_variable, vary
 
+# What a server may do to a text before it is read.
+_EDITS: Mapping[str, Callable[[str], str]] = {
+    "lower": str.lower,
+    "spaces": lambda text: " ".join(text.split()),
+    "lines": lambda text: text.replace("\n", " "),
+    "NFKC": lambda text: unicodedata.normalize("NFKC", text),
+    "accents": lambda text: "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn"),
+}
 _BEGIN, _END = ("[CLS]", "<s>", "<bos>"), ("[SEP]", "</s>", "<eos>", "<|endoftext|>", "<|im_end|>")
 
 
@@ -26,7 +35,7 @@ class SettingChange:
     other: str
     variation: Variation = field(default_factory=Variation)
     prompt: str | None = None
-    edit: str = ""  # of texts: "lower" or "spaces"
+    edit: str = ""  # of texts: a key of _EDITS
     is_named: bool = True  # False for what follows from another change
 
 
@@ -86,11 +95,9 @@ class Reference:
         for change in changes:
             variation = variation.joined(change.variation)
             prompt = prompt if change.prompt is None else change.prompt
-        edits = {change.edit for change in changes}
-        if "lower" in edits:
-            texts, prompt = [text.lower() for text in texts], prompt and prompt.lower()
-        if "spaces" in edits:
-            texts = [" ".join(text.split()) for text in texts]
+        for edit in {change.edit for change in changes if change.edit}:
+            texts = [_EDITS[edit](text) for text in texts]
+            prompt = prompt and prompt.lower() if edit == "lower" else prompt
         return self._encoder(variation).encode(texts, prompt=prompt)
 
     def _encoder(self, variation: Variation) -> Encoder:
@@ -118,6 +125,8 @@ class Reference:
             if prompt != now:
                 other = self.prompt_name(prompt) if prompt else "no prompt"
                 yield SettingChange("prompt", words, other, prompt=prompt)
+        if now:
+            yield SettingChange("prompt", words, f"{words} twice", prompt=now + now)
 
     def _own_changes(self) -> Iterator[SettingChange]:
         """Those of a model whose pooling and tokens are in our hands."""
@@ -136,6 +145,14 @@ class Reference:
         if self.tokenizer is None or not self.tokenizer.lowers_case:
             yield SettingChange("lower_case", "keeps capitals", "lower-cases texts", edit="lower")
         yield SettingChange("whitespace", "keeps spaces and new lines", "joins them to one space", edit="spaces")
+        yield SettingChange("whitespace", "keeps new lines", "turns new lines into spaces", edit="lines")
+        yield SettingChange("unicode", "keeps characters", "replaces characters by NFKC", edit="NFKC")
+        yield SettingChange("unicode", "keeps accents", "removes accents", edit="accents")
+
+    @staticmethod
+    def is_odd(text: str) -> bool:
+        """Whether an edit other than lower case changes it."""
+        return any(edit(text) != text for name, edit in _EDITS.items() if name != "lower")
 
     def side_change(self) -> SettingChange:
         return SettingChange("truncation_side", "keeps the beginning", "keeps the end", Variation(side="left"))

@@ -30,27 +30,36 @@ def find_type(ours: Vectors, theirs: Vectors, compute: Compute, tolerance: float
     held = next((name for name in TYPES[::-1] if np.array_equal(round_to(theirs, name), theirs)), None)
     apart = np.median(gaps(ours, theirs))
     trials = list(_trials(ours[:, :size], compute))
-    left = {(name, i): gaps(vectors, theirs) for i, (name, vectors) in enumerate(trials)}
+    left = {(trial.name, i): gaps(trial.vectors, theirs) for i, trial in enumerate(trials)}
     for (name, _), rest in left.items():
         if rest.max() <= tolerance:
             return NumberType(name, rest, True)
     if held:
         return NumberType(held, min((rest for (name, _), rest in left.items() if name == held), key=np.max), True)
     near = []
-    for name, vectors in trials:
+    for number, (name, vectors, is_computed) in enumerate(trials):
         own = float(np.median(gaps(vectors, ours)))
-        if own > 0 and 1 / _ALIKE <= apart / own <= _ALIKE:
-            near.append((abs(np.log(apart / own)), NumberType(name, gaps(vectors, theirs), False)))
+        rest = left[name, number]
+        # Weights are rounded alike wherever they run: the same type comes nearer, unless only vectors can be rounded.
+        nearer = np.median(rest) < apart if is_computed else not any(trial.is_computed for trial in trials)
+        if own > 0 and nearer and 1 / _ALIKE <= apart / own <= _ALIKE:
+            near.append((abs(np.log(apart / own)), NumberType(name, rest, False)))
     return min(near, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
-def _trials(ours: Vectors, compute: Compute) -> Iterator[tuple[str, Vectors]]:
+class _Trial(NamedTuple):
+    name: str
+    vectors: Vectors
+    is_computed: bool
+
+
+def _trials(ours: Vectors, compute: Compute) -> Iterator[_Trial]:
     """The reference computed in each type, and its vectors rounded to it."""
     for name in TYPES:
         computed = compute(name)
         if computed is not None:
-            yield name, computed
-        yield name, round_to(ours, name)
+            yield _Trial(name, computed, True)
+        yield _Trial(name, round_to(ours, name), False)
 
 
 def round_to(vectors: Vectors, name: str) -> Vectors:

@@ -81,8 +81,8 @@ class Search:
         return short or sorted(range(len(sizes)), key=lambda i: sizes[i])[:3]
 
     def _spread(self, short: list[int]) -> list[int]:
-        """Some of them, with all whose spaces are odd."""
-        odd = [i for i in short if self.texts[i] != " ".join(self.texts[i].split())]
+        """Some of them, with those whose spaces or characters are odd."""
+        odd = [i for i in short if self.reference.is_odd(self.texts[i])][:_MOST_SHORT]
         return sorted({*short[:: max(1, len(short) // _MOST_SHORT)], *odd})
 
     def _explain_short(self, short: list[int]) -> tuple[Changes, bool]:

@@ -39,6 +39,7 @@ def _words(who: str, change: SettingChange) -> str:
     return {
         "pooling": f"{who} pools by {other}, the reference by {own}; with {other} pooling",
         "lower_case": f"{who} {other}, the reference {own}; as the other one does",
+        "unicode": f"{who} {other}, the reference {own}; as the other one does",
         "whitespace": f"{who} {other}, the reference {own}; as the other one does",
         "max_length": f"{who} cuts texts at {other} tokens, the reference at {own}; cut at {other}",
         "truncation_side": f"{who} {other} of a long text, the reference {own}; so",
@@ -48,6 +49,8 @@ def _words(who: str, change: SettingChange) -> str:
 def _prompt_words(who: str, own: str, other: str) -> str:
     if other == "no prompt":
         return f"{who} does not add the {own}; with it"
+    if other == f"{own} twice":
+        return f"{who} adds the {own} twice, the reference once; with it twice"
     if own == "no prompt":
         return f"{who} adds the {other}, the reference none; with it"
     return f"{who} adds the {other}, the reference the {own}; with the same one"
@@ -122,6 +125,13 @@ def unexplained(nearest: Tried | None) -> str:
     return (
         f"no single setting explains it, nor do two or three of those that were tried{best}. Other weights "
         "(fine-tuned, quantised), or settings that were not tried, remain"
+    )
+
+
+def small_gaps(largest: float, tolerance: float) -> str:
+    return (
+        f"the gaps, up to {largest:.1e} of a vector's length, are above the tolerance of {tolerance:g}, and neither a "
+        "setting nor a number type explains them: quantised weights or vectors would"
     )
 
 
