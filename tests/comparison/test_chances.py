@@ -13,7 +13,7 @@ from calipers.comparison import verdict
 from calipers.comparison.records import Chances, GateOptions, Question, Verdict
 from calipers.core import Metric, Outcomes, RequestError, Thresholds
 from calipers.metrics.correlation import spearman_statistic
-from calipers.metrics.means import mean_statistic, perplexity_statistic
+from calipers.metrics.means import mean_statistic, pair_means, perplexity_statistic
 from calipers.tasks import fill_mask
 from tests.support.verdicts import scored
 
@@ -178,6 +178,14 @@ def test_losing_a_value_is_a_loss() -> None:
     assert c.reason == "1 of 5 have no value in the candidate and count as the worst value"
     (worse,) = judge([1.0] * 20, [1.0] * 12 + [np.inf] * 4 + [np.nan] * 4).comparisons
     assert (worse.candidate, worse.label) == (0.6, "REGRESSION")
+
+
+def test_losing_a_value_is_a_loss_where_lower_is_better() -> None:
+    """The worst of what was seen was the baseline's own value, so that nothing seemed lost."""
+    before, after = mean_statistic(np.full(4, 0.3)), mean_statistic(np.array([0.3, 0.3, np.nan, np.inf]))
+    first, second, lost = pair_means(before, after, higher_is_better=False)
+    values = [float(mean(np.ones((4, 1)))[0]) for mean in (first, second)]
+    assert (lost, values) == (2, pytest.approx([0.3, 0.65]))
 
 
 def test_what_the_baseline_has_no_value_of_is_left_out_of_both() -> None:

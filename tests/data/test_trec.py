@@ -70,6 +70,12 @@ def test_ids_with_spaces_are_read_between_tabs(tmp_path: Path) -> None:
     assert trec.read_qrels(tmp_path / "qrels.tsv") == {"red wine": {"d 1": 1.0}}
 
 
+@pytest.mark.parametrize("document", ["d1", "d 6"])
+def test_the_0_of_an_id_is_not_the_field_of_trec(tmp_path: Path, document: str) -> None:
+    (tmp_path / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\nq 0\t{document}\t1\nq1\t{document}\t2\n")
+    assert trec.read_qrels(tmp_path / "qrels.tsv") == {"q 0": {document: 1.0}, "q1": {document: 2.0}}
+
+
 @pytest.mark.parametrize("first", ["q1\td1\thigh", "q1 0 d1 x", "q1\t0\td1\t1_0"])
 def test_a_bad_grade_on_the_first_line_is_no_header(tmp_path: Path, first: str) -> None:
     (tmp_path / "qrels.tsv").write_text(f"{first}\nq1\td2\t1\n")

@@ -26,6 +26,7 @@ ROWS = (".jsonl", ".jsonl.gz", ".parquet")
 _BEIR = ("query-id", "corpus-id", "score")
 _QUERY_IDS = ("query_id", "query-id", "qid", "query")  # of rows of a run
 _DOCUMENT_IDS = ("document_id", "doc_id", "docid", "corpus-id", "corpus_id", "product_id", "document", "id")
+_TREC_WIDTHS = (4, 6)  # fields of a judgement and of a line of a run
 # What names of queries and of grades contain, in a header that is not BEIR's own.
 _NAMES = (("query", "qid", "topic", "id"), ("score", "grade", "rel", "label", "judg", "rating", "gain"))
 
@@ -165,12 +166,14 @@ def _word(id: str) -> str:
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The fields of every line that is not blank. Tabs separate them, so that an id may have spaces; any white space
-    does where the second field is TREC's own (0 or Q0), or tabs alone do not separate three. A tab at the end of a line
-    begins no field."""
+    does where the second field is TREC's own (0 or Q0), or tabs alone do not separate three. Behind a header of BEIR
+    no field is TREC's own. A tab at the end of a line begins no field."""
+    width = None  # of a header that tabs separate
     for where, line in readers.numbered_lines(path):
         if words := line.split():
             cells = [cell.strip() for cell in line.rstrip().split("\t")]
-            is_trec = len(words) > 3 and words[1].upper() in ("0", "Q0")
+            width = width or (len(cells) if set(_BEIR) <= set(cells) else 0)
+            is_trec = len(words) in _TREC_WIDTHS and words[1].upper() in ("0", "Q0") and len(cells) != width
             yield where, cells if len(cells) >= 3 and all(cells) and not is_trec else words
 
 

@@ -85,8 +85,8 @@ def pair_means(first: Statistic, second: Statistic, *, higher_is_better: bool) -
     """Two means over the same examples, and how many values the second has lost.
 
     An example without a value in the first is left out of both. One without a value in the second alone counts there as
-    the worst value of either, and as 0 at most where higher is better: losing a value is a loss. Statistics that are no
-    means of values stay as they are.
+    the worst value of either, and as 0 at most where higher is better, 1 at least where lower is: losing a value is a
+    loss. Statistics that are no means of values stay as they are.
 
     >>> first, second = (mean_statistic(np.array(v)) for v in ([1.0, 1.0, 0.0, np.nan], [1.0, 1.0, np.nan, 1.0]))
     >>> first, second, lost = pair_means(first, second, higher_is_better=True)
@@ -100,7 +100,7 @@ def pair_means(first: Statistic, second: Statistic, *, higher_is_better: bool) -
     if not (lost.any() or (kept & ~has).any()):
         return first, second, 0
     seen = np.concatenate([first.values[has], second.values[kept]])
-    worst = min(0.0, seen.min(initial=0.0)) if higher_is_better else seen.max(initial=-np.inf)
+    worst = seen.min(initial=0.0) if higher_is_better else seen.max(initial=1.0)
     values = np.where(has, np.where(lost, worst, second.values), np.nan)
     return first, ValueMean(values, second.groups), int(lost.sum())
 
