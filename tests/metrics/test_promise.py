@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calipers.metrics.promise import binomial_tail, keep, order, promise
+from calipers.metrics.promise import Promise, binomial_tail, keep, order, promise
 
 CALIBRATIONS = 2000
 
@@ -56,3 +56,10 @@ def test_a_risk_exactly_at_the_error_is_promised_in_five_percent_at_most() -> No
         halves = [(rng.random(100), (rng.random(100) < 0.8).astype(float)) for _ in range(2)]
         given += keep(*halves[1], order(*halves[0], 100, 0.2 - 1e-9), error=0.2 - 1e-9, confidence=0.95) is not None
     assert given <= CALIBRATIONS * (0.05 + 3 * np.sqrt(0.05 * 0.95 / CALIBRATIONS))
+
+
+def test_chosen_shares_keep_their_digits_and_measured_ones_do_not_read_as_all() -> None:
+    given = Promise(0.125, 0.995, 1000, threshold=0.4, answered=0.997, failures=3)
+    assert given.sentence.startswith("At 12.5% errors, with 99.5% confidence, this model can answer 99.7% of queries")
+    none = Promise(0.2, 0.995, 200, possible=0.2041, possible_answered=0.25)
+    assert none.sentence.startswith("At 20% errors this model can answer nothing; at 20.4% it can answer 25% of")

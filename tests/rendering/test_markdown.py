@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calipers import tasks
-from calipers.core import RequestError, printable
+from calipers.core import DataSource, RequestError, printable
 from calipers.rendering import markdown
 from tests.support import verdicts as made
 from tests.support.markdown import ATTACKS, html_of, tokens
@@ -35,3 +35,9 @@ def test_runs_become_tables() -> None:
     assert "| `dot_spearman` | 82.05 | – |" in text
     assert "> warning: `3 rows | were <b>blank</b>`" in text
     assert html_of(text) == []
+
+
+def test_a_run_of_a_sample_says_so() -> None:
+    sample = made.result(dataset=DataSource("pairs.csv", requested=3, rows_read=1379))
+    text = markdown.results_markdown([(sample, tasks.find(sample.task))])
+    assert "· 3 pairs (a random sample of 1,379 rows, seed 42) ·" in text

@@ -10,7 +10,6 @@ from calipers.comparison.records import Example, GateOptions, Verdict
 from calipers.core import printable
 from calipers.rendering.markdown import code, escape, subtitle, table
 from calipers.rendering.numbers import shorten
-from calipers.rendering.text import chosen_rows
 
 _LONGEST = 400  # characters of an example's text
 
@@ -23,8 +22,7 @@ def verdicts_markdown(verdicts: Sequence[Verdict], gate: GateOptions | None = No
     many = f"{len(verdicts)} candidates" if len(verdicts) > 1 else code(verdicts[0].candidate_name)
     name = code(verdicts[0].baseline_name or baseline.model.artifact)
     title = f"## {wording.outcome(verdicts, gate)}: {many} against {name}"
-    rows = chosen_rows(baseline.dataset)
-    about = f"{subtitle(baseline)}{f' ({rows})' if rows else ''}"
+    about = subtitle(baseline)
     costs = "\n".join(table(*candidate_table(verdicts, gate, code), right=range(1, 11)))
     last = escape(wording.rule(verdicts, gate, gate.exit_code([v.label for v in verdicts])))
     warnings = [f"> warning: {code(words)}" for words in settings.assumptions(verdicts)]

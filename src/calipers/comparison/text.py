@@ -13,7 +13,6 @@ from calipers.core import printable
 from calipers.core.rounding import percentage
 from calipers.rendering import numbers
 from calipers.rendering.tables import Cell, fits, is_bounded, make_table, say, show_table, warn
-from calipers.rendering.text import chosen_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +69,7 @@ def _about(verdicts: Sequence[Verdict], metric: str) -> str:
     lost = "lost" if comparison.higher_is_better else "more"
     path = "/".join(first.baseline.dataset.path.rstrip("/").split("/")[-2:])  # the JSON has the whole one
     source = ", ".join(numbers.data_parts(replace(first.baseline.dataset, path=path)))
-    rows = chosen_rows(first.baseline.dataset)
+    rows = numbers.chosen_rows(first.baseline.dataset)
     return (
         f"{source}, {span}{f' ({rows})' if rows else ''}; {metric} {decides}: PASS below {passes} {lost}, "
         f"REGRESSION from {at_risk}"

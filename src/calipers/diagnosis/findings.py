@@ -222,20 +222,25 @@ def _fact(figure: Figure, sentence: str) -> str | None:
     return str(sentence).format(
         figure=figure,
         depth=figure.name.partition("@")[2],
-        share=_share(figure.value),
+        share=_share(figure.value, figure.level),
         value=value_of(figure),
         interval=interval_of(figure),
         count=count_of(figure),
-        of=f"{round(figure.value * figure.count):,} of {count_of(figure)} ({_share(figure.value)})",
+        of=f"{round(figure.value * figure.count):,} of {count_of(figure)} ({_share(figure.value, figure.level)})",
     )
 
 
-def _share(value: float) -> str:
+def _share(value: float, level: str | None = None) -> str:
+    """With the digits that tell it from none, from all and from the level that it warns at.
+
+    >>> _share(0.3867), _share(0.004), _share(0.0), _share(1.0), _share(0.9968), _share(0.5004, "above 0.5")
+    ('39 %', '0.4 %', '0 %', '100 %', '99.7 %', '50.04 %')
     """
-    >>> _share(0.3867), _share(0.004), _share(0.0), _share(1.0), _share(0.9968), _share(0.99996)
-    ('39 %', '0.4 %', '0 %', '100 %', '99.7 %', '99.996 %')
-    """
-    return f"{100 * value:.{digits_apart(100 * value, (0.0, 100.0), 0)}f} %"
+    try:
+        limits = [100 * float((level or "").rpartition(" ")[2])]
+    except ValueError:  # a level in words
+        limits = []
+    return f"{100 * value:.{digits_apart(100 * value, (0.0, 100.0, *limits), 0)}f} %"
 
 
 def direction(figure: Figure) -> str:

@@ -44,22 +44,39 @@ class Promise:
 
     @property
     def sentence(self) -> str:
-        sure = f"with {self.confidence:.0%} confidence"
+        error, sure = _chosen(self.error), f"with {_chosen(self.confidence)} confidence"
         if self.threshold is not None:
             return (
-                f"At {self.error:.0%} errors, {sure}, this model can answer {self.answered:.0%} of queries "
+                f"At {error} errors, {sure}, this model can answer {_measured(self.answered)} of queries "
                 f"({self.failures} failures among {round(self.answered * self.count)} of {self.count} held-out ones)."
             )
         other = ""
         if self.possible is not None:
-            other = f" at {self.possible:.0%} it can answer {self.possible_answered:.0%} of queries."
-        start = f"At {self.error:.0%} errors this model can answer nothing{';' if other else '.'}"
+            possible = _measured(self.possible, self.error)
+            other = f" at {possible} it can answer {_measured(self.possible_answered)} of queries."
+        start = f"At {error} errors this model can answer nothing{';' if other else '.'}"
         more = (
-            f"About {self.needed:,} judged queries would be needed for {self.error:.0%}."
+            f"About {self.needed:,} judged queries would be needed for {error}."
             if self.needed
-            else f"More judged queries would not give {self.error:.0%}: no part of these fails so rarely."
+            else f"More judged queries would not give {error}: no part of these fails so rarely."
         )
         return f"{start}{other} ({sure[0].upper()}{sure[1:]}, on {self.count} held-out queries.) {more}"
+
+
+def _chosen(share: float) -> str:
+    """A share that somebody wrote, with their digits: 12.5%."""
+    return f"{100 * share:.10g}%"
+
+
+def _measured(share: float, *others: float) -> str:
+    """A share without decimals, unless it would read as all, as none or as one of the others.
+
+    >>> _measured(0.388), _measured(0.9968), _measured(1.0), _measured(0.2041, 0.2)
+    ('39%', '99.7%', '100%', '20.4%')
+    """
+    apart = [other for other in (0.0, 1.0, *others) if other != share]
+    texts = (f"{share:.{digits}%}" for digits in range(12))
+    return next(text for digits, text in enumerate(texts) if text not in {f"{x:.{digits}%}" for x in apart})
 
 
 @lru_cache(maxsize=1 << 16)

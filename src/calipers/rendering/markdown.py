@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import Measurement, RequestError, Result, Slices, printable
-from calipers.rendering.numbers import NONE, count, data_parts, interval_name, number
+from calipers.rendering.numbers import NONE, chosen_rows, count, data_parts, interval_name, number
 from calipers.rendering.slices import slice_table
 
 
@@ -53,7 +53,8 @@ def subtitle(result: Result) -> str:
     parts = [result.task, *data_parts(result.dataset, code)]
     unit = str(result.bootstrap.get("unit") or "example")
     run = [f"run {code(result.run_id)}"] if result.run_id else []
-    return " · ".join([*parts, count(unit, len(result.outcomes)), *run])
+    sample = f" ({chosen})" if (chosen := chosen_rows(result.dataset)) else ""
+    return " · ".join([*parts, f"{count(unit, len(result.outcomes))}{sample}", *run])
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:

@@ -179,3 +179,17 @@ def search_time(timing: Mapping[str, float]) -> str:
         return ""
     share = f"{100 * timing['search_share']:.0f} %"
     return f" (searching {timing['search_seconds']:.1f}, at {share} of the rate of matrix products)"
+
+
+def chosen_rows(source: DataSource) -> str:
+    """How a sample was taken; nothing where all rows are scored.
+
+    >>> chosen_rows(DataSource("pairs.csv", requested=300, rows_read=1379))
+    'a random sample of 1,379 rows, seed 42'
+    """
+    if not source.requested:
+        return ""
+    if not source.shuffle:
+        return f"the first {source.requested:,} rows"
+    whole = f" of {source.rows_read:,} rows" if source.rows_read > source.requested else ""
+    return f"a random sample{whole}, seed {source.seed}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import SILENT, DataSource, Measurement, Metric, Progress, Result, RunLine, Task
+from calipers.core import SILENT, Measurement, Metric, Progress, Result, RunLine, Task
 from calipers.rendering.numbers import (
     count,
     data_parts,
@@ -222,20 +222,6 @@ def truncated_texts(result: Result) -> str:
     if result.model.settings.get("truncation"):
         words.append("truncated texts unknown: the endpoint does not report them")
     return ", ".join(words)
-
-
-def chosen_rows(source: DataSource) -> str:
-    """How a sample was taken; nothing where all rows are scored.
-
-    >>> chosen_rows(DataSource("pairs.csv", requested=300, rows_read=1379))
-    'a random sample of 1,379 rows, seed 42'
-    """
-    if not source.requested:
-        return ""
-    if not source.shuffle:
-        return f"the first {source.requested:,} rows"
-    whole = f" of {source.rows_read:,} rows" if source.rows_read > source.requested else ""
-    return f"a random sample{whole}, seed {source.seed}"
 
 
 def _counts(result: Result) -> str:
