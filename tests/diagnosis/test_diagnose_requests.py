@@ -67,6 +67,17 @@ def test_judgements_of_another_corpus_are_refused(tmp_path: Path, vectors: Path,
     assert "it judges x0, x1, and the corpus has d0, d1, d2 and 5 more" in told
 
 
+@pytest.mark.parametrize(("name", "left_out"), [("arguana", True), ("shop", False)])
+def test_documents_that_mteb_leaves_out_are_noted(name: str, left_out: bool, tmp_path: Path) -> None:
+    (folder := tmp_path / name / "qrels").mkdir(parents=True)
+    for file in ("corpus", "queries"):
+        write_jsonl(tmp_path / name / f"{file}.jsonl", [{"_id": f"x{i}", "text": w} for i, w in enumerate(WORDS)])
+    (folder / "test.tsv").write_text("x0\tx1\t1\nx2\tx3\t1\n")
+    options = DiagnosisOptions(layers=("retrieval",))
+    made = api.diagnose(Letters(), CorpusInputs(dataset=str(tmp_path / name)), options=options)
+    assert ("a document with the id of its query is left out, as mteb does for these data" in made.notes) is left_out
+
+
 def test_judged_texts_that_are_absent_are_counted(tmp_path: Path) -> None:
     found = diagnose(write(tmp_path, (*JUDGED, "q0 0 x0 1", "q1 0 x1 1", "other 0 d1 1")), "retrieval")
     notes = [note for note in found.notes if "judge" in note]

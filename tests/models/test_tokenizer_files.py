@@ -167,6 +167,30 @@ def test_any_settings_give_the_vectors_of_static_embedding(cased: bool, truncati
         np.testing.assert_allclose(encode(folder), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("special", "added", "settings"),
+    [
+        ({"sep_token": "[CLS]"}, [], {}),
+        ({"sep_token": "[CLS]"}, ["<extra>"], {}),  # beside added_tokens_decoder the older file does not count
+        ({"cls_token": {"content": "[MASK]", "normalized": False}}, [], {}),
+        ({"unk_token": "[PAD]"}, [], {}),
+        ({"extra_special_tokens": ["<extra>"]}, [], {"extra_special_tokens": ["x1"]}),
+        ({"sep_token": "[CLS]"}, [], {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    ],
+)
+def test_the_older_file_of_special_tokens_counts_as_in_transformers(
+    special: dict[str, Any], added: list[str], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    write_tokenizer(tmp_path, cased=False, added=added, **{"tokenizer_class": "BertTokenizer", **settings})
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    backend = tokenizer_files.prepare(tmp_path).backend
+    theirs = AutoTokenizer.from_pretrained(str(tmp_path), local_files_only=True)
+    assert [backend.encode(text).ids for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
+
+
 @pytest.mark.parametrize("inputs", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
 def test_a_pair_has_the_type_ids_that_its_tokenizer_names(inputs: list[str], scorer: Path, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder

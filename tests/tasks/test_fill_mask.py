@@ -14,7 +14,17 @@ from transformers import AutoModelForMaskedLM
 
 import calipers
 from calipers import DataOptions, ModelOptions, models
-from calipers.core import SILENT, DataError, Dataset, DataSource, InvalidOutput, ModelError, Outcomes, fingerprint
+from calipers.core import (
+    SILENT,
+    DataError,
+    Dataset,
+    DataSource,
+    InvalidOutput,
+    ModelError,
+    Outcomes,
+    RequestError,
+    fingerprint,
+)
 from calipers.models.batching import Batching
 from calipers.models.masking import bound_memory, likelihood
 from calipers.tasks import fill_mask
@@ -407,3 +417,11 @@ def test_what_would_surprise_is_told(family: Callable[[str], Path]) -> None:
         "1000 tokens were requested and whole texts with 4 fit",
     ]
     assert score(model, TEXTS).notes == ()
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_more_tokens_than_the_model_has_positions_are_refused(
+    backend: str, family: Callable[[str], Path], family_onnx: Callable[[str], Path]
+) -> None:
+    with pytest.raises(RequestError, match=r"`max_length` must be at most \d+ for this model, found 9999"):
+        load((family if backend == "torch" else family_onnx)("bert"), max_length=9999)

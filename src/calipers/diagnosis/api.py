@@ -34,6 +34,7 @@ from calipers.runs.ranking import OpenedModel
 from calipers.runs.record import MetricValues, Resampling, make_result
 from calipers.runs.store import Store
 from calipers.runs.vector_cache import VectorCache
+from calipers.tasks.search import IDENTICAL
 
 _ATTRIBUTES = "attributes"
 _PRODUCT_LAYERS = (_ATTRIBUTES, "knowledge", "contrasts", "remedies")  # that read the documents as products
@@ -261,12 +262,15 @@ def _examine(model: str | Model, setting: _Setting, first: _Examined | None, *, 
 
 
 def _notes(space: Space, info: ModelInfo) -> tuple[str, ...]:
-    """Texts without a direction, and texts that the model cuts, the pairs of a reranker among them."""
+    """Texts without a direction, texts that the model cuts, the pairs of a reranker among them, and documents that were
+    no results."""
+    left_out = IDENTICAL if space.searched and IDENTICAL in space.searched.notes else None
     pairs = space.searched.counts.get("reranked_pairs_truncated") if space.searched else None
     return (
         *spaces.notes_on_directions(space),
         *spaces.notes_on_truncation(space.truncated, info.settings),
         *((f"{pairs:,} reranked pairs are longer than the reranker reads and are cut",) if pairs else ()),
+        *((left_out,) if left_out else ()),
     )
 
 

@@ -27,11 +27,10 @@ from calipers.core import (
 )
 from calipers.metrics.arrays import Array, Vectors
 from calipers.models import hub
-from calipers.models.layout import read_layout
+from calipers.models.layout import masked_length, read_layout
 from calipers.models.masking import MaskTokenizer
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT
 from calipers.models.transport import endpoint_info, fault, find_endpoint, in_order, send
 
 _PATHS = ("", "/predict")  # the address itself as on the hub, and huggingface-inference-toolkit's other path
@@ -62,8 +61,7 @@ def _open_tokenizer(options: ModelOptions) -> MaskTokenizer:
     if not folder.is_dir():
         folder = hub.fetch(options.model_id, revision=options.revision, patterns=hub.SETTINGS)
     layout = read_layout(folder)
-    longest = layout.longest or USUAL_LIMIT
-    return MaskTokenizer(layout, max_length=min(options.max_length or longest, longest))
+    return MaskTokenizer(layout, max_length=masked_length(layout, options))
 
 
 def _try_targets(url: str, tokenizer: MaskTokenizer, options: ModelOptions) -> None:

@@ -13,7 +13,7 @@ from calipers.core.errors import quote
 from calipers.core.inputs import below, load_json
 from calipers.models.options import ModelOptions
 from calipers.models.shortening import Shortening, shorten
-from calipers.models.tokenizer import Tokenizer, first_position, longest_input, pad_id
+from calipers.models.tokenizer import USUAL_LIMIT, Tokenizer, first_position, longest_input, pad_id
 from calipers.models.tokenizer_files import Config, prepare, read_json
 
 Entry = TypeVar("Entry", int, str, dict[str, Any])
@@ -210,15 +210,25 @@ def _beyond(sentence: Config, call: Config) -> list[str]:
     return [reason for reason, holds in reasons.items() if holds]
 
 
-def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
+def requested_length(layout: Layout, options: ModelOptions) -> int | None:
+    """`max_length` where the model has that many positions; None where it is not set."""
     longest = layout.longest
     if options.max_length and longest and options.max_length > longest:
         raise RequestError(f"`max_length` must be at most {longest} for this model, found {options.max_length}")
+    return options.max_length
+
+
+def masked_length(layout: Layout, options: ModelOptions) -> int:
+    """Of the texts that a masked language model reads."""
+    return requested_length(layout, options) or layout.longest or USUAL_LIMIT
+
+
+def settle(layout: Layout, options: ModelOptions) -> EncoderSettings:
     return EncoderSettings(
         pooling=options.pooling or layout.pooling or "mean",
         pooling_assumed=not (options.pooling or layout.pooling or layout.further),
         normalize=layout.normalize if options.normalize is None else options.normalize,
-        max_length=options.max_length or layout.max_length,
+        max_length=requested_length(layout, options) or layout.max_length,
         lower_case=layout.lower_case,
         prompt=_prompt(layout, options),
         include_prompt=layout.include_prompt,

@@ -30,6 +30,7 @@ from calipers.models.heads import (
 from calipers.models.layout import (
     EncoderSettings,
     Layout,
+    masked_length,
     open_tokenizer,
     prompt_settings,
     read_layout,
@@ -339,8 +340,8 @@ _POSITIONS = "calipers_positions"  # the input of a rewritten graph
 def load_masked(source: Source, options: ModelOptions) -> MaskedModel:
     options.refuse_others("a masked language model in ONNX", *_USED)
     model = _open(source, options)
-    longest = model.shortest(options.max_length, model.layout.longest) or USUAL_LIMIT
-    tokenizer = MaskTokenizer(model.layout, max_length=longest)
+    longest = model.shortest(masked_length(model.layout, options))
+    tokenizer = MaskTokenizer(model.layout, max_length=longest or USUAL_LIMIT)
     output, vocabulary = _find_logits(model, tokenizer, options)
     short, short_cut = _find_short_cut(model, output, tokenizer, vocabulary)
     kept = 1 if short else tokenizer.max_length

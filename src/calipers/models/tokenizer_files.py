@@ -103,7 +103,9 @@ class _File:
     """A folder's tokenizer.json beside the settings that transformers would apply to it."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        self._folder, self._settings = folder, settings
+        # As transformers has it: the older file counts, before the newer one, where that does not list added tokens.
+        older = {} if "added_tokens_decoder" in settings else read_json(folder / "special_tokens_map.json")
+        self._folder, self._settings, self._given = folder, {**settings, **older}, settings
         self.backend = load_backend(folder)
         self._kind = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
         self._family = str(read_json(folder / "config.json").get("model_type") or "")
@@ -137,14 +139,14 @@ class _File:
 
     def _added(self) -> list[Any]:
         """The tokens that transformers adds where they are not there, as texts or as records with flags."""
-        settings = {**read_json(self._folder / "special_tokens_map.json"), **self._settings}
+        settings = self._settings
         tokens = [
             *(settings.get("added_tokens_decoder") or {}).values(),
             *read_json(self._folder / "added_tokens.json"),
         ]
         for name in _EXTRA:
-            entries = settings.get(name) or ()
-            tokens += entries.values() if isinstance(entries, dict) else entries
+            for entries in (settings.get(name) or (), self._given.get(name) or ()):
+                tokens += entries.values() if isinstance(entries, dict) else entries
         named = {f"{name}_token": token for name, token in _SPECIAL.items()} if self._kind in _BERT else {}
         named |= {name: token for name, token in settings.items() if name.endswith("_token")}
         return tokens + [token for token in named.values() if isinstance(token, str | dict)]

@@ -20,12 +20,11 @@ from calipers.metrics.arrays import Array, Ints, Vectors
 from calipers.models import masking
 from calipers.models.batching import Batch, Work, answers, pad
 from calipers.models.heads import log_softmax
-from calipers.models.layout import Layout, read_layout
+from calipers.models.layout import Layout, masked_length, read_layout
 from calipers.models.masking import Forward, Logits, MaskedModel, MaskTokenizer
 from calipers.models.options import ModelOptions
 from calipers.models.probe import long_trial
 from calipers.models.source import Source
-from calipers.models.tokenizer import USUAL_LIMIT
 from calipers.models.tokenizer_files import prepare
 from calipers.models.torch_network import Network
 from calipers.models.torch_weights import (
@@ -76,8 +75,7 @@ def graft(source: Source, head: Source, options: ModelOptions) -> TorchMaskedLM:
 def _masked_lm(model: PreTrainedModel, layout: Layout, options: ModelOptions, info: ModelInfo) -> TorchMaskedLM:
     plan = work(options)
     network = _Hooked(Network(model, plan.device))
-    longest = layout.longest or USUAL_LIMIT
-    length = min(options.max_length or longest, longest)
+    length = masked_length(layout, options)
     tokenizer = MaskTokenizer(layout, max_length=length, trust_remote_code=options.trust_remote_code)
     vocabulary = network.run(tokenizer.masks(masking.SHORTEST)).shape[-1]
     if tokenizer.vocab_size > vocabulary:

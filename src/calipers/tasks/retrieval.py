@@ -32,7 +32,7 @@ from calipers.tasks import outputs
 from calipers.tasks.columns import ids_by_side
 from calipers.tasks.rankers import FirstStage, Fused, GivenRun, Ranker, prompts, similarity_of
 from calipers.tasks.retrieval_options import SHOWN, RetrievalOptions
-from calipers.tasks.search import id_ranks, places, search, settle, with_blank_documents
+from calipers.tasks.search import IDENTICAL, id_ranks, places, search, settle, with_blank_documents
 from calipers.tasks.sizes import Remembered, at_sizes
 
 __all__ = ["TASK", "GivenRun", "Ranker", "RetrievalOptions", "TwoStage", "prompts", "search", "similarity_of"]
@@ -201,7 +201,7 @@ def _notes(first: FirstStage, hits: Hits, options: RetrievalOptions) -> list[str
             f"(analyser {analyser}; bigrams is for scripts without spaces)"
         )
     if options.ignore_identical_ids:
-        notes.append("a document with the id of its query is left out, as mteb does for these data")
+        notes.append(IDENTICAL)
     ties = _tied_results(hits, options)
     if options.ties == "trec_eval":
         return notes

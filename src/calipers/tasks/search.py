@@ -18,6 +18,8 @@ from calipers.metrics.search import NOTHING_WANTED, Hits, Wanted, cut_hits
 from calipers.tasks.rankers import FirstStage, GivenRun, UnreadTexts, rank_all
 from calipers.tasks.retrieval_options import RetrievalOptions
 
+IDENTICAL = "a document with the id of its query is left out, as mteb does for these data"
+
 
 def settle(options: RetrievalOptions, dataset: Dataset) -> RetrievalOptions:
     """The options with what the data decide: whether a document with the id of its query is left out."""
