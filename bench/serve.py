@@ -1,10 +1,11 @@
 """The service under load: the figures of docs/service.md.
 
-    python -m bench.serve [--seconds 5] [--soak MINUTES] [--cases N]
+    python -m bench.serve [--seconds 5] [--model M --corpus BEIR] [--soak MINUTES] [--cases N]
 
 A trust score of random vectors (K = 10, d = 384) is served by the real command on loopback. Clients are threads of this
-process with a connection each, so that both share the machine. With --soak the memory of the server is read before and
-after; with --cases schemathesis sends that many cases made from the description.
+process with a connection each, so that both share the machine; /healthz is asked by a process of its own. With --model
+and --corpus texts are sent to a service that has loaded them. With --soak the memory of the server is read before and
+after; with --cases schemathesis sends at least that many cases made from the description. --no-load skips the tables.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -61,26 +63,53 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--soak", type=float, default=0, metavar="MINUTES")
     parser.add_argument("--cases", type=int, default=0)
+    parser.add_argument("--model", metavar="M")
+    parser.add_argument("--corpus", type=Path, metavar="BEIR")
+    parser.add_argument("--no-load", action="store_true", help="only --soak and --cases")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         trust, bodies = prepare(Path(folder))
         server = Server(trust)
         print(f"ready in {server.started:.1f} s, {server.memory():.0f} MB\n")
         print("| body | clients | answers a second | p50 ms | p99 ms | other statuses |\n|---|---|---|---|---|---|")
-        for name, body in bodies.items():
-            for clients in (1, 8, 64):
-                load(server, name, body, clients, chosen.seconds)
-        overload(server, bodies["one of scores"], chosen.seconds)
+        if not chosen.no_load:
+            run_loads(server, bodies, chosen.seconds)
+        if chosen.model:
+            run_texts(Path(folder), chosen)
         if chosen.soak:
+            load(server, "warming, one of scores", bodies["one of scores"], 4, 20)
             before = server.memory()
             load(server, "soak, one of scores", bodies["one of scores"], 4, 60 * chosen.soak)
-            print(f"memory {before:.1f} MB before, {server.memory():.1f} MB after {chosen.soak:g} minutes")
+            after = server.memory()
+            grown = f"{after / before - 1:+.2%}"
+            print(f"memory {before:.1f} MB before, {after:.1f} MB after {chosen.soak:g} minutes ({grown})", flush=True)
         if chosen.cases:
             fire(server, chosen.cases)
         server.stop(signal.SIGKILL)
         again = Server(trust)
         print(f"after kill -9 it is ready again in {again.started:.1f} s")
         again.stop()
+
+
+def run_loads(server: Server, bodies: dict[str, bytes], seconds: float) -> None:
+    for name, body in bodies.items():
+        for clients in (1, 8, 64):
+            load(server, name, body, clients, seconds)
+    for name in ("one of scores", "100 of scores", "one of vectors"):
+        overload(server, name, bodies[name], seconds)
+
+
+def run_texts(folder: Path, chosen: argparse.Namespace) -> None:
+    """A service of its own, with a model and its corpus."""
+    where = ["--corpus", str(chosen.corpus), "--no-cache"]
+    save = [sys.executable, "-m", "calipers", "trust", chosen.model, *where, "--save", str(folder / "texts.trust")]
+    subprocess.run(save, check=True, stdout=subprocess.DEVNULL)
+    server = Server(folder / "texts.trust", "--model", chosen.model, *where)
+    with (chosen.corpus / "queries.jsonl").open(encoding="utf-8") as file:
+        text = json.loads(next(file))["text"]
+    for clients in (1, 8, 64):
+        load(server, "one text", json.dumps({"text": text}).encode(), clients, chosen.seconds)
+    server.stop()
 
 
 def prepare(folder: Path) -> tuple[Path, dict[str, bytes]]:
@@ -123,22 +152,36 @@ def load(server: Server, name: str, body: bytes, clients: int, seconds: float) -
     print(f"| {name} | {clients} | {statuses[200] / seconds:.0f} | {median:.2f} | {high:.2f} | {others} |", flush=True)
 
 
-def overload(server: Server, body: bytes, seconds: float) -> None:
+def overload(server: Server, name: str, body: bytes, seconds: float) -> None:
     """Five times as many clients as the service takes: refused ones at once, and health in between."""
-    thread = threading.Thread(target=load, args=(server, "five times its limit", body, 320, seconds))
+    thread = threading.Thread(target=load, args=(server, f"five times its limit, {name}", body, 320, seconds))
     thread.start()
-    time.sleep(seconds / 2)
-    started = time.perf_counter()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    connection.request("GET", "/healthz")
-    status = connection.getresponse().status
-    print(f"/healthz meanwhile: {status} in {1000 * (time.perf_counter() - started):.1f} ms")
+    time.sleep(seconds / 4)
+    probe = [sys.executable, "-c", PROBE, str(server.port), str(seconds / 2)]
+    print(subprocess.run(probe, check=True, capture_output=True, text=True).stdout.strip(), flush=True)
     thread.join()
 
 
+PROBE = """
+import http.client, sys, time
+statuses, times, stop = set(), [], time.perf_counter() + float(sys.argv[2])
+while time.perf_counter() < stop:
+    started = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+    connection.request("GET", "/healthz")
+    statuses.add(connection.getresponse().status)
+    times.append(1000 * (time.perf_counter() - started))
+    connection.close()
+    time.sleep(0.02)
+times.sort()
+print(f"/healthz meanwhile: {sorted(statuses)}, median {times[len(times) // 2]:.1f} ms, highest {times[-1]:.1f} ms")
+"""
+
+
 def fire(server: Server, cases: int) -> None:
-    command = ["schemathesis", "run", f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", str(cases)]
-    command += ["--checks", "not_a_server_error", "--no-color"]
+    tool = str(Path(sysconfig.get_path("scripts")) / "schemathesis")
+    command = [tool, "run", f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", str(cases)]
+    command += ["--checks", "not_a_server_error", "--no-color", "--generation-database", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=server.log.parent)
     print("\n".join(done.stdout.splitlines()[-25:]))
 

@@ -1,11 +1,12 @@
 """What a trust score is worth: the tables of docs/trust.md.
 
     python -m bench.trust_quality --model minilm=FOLDER --model potion=FOLDER [--data icecat --data scifact]
-        [--vectors DIR] [--k 10] [--codec int8]
+        [--vectors DIR] [--k 10] [--codec int8] [--reranker FOLDER [--rerank-depth 10]]
 
 Each model embeds each BEIR folder of CALIPERS_DATA once; with --vectors the vectors are kept there (and found again:
 delete them where a model or the data change). Out-of-domain queries are those of the other folder, and bundled ones.
-Intervals are 95 %, over resampled queries; maps are measured out of fold.
+Intervals are 95 %, over resampled queries; maps are measured out of fold. With a reranker its predictors join, and the
+trade of a second stage is printed.
 """
 
 from __future__ import annotations
@@ -112,10 +113,16 @@ def maps(
     """Every predictor alone, the map of each kind of input, its promise, and the promise on held-out halves."""
     corpus, qrels = rows.tables["corpus"], rows.columns["qrels"]
     deep = predictors.deep_rows(queries, vectors, "cosine")
-    lexical = Lexicon(corpus).columns(rows.columns["query"], deep, asked.k)
+    lexicon, texts = Lexicon(corpus, load_reranker(asked.reranker)), rows.columns["query"]
+    first = deep[:, : max(asked.k, asked.rerank_depth)]
+    scores = lexicon.rerank(texts, first) if lexicon.reranker else None
+    lexical = lexicon.columns(texts, deep, asked.k, reranked=scores)
+    stages: dict[str, Any] = {"qrels": qrels, "corpus_ids": corpus.ids}
+    if scores is not None:
+        stages["reranked"] = predictors.reordered(first, scores)
     labels = metrics.success(nearest, qrels, corpus.ids)
     quality = metrics.ndcg_of(nearest, qrels, corpus.ids)
-    fitted = Trust.fit(vectors, query_vectors=queries, labels=labels, extra=lexical, k=asked.k, codec=asked.codec)
+    fitted = Trust.fit(vectors, query_vectors=queries, extra=lexical, k=asked.k, codec=asked.codec, **stages)
     calibration_report = fitted.report["calibration"]
     columns = every_column(vectors, queries, nearest, deep, lexical, fitted)
     yield "| predictor | input | AUROC | nAUC of success | nAUC of nDCG@10 |"
@@ -134,7 +141,59 @@ def maps(
         promised = one["promise"]["sentence"] if one["promise"] else "Too few queries to test a promise."
         yield f"{kind}: {one['sentence']} {promised}  "
     yield ""
+    yield from trades(calibration_report["maps"])
+    judged = metrics.success(judged_rows(deep, qrels, corpus.ids, asked.k), qrels, corpus.ids)
+    yield from on_judged_results(vectors, queries, judged, lexical, asked)
     yield from halves(columns, labels, asked)
+
+
+def judged_rows(deep: Any, qrels: Sequence[Any], ids: Sequence[str], k: int) -> NDArray[np.int64]:
+    """The first k results of each query that somebody judged, -1 for none."""
+    rows = np.full((len(deep), k), -1)
+    for query, results in enumerate(deep.tolist()):
+        judged = [row for row in results if row >= 0 and ids[row] in qrels[query]][:k]
+        rows[query, : len(judged)] = judged
+    return rows
+
+
+def on_judged_results(
+    vectors: Any, queries: Any, labels: Any, lexical: Any, asked: argparse.Namespace
+) -> Iterator[str]:
+    """The maps where results that nobody judged are skipped: what a pool owes to the engine that made it."""
+    share = f"{np.nanmean(labels):.1%} of the queries succeed on judged results alone (the first {asked.k} of them)"
+    if calibration.why_not(labels):
+        yield f"{share}: {calibration.why_not(labels)}.  "
+        return
+    fitted = Trust.fit(
+        vectors, query_vectors=queries, labels=labels, extra=lexical, k=asked.k, codec=asked.codec
+    ).report["calibration"]
+    yield f"{share}:\n\n| on judged results | AUROC | over the top cosine |\n|---|---|---|"
+    for one in fitted["predictors"]:
+        if one["name"] in ("top_score", "margin", "bm25_overlap_10"):
+            yield f"| {one['name'].replace('_', ' ')} | {told(IntervalEstimate(**one['auroc']))} | |"
+    for kind, one in fitted["maps"].items():
+        cells = (told(IntervalEstimate(**one[key])) for key in ("auroc", "gain"))
+        yield f"| map of {kind} | {' | '.join(cells)} |"
+    yield ""
+
+
+def load_reranker(reference: str | None) -> Any:
+    return models.load_model(reference, ability="score") if reference else None
+
+
+def trades(fitted_maps: dict[str, Any]) -> Iterator[str]:
+    """nDCG@10 kept against rerank calls saved, by the map that decides."""
+    given = {kind: one["rerank"] for kind, one in fitted_maps.items() if one["rerank"]}
+    for kind, trade in given.items():
+        yield f"{kind}: {trade['sentence']}  "
+    if given:
+        saved = range(0, 101, 20)
+        yield f"\n| rerank calls saved | {' | '.join(f'{share} %' for share in saved)} |"
+        yield f"|---|{'---|' * len(saved)}"
+        for kind, trade in given.items():
+            points = {round(100 * (1 - point["calls"])): point["ndcg"] for point in trade["curve"]}
+            yield f"| nDCG@10, map of {kind} | {' | '.join(f'{points[share]:.3f}' for share in saved)} |"
+        yield ""
 
 
 def every_column(vectors: Any, queries: Any, nearest: Any, deep: Any, lexical: Any, fitted: Trust) -> dict[str, Any]:
@@ -252,6 +311,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", action="append", metavar="FOLDER")
     parser.add_argument("--vectors", type=Path, metavar="DIR")
     parser.add_argument("--k", type=int, default=metrics.K)
+    parser.add_argument("--reranker", metavar="REFERENCE")
+    parser.add_argument("--rerank-depth", type=int, default=0, metavar="N")
     parser.add_argument("--codec", default="int8", choices=list(codecs.CODECS))
     found = parser.parse_args()
     found.data = found.data or ["icecat", "scifact"]

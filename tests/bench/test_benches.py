@@ -129,8 +129,9 @@ def test_trust(bench: Run) -> None:
 
 @pytest.mark.slow
 def test_serve(bench: Run) -> None:
-    printed = bench("serve", "--seconds", "0.2")
+    printed = bench("serve", "--seconds", "0.4")
     assert "| one of scores | 64 |" in printed
+    assert printed.count("/healthz meanwhile: [200]") == 3
     assert "after kill -9 it is ready again" in printed
 
 
@@ -138,6 +139,7 @@ def test_trust_quality(bench: Run, tmp_path: Path, minilm: Path) -> None:
     write_shop(tmp_path / "one", documents=80, queries=60)
     write_shop(tmp_path / "two", documents=60, queries=50)
     printed = bench("trust_quality", "--model", f"minilm={minilm}", "--data", "one", "--data", "two")
+    assert "on judged results" in printed
     assert "### minilm on two" in printed
 
 

@@ -320,6 +320,55 @@ def test_vectors_that_do_not_fit_are_refused(trust: Trust) -> None:
         trust.score(QUERIES, neighbours_of(QUERIES), present=np.ones((2, 2), bool))
 
 
+# --- a second stage ----------------------------------------------------------------------------------------------
+
+
+def staged(**wishes: Any) -> tuple[Trust, np.ndarray]:
+    """Half of 200 queries are nearly a document, which is relevant. Of the others any of the first ten is, and a
+    reranker puts it first."""
+    rng = np.random.default_rng(2)
+    queries = np.concatenate([CORPUS[:100], NEAR[rng.integers(0, 60, 100)]]) + 0.02 * rng.normal(size=(200, D))
+    rows = search.nearest(queries, CORPUS, 10)[1]
+    right = np.r_[np.zeros(100, int), rng.integers(0, 10, 100)]
+    qrels = [{str(rows[query, place]): 1} for query, place in enumerate(right)]
+    scores = (np.arange(10) == right[:, None]).astype(float)
+    reranked = predictors.reordered(rows, scores)
+    given = {"qrels": qrels, "corpus_ids": list(map(str, range(600))), "success": "first", "error": 0.2}
+    return Trust.fit(CORPUS, query_vectors=queries, **{**given, "reranked": reranked, **wishes}), queries
+
+
+def test_a_second_stage_is_decided_where_it_is_worth_its_calls(tmp_path: Path) -> None:
+    trust, queries = staged()
+    trade = trust.report["calibration"]["maps"]["vectors"]["rerank"]
+    assert (trade["after"], trade["kept"]) == (1.0, pytest.approx(1.0, abs=0.05))
+    assert 0.3 < 1 - trade["calls"] < 0.6
+    trust.save(tmp_path / "t")
+    for one in (trust, Trust.load(tmp_path / "t")):
+        scores = one.score(queries, neighbours_of(queries))
+        assert (scores.decision[:100] == "answer").mean() > 0.9
+        assert (scores.decision[100:] == "rerank").mean() > 0.9
+        assert one.reason(scores, int(np.flatnonzero(scores.decision == "rerank")[0])).endswith(
+            f"below {one.maps['vectors'].thresholds.rerank:.3f}: a second stage is worth its call"
+        )
+
+
+def test_without_a_reranker_or_with_one_that_does_not_help_nothing_is_reranked() -> None:
+    none, queries = staged(reranked=None)
+    assert none.report["calibration"]["maps"]["vectors"]["rerank"] is None
+    useless, _ = staged(reranked=search.nearest(queries, CORPUS, 10)[1])
+    trade = useless.report["calibration"]["maps"]["vectors"]["rerank"]
+    assert (trade["threshold"], trade["gain"]) == (None, 0.0)
+    for trust in (none, useless):
+        assert "rerank" not in set(trust.score(queries, neighbours_of(queries)).decision)
+
+
+def test_an_order_that_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(RequestError, match="`reranked` needs `query_vectors`, `qrels` and `corpus_ids`"):
+        fitted(reranked=np.zeros((120, 10), int))
+    with pytest.raises(DataError, match=r"`reranked` must hold rows of the corpus \[200, n\], found \[3, 10\]"):
+        staged(reranked=np.zeros((3, 10), int))
+
+
 # --- the file --------------------------------------------------------------------------------------------------
 
 

@@ -283,6 +283,32 @@ def test_text_from_data_cannot_command_the_terminal(calipers: Run, shop: Path, t
     assert "\x1b" not in found.stdout
 
 
+def test_a_reranker_joins_the_predictors_and_its_trade_is_printed(
+    calipers: Run, weights: Callable[[str], Path], shop: Path, tmp_path: Path
+) -> None:
+    reranker = ("--reranker", weights("ms-marco-MiniLM-L12-v2-int8"))
+    arguments = ("trust", shop / "vectors.npy", "--corpus", shop)
+    calibrate = ("--calibrate", shop / "qrels" / "test.tsv", "--success", "first")
+    made = calipers(*arguments, *calibrate, *reranker, "--save", tmp_path / "t", "--json", "a tea no. 1")
+    assert made.returncode == 0, made.stderr
+    document = json.loads(made.stdout)
+    names = {one["name"] for one in document["calibration"]["predictors"]}
+    assert {"rerank_top", "rerank_agreement"} <= names
+    assert document["inputs"][-1] == document["queries"][0]["map"] == "reranker"
+    trade = document["calibration"]["maps"]["texts"]["rerank"]
+    assert [point["calls"] for point in trade["curve"]] == pytest.approx([i / 10 for i in range(11)])
+    assert document["calibration"]["maps"]["reranker"]["rerank"] is None
+    shown = calipers(*arguments, "--load", tmp_path / "t", "--details", "a tea no. 1").stdout
+    assert "Second stage" in shown
+    assert "rerank calls saved" in shown
+    assert "map of texts" in shown  # the reranker is not at hand
+    again = calipers(*arguments, "--load", tmp_path / "t", *reranker, "a tea no. 1").stdout
+    assert "map of reranker" in again
+    refused = calipers(*arguments, *calibrate, *reranker, "--rerank-depth", "5")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--rerank-depth must be at least --k, 10, found 5" in refused.stderr
+
+
 def test_a_real_model_on_real_products(
     calipers: Run, model: Callable[[str], Path], data: Callable[[str], Path], tmp_path: Path
 ) -> None:

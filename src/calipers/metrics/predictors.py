@@ -253,6 +253,16 @@ def reranker_columns(scores: Floats, k: int) -> dict[str, Floats]:
     }
 
 
+def reordered(rows: Ints, scores: Floats) -> Ints:
+    """Rows int64[q, n] in the order of a reranker's scores float64[q, n], the highest first; ties stay, NaN is last.
+
+    >>> reordered(np.array([[7, 8, 9]]), np.array([[0.1, np.nan, 0.5]]))
+    array([[9, 7, 8]])
+    """
+    order = np.argsort(-np.where(np.isfinite(scores), scores, -np.inf), axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1)
+
+
 def matrix(columns: Columns, names: Sequence[str]) -> Floats:
     """float64[q, f]."""
     return np.stack([columns[name] for name in names], axis=1) if names else np.empty((0, 0))

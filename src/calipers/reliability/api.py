@@ -100,7 +100,17 @@ class TrustOptions(Options):
         "The lowest grade that counts as relevant. Default: 1.", metavar="GRADE", above=0, needs=("calibrate",)
     )
     reranker: str | None = _score(
-        "A cross-encoder: its scores of the first K join the predictors.", metavar="MODEL", needs=("calibrate", "load")
+        "A cross-encoder: its scores of the first K join the predictors, and the output shows which queries are worth "
+        "its calls (the decision rerank).",
+        metavar="MODEL",
+        needs=("calibrate", "load"),
+    )
+    rerank_depth: int | None = _score(
+        "How many results of a query it reranks. Default: K.",
+        metavar="N",
+        at_least=1,
+        at_most=predictors.DEPTH,
+        needs=("reranker",),
     )
     seed: int = option(42, "Of samples, folds and resamples.", group="Score")
     query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
@@ -115,6 +125,8 @@ class TrustOptions(Options):
             self.refuse_others(
                 "a trust score that is loaded", "load", "query_prompt", "passage_prompt", "similarity", "reranker"
             )
+        if self.rerank_depth is not None and self.rerank_depth < (self.k or metrics.K):
+            raise RequestError(f"`rerank_depth` must be at least `k`, {self.k or metrics.K}, found {self.rerank_depth}")
         if self.bar is not None and self.success != "ndcg":
             raise RequestError("`bar` has no effect without `success` ndcg")
         if self.success == "ndcg" and self.relevant_from is not None:
@@ -265,10 +277,15 @@ def _fit(
         real, queries, notes = _embed_real(embed, real, material.optional)
     odd_texts = _odd_texts(documents, real, material, embed.model, options)
     odd = {kind: embed(texts, counted=False) for kind, texts in odd_texts.items()}
-    extra = {}
+    extra, reranked = {}, None
     if real and queries is not None and material.qrels:
-        deep = predictors.deep_rows(queries, vectors, embed.similarity)
-        extra = lexicon.columns(real.columns["text"], deep, options.k or metrics.K, progress=embed.progress)
+        deep, k = predictors.deep_rows(queries, vectors, embed.similarity), options.k or metrics.K
+        scores = None
+        if lexicon.reranker:
+            first = deep[:, : max(k, options.rerank_depth or k)]
+            scores = lexicon.rerank(real.columns["text"], first, embed.progress)
+            reranked = predictors.reordered(first, scores)
+        extra = lexicon.columns(real.columns["text"], deep, k, progress=embed.progress, reranked=scores)
     info = embed.model.info
     chosen: dict[str, Any] = {key: getattr(options, key) for key in ("codec", "k", "error", "confidence", "method")}
     fitted = Trust.fit(
@@ -278,6 +295,7 @@ def _fit(
         corpus_ids=documents.ids,
         odd={kind: rows[geometry.norms(rows) != 0] for kind, rows in odd.items()},
         extra=extra,
+        reranked=reranked,
         success=options.measure,
         seed=options.seed,
         similarity=embed.similarity,

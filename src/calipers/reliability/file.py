@@ -250,7 +250,8 @@ def _thresholds(entry: Mapping[str, Any], calibrated: bool) -> DecisionThreshold
     if (on == "probability") != calibrated:
         raise _Unfit(f"its thresholds are on the {on} and it has {'' if calibrated else 'no '}maps")
     answer = None if entry.get("answer") is None else _number(entry, "answer")
-    return DecisionThresholds(on, answer, _number(entry, "fall_back"), str(entry.get("why", "")))
+    rerank = None if entry.get("rerank") is None else _number(entry, "rerank")
+    return DecisionThresholds(on, answer, _number(entry, "fall_back"), str(entry.get("why", "")), rerank)
 
 
 def _array(tensors: Tensors, name: str, shape: tuple[int | None, ...], kind: type = np.float64) -> NDArray[Any]:

@@ -169,8 +169,36 @@ def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) 
         )
 
 
+def stages_of(
+    near: Neighbourhood,
+    reranked: Ints | None,
+    qrels: Qrels | None,
+    ids: Sequence[str] | None,
+    query_ids: Sequence[str] | None,
+) -> tuple[Floats, Floats] | None:
+    """nDCG@10 of the first stage and of a reranker's order, float64[q] each; None without a reranker."""
+    if reranked is None:
+        return None
+    count = 0 if near.queries is None else len(near.queries)
+    if near.queries is None or qrels is None or ids is None:
+        raise RequestError("`reranked` needs `query_vectors`, `qrels` and `corpus_ids`: its order is judged by them")
+    if reranked.ndim != 2 or len(reranked) != count or reranked.max(initial=-1) >= len(near.corpus):
+        raise DataError(
+            f"`reranked` must hold rows of the corpus [{count}, n], found {list(reranked.shape)} up to "
+            f"{reranked.max(initial=-1)}"
+        )
+    grades = _in_order(qrels, query_ids, count)
+    first = predictors.deep_rows(near.queries, near.corpus, near.similarity)[:, : reranked.shape[1]]
+    return metrics.ndcg_of(first, grades, ids), metrics.ndcg_of(reranked, grades, ids)
+
+
 def judged_queries(
-    near: Neighbourhood, labels: Floats, background: CorpusStatistics, extra: Columns, wanted: mapping.MapRequest
+    near: Neighbourhood,
+    labels: Floats,
+    background: CorpusStatistics,
+    extra: Columns,
+    stages: tuple[Floats, Floats] | None,
+    wanted: mapping.MapRequest,
 ) -> tuple[JudgedQueries, Ints]:
     """The judged queries that have every predictor, and their rows."""
     columns = near.columns(background, extra)
@@ -180,7 +208,8 @@ def judged_queries(
             usable &= np.isfinite(columns[name]) if name in columns else True
     rows = np.flatnonzero(usable)
     taken = {name: column[rows] for name, column in columns.items()}
-    return JudgedQueries(taken, labels[rows], mapping.split(labels[rows], wanted)), rows
+    both = (stages[0][rows], stages[1][rows]) if stages else None
+    return JudgedQueries(taken, labels[rows], mapping.split(labels[rows], wanted), stages=both), rows
 
 
 def flag(parts: TrustParts, detectors: Mapping[str, Detector]) -> Bools:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from calipers.metrics.arrays import Bools, Floats, Ints, once
 from calipers.metrics.assessment import IntervalEstimate
 from calipers.metrics.predictors import INPUTS, Columns
 from calipers.metrics.promise import Promise, promise
+from calipers.metrics.second_stage import SecondStage, StagedQueries, second_stage
 from calipers.metrics.selection import Candidate
 from calipers.reliability.records import DecisionThresholds, InputMap, Method
 
@@ -36,12 +37,14 @@ class MapRequest:
 @dataclass(frozen=True, eq=False)
 class JudgedQueries:
     """The columns of judged queries and their labels float64[q], without NaN. `flagged` are those that a detector calls
-    odd, so that they are not answered; `makes` those whose judgements make the map, the others test it."""
+    odd, so that they are not answered; `makes` those whose judgements make the map, the others test it. `stages` has
+    nDCG@10 of each before and after a reranker, where there is one."""
 
     columns: Columns
     labels: Floats
     makes: Bools
     flagged: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    stages: tuple[Floats, Floats] | None = None
 
     def take(self, rows: Ints | Bools) -> dict[str, Floats]:
         return {name: column[rows] for name, column in self.columns.items()}
@@ -91,26 +94,47 @@ def fit_input(kind: str, judged: JudgedQueries, wanted: MapRequest, *, quality: 
     )
     learned = fitted.isotonic(unseen) if wanted.method == "isotonic" else unseen
     given = None if judged.makes.all() else _promise(fitted, (learned, labels), judged, wanted)
+    trade = _second_stage(kind, fitted, learned, given, judged, wanted)
+    limits = _thresholds(given, judged, wanted, trade)
     return FittedInput(
-        InputMap(features, fitted.logistic, fitted.isotonic, _thresholds(given, judged, wanted)),
+        replace(fitted, thresholds=limits),
         given,
         {
             **(_quality(judged, options, wanted) if quality else {}),
             "chosen": _about(choice.candidate),
-            "promise": _promise_report(given),
+            "promise": _with_sentence(given),
+            "rerank": _with_sentence(trade),
         },
     )
 
 
+def _unless_flagged(scores: Floats, judged: JudgedQueries, rows: Bools) -> Floats:
+    return np.where(judged.flagged[rows], -np.inf, scores) if len(judged.flagged) else scores
+
+
 def _promise(fitted: InputMap, learned: tuple[Floats, Floats], judged: JudgedQueries, wanted: MapRequest) -> Promise:
     tests = ~judged.makes
-    scores = fitted(judged.take(tests), wanted.method)
-    if len(judged.flagged):
-        scores = np.where(judged.flagged[tests], -np.inf, scores)
+    scores = _unless_flagged(fitted(judged.take(tests), wanted.method), judged, tests)
     return promise(learned, (scores, judged.labels[tests]), error=wanted.error, confidence=wanted.confidence)
 
 
-def _thresholds(given: Promise | None, judged: JudgedQueries, wanted: MapRequest) -> DecisionThresholds:
+def _second_stage(
+    kind: str, fitted: InputMap, learned: Floats, given: Promise | None, judged: JudgedQueries, wanted: MapRequest
+) -> SecondStage | None:
+    """Whether a reranker is worth its calls after this map; None where there is no reranker, where its scores are
+    already read, or where too little is judged to test it."""
+    if judged.stages is None or given is None or kind == "reranker":
+        return None
+    halves = []
+    for rows, scores in ((judged.makes, learned), (~judged.makes, fitted(judged.take(~judged.makes), wanted.method))):
+        before, after = (values[rows] for values in judged.stages)
+        halves.append(StagedQueries(_unless_flagged(scores, judged, rows), before, after))
+    return second_stage(halves[0], halves[1], answer=given.threshold, seed=wanted.seed)
+
+
+def _thresholds(
+    given: Promise | None, judged: JudgedQueries, wanted: MapRequest, trade: SecondStage | None
+) -> DecisionThresholds:
     if given is None:
         right = int(judged.labels.sum())
         why = (
@@ -120,11 +144,12 @@ def _thresholds(given: Promise | None, judged: JudgedQueries, wanted: MapRequest
         return DecisionThresholds("probability", None, EVEN, why)
     answer = given.threshold
     why = f"{given.sentence} Below {EVEN} a failure is likelier than not."
-    return DecisionThresholds("probability", answer, EVEN if answer is None else min(EVEN, answer), why)
+    low = EVEN if answer is None else min(EVEN, answer)
+    return DecisionThresholds("probability", answer, low, why, trade.threshold if trade else None)
 
 
-def _promise_report(given: Promise | None) -> dict[str, Any] | None:
-    return {**asdict(given), "sentence": given.sentence} if given else None
+def _with_sentence(facts: Promise | SecondStage | None) -> dict[str, Any] | None:
+    return {**asdict(facts), "sentence": facts.sentence} if facts else None
 
 
 def _about(candidate: Candidate) -> dict[str, Any]:

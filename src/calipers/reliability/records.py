@@ -19,7 +19,7 @@ from calipers.metrics.trust import FEATURES, TrustParts
 
 Method = Literal["logistic", "isotonic"]
 METHODS: tuple[Method, ...] = ("logistic", "isotonic")
-DECISIONS = ("fall back", "hedge", "answer")
+DECISIONS = ("fall back", "hedge", "rerank", "answer")
 AT_MOST_HEDGE = ("vague",)  # kinds of odd queries where asking the user back may help; the others fall back
 
 
@@ -54,7 +54,8 @@ class Success:
 
 @dataclass(frozen=True)
 class DecisionThresholds:
-    """`answer` where the score is at or above it (None: never), `fall back` below `fall_back`, else `hedge`.
+    """`answer` where the score is at or above it (None: never), else `rerank` below `rerank` (None: never), else `fall
+    back` below `fall_back`, else `hedge`.
 
     `on` says which score: a probability once calibrated, R_q itself before.
     """
@@ -63,10 +64,12 @@ class DecisionThresholds:
     answer: float | None
     fall_back: float
     why: str
+    rerank: float | None = None
 
     def __str__(self) -> str:
         never = "nothing is answered" if self.answer is None else f"answered from {self.answer:.3f} on"
-        return f"{never}, falls back below {self.fall_back:.3f}"
+        second = "" if self.rerank is None else f", reranked below {self.rerank:.3f}"
+        return f"{never}{second}, falls back below {self.fall_back:.3f}"
 
 
 @dataclass(frozen=True, eq=False)

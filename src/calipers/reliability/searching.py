@@ -110,14 +110,22 @@ class Lexicon:
         return model.index(self.documents.columns["text"])
 
     def columns(
-        self, texts: Sequence[str], deep: Ints, k: int, wanted: Sequence[str] | None = None, progress: Progress = SILENT
+        self,
+        texts: Sequence[str],
+        deep: Ints,
+        k: int,
+        wanted: Sequence[str] | None = None,
+        progress: Progress = SILENT,
+        reranked: Floats | None = None,
     ) -> dict[str, Floats]:
-        """The predictors of texts, and of the reranker: those that are `wanted`, None for all."""
+        """The predictors of texts, and of the reranker: those that are `wanted`, None for all. `reranked` are its
+        scores of the first results or more, if they are at hand."""
         columns: dict[str, Floats] = {}
         if wanted is None or any(name in predictors.PREDICTORS["texts"] for name in wanted):
             columns |= predictors.text_columns(deep, self.index.search(texts, predictors.DEPTH))
         if self.reranker and (wanted is None or any(name in predictors.PREDICTORS["reranker"] for name in wanted)):
-            columns |= predictors.reranker_columns(self.rerank(texts, deep[:, :k], progress), k)
+            scores = self.rerank(texts, deep[:, :k], progress) if reranked is None else reranked[:, :k]
+            columns |= predictors.reranker_columns(scores, k)
         return columns
 
     def rerank(self, texts: Sequence[str], rows: Ints, progress: Progress = SILENT) -> Floats:
@@ -182,6 +190,8 @@ class TrustedSearch:
         kinds = [kind for kind in self.trust.maps if kind != "reranker" or self.lexicon.reranker]
         features = self.trust.maps[kinds[-1]].features if kinds and queries else ()
         needed = [name for name in features if name not in predictors.names_for("corpus")]
+        if queries and kinds[-1:] == ["reranker"]:
+            needed += predictors.PREDICTORS["reranker"]
         if not any(name in predictors.names_for("reranker") for name in needed):
             return {}
         deep = predictors.deep_rows(vectors, self.vectors, self.embed.similarity)

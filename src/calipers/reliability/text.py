@@ -33,6 +33,7 @@ def show_answer(console: Console, answer: TrustAnswer, *, details: bool) -> None
         ("Score", _describe_score(trust)),
         ("Decision", f"on the {trust.thresholds.on}: {trust.thresholds}"),
         ("", trust.thresholds.why),
+        *_second_stage(trust),
     ]
     tables.show_facts(console, "trust", facts)
     if details:
@@ -40,6 +41,13 @@ def show_answer(console: Console, answer: TrustAnswer, *, details: bool) -> None
         _show_detectors(console, trust.report.get("detectors") or ())
     for note in answer.notes:
         tables.warn(console, printable(note))
+
+
+def _second_stage(trust: Trust) -> list[tuple[str, str]]:
+    """What a reranker is worth after the map that knows most without it."""
+    maps = (trust.report.get("calibration") or {}).get("maps") or {}
+    trades = [one["rerank"]["sentence"] for one in maps.values() if one.get("rerank")]
+    return [("Second stage", trades[-1])] if trades else []
 
 
 def _describe_score(trust: Trust) -> str:
@@ -72,6 +80,17 @@ def _show_maps(console: Console, calibration: Mapping[str, Any]) -> None:
         tables.say(console, printable(f"{kind}: {one['sentence']}"))
         if one["promise"]:
             tables.say(console, printable(f"{kind}: {one['promise']['sentence']}"))
+        if one.get("rerank"):
+            tables.say(console, printable(f"{kind}: {one['rerank']['sentence']}"))
+            tables.show_records(console, [_trade(point) for point in one["rerank"]["curve"]])
+
+
+def _trade(point: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "rerank calls saved": f"{1 - point['calls']:.0%}",
+        "nDCG@10": _number(_float(point["ndcg"])),
+        "kept": f"{_float(point['kept']):.1%}",
+    }
 
 
 def _float(value: float | None) -> float:

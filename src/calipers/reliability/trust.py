@@ -71,6 +71,7 @@ class Trust:
         corpus_ids: Sequence[str] | None = None,
         odd: Mapping[str, Array] | None = None,
         extra: Columns | None = None,
+        reranked: Ints | None = None,
         success: Success | str = "relevant",
         codec: str = "int8",
         k: int = metrics.K,
@@ -93,7 +94,9 @@ class Trust:
         `error` is the share of failures that may be among what is answered, with probability `confidence` over sets of
         judged queries. `odd` are vectors of queries that deserve no answer, by kind ("gibberish", "out_of_domain",
         "vague", …): each kind gets a detector against the queries. `extra` are predictors of the queries that vectors
-        do not give (`metrics.predictors`: texts, reranker), float64[q] by name.
+        do not give (`metrics.predictors`: texts, reranker), float64[q] by name. `reranked` are the first results of the
+        queries in a reranker's order, int64[q, n] rows of the corpus, -1 for none: with `qrels` they tell which queries
+        are worth a second stage (`rerank`).
         """
         wanted = mapping.MapRequest(k, method, error, confidence, folds, seed)
         fitting.check(corpus_vectors, query_vectors, odd or {}, codec, wanted)
@@ -102,9 +105,9 @@ class Trust:
         measure = success if isinstance(success, Success) else Success(success)
         succeeded = fitting.labels_of(near, labels, qrels, corpus_ids, query_ids, measure)
         background = CorpusStatistics.fit(corpus_vectors, seed=seed)
-        return cls._fitted(
-            near, succeeded, background, extra or {}, odd or {}, wanted, {**(about or {}), "success": str(measure)}
-        )
+        stages = fitting.stages_of(near, reranked, qrels, corpus_ids, query_ids)
+        notes = {**(about or {}), "success": str(measure)}
+        return cls._fitted(near, succeeded, background, extra or {}, odd or {}, stages, wanted, notes)
 
     @classmethod
     def _fitted(
@@ -114,6 +117,7 @@ class Trust:
         background: CorpusStatistics,
         extra: Columns,
         odd: Mapping[str, Array],
+        stages: tuple[Floats, Floats] | None,
         wanted: mapping.MapRequest,
         about: Mapping[str, str],
     ) -> Trust:
@@ -121,7 +125,7 @@ class Trust:
         if labels is not None:
             assessed = assessment.assess(near.parts, labels, folds=wanted.folds, seed=wanted.seed)
             if not assessed.reason:
-                judged, rows = fitting.judged_queries(near, labels, background, extra, wanted)
+                judged, rows = fitting.judged_queries(near, labels, background, extra, stages, wanted)
         makes = rows[judged.makes] if judged is not None and rows is not None else None
         by_parts, by_scores = fitting.detect(near, odd, wanted.folds, makes)
         deciding = fitting.detectors(by_parts, metrics.FEATURES)
@@ -247,9 +251,12 @@ class Trust:
         )
 
     def richest(self, extra: Collection[str]) -> str | None:
-        """The kind of input with most predictors whose map reads none that the corpus or `extra` does not give."""
+        """The kind of input with most predictors whose map reads none that the corpus or `extra` does not give. That of
+        a reranker is for queries that have been reranked."""
         beyond = {*predictors.PREDICTORS["texts"], *predictors.PREDICTORS["reranker"]} - set(extra)
-        usable = [kind for kind, one in self.maps.items() if not beyond & set(one.features)]
+        reranked = set(predictors.PREDICTORS["reranker"]) <= set(extra)
+        kinds = {kind: one for kind, one in self.maps.items() if kind != "reranker" or reranked}
+        usable = [kind for kind, one in kinds.items() if not beyond & set(one.features)]
         return usable[-1] if usable else None
 
     def _judge_vectors(
@@ -306,8 +313,10 @@ class Trust:
         detectors: Mapping[str, Detector],
     ) -> NDArray[np.str_]:
         level = ((score >= thresholds.fall_back) & (score > 0)).astype(np.intp)
+        if thresholds.rerank is not None:
+            level[score < thresholds.rerank] = DECISIONS.index("rerank")
         if thresholds.answer is not None:
-            level += (score >= thresholds.answer) & (level > 0)
+            level[(score >= thresholds.answer) & (score > 0)] = DECISIONS.index("answer")
         for kind, called in odd.items():
             if detectors[kind].acts:
                 level = np.where(called, np.minimum(level, int(kind in AT_MOST_HEDGE)), level)
@@ -327,14 +336,16 @@ class Trust:
         if not calibrated:
             side = "above" if value > metrics.CONFIDENT else "not above"
             return f"R_q is {value:.3f}, {side} {metrics.CONFIDENT:g} (the method's high confidence); not calibrated"
-        name = "the probability of a good answer"
+        stated = f"the probability of a good answer is {value:.3f}"
+        if thresholds.answer is not None and value >= thresholds.answer:
+            return f"{stated}, at least {thresholds.answer:.3f}"
+        if thresholds.rerank is not None and value < thresholds.rerank:
+            return f"{stated}, below {thresholds.rerank:.3f}: a second stage is worth its call"
         if value < thresholds.fall_back:
-            return f"{name} is {value:.3f}, below {thresholds.fall_back:.3f}"
+            return f"{stated}, below {thresholds.fall_back:.3f}"
         if thresholds.answer is None:
-            return f"{name} is {value:.3f}, and no probability keeps the requested error"
-        if value < thresholds.answer:
-            return f"{name} is {value:.3f}, below {thresholds.answer:.3f}, from which on the requested error is kept"
-        return f"{name} is {value:.3f}, at least {thresholds.answer:.3f}"
+            return f"{stated}, and no probability keeps the requested error"
+        return f"{stated}, below {thresholds.answer:.3f}, from which on the requested error is kept"
 
     def save(self, path: Path | str) -> None:
         """One safetensors file with a JSON header; moved in place when it is whole."""
