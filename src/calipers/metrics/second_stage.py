@@ -114,8 +114,8 @@ def second_stage(
 
 def _choose(learned: StagedQueries, answer: float | None) -> float:
     """The lowest threshold that keeps enough; where none does, the one that keeps most."""
-    known = learned.scores[np.isfinite(learned.scores)]
-    edges = np.unique(np.quantile(known, np.linspace(0, 1, _STEPS))) if len(known) else np.array([1.0])
+    finite = learned.scores[np.isfinite(learned.scores)]
+    edges = np.unique(np.quantile(finite, np.linspace(0, 1, _STEPS))) if len(finite) else np.array([1.0])
     thresholds = np.nextafter(edges, np.inf)  # a query at the edge is passed on
     values = np.array([learned.ndcg(learned.passed(float(t), answer)) for t in thresholds])
     enough = np.flatnonzero(values >= KEPT * learned.after.mean())
