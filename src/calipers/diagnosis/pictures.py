@@ -113,7 +113,7 @@ def _ranks(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
     ]
     hubs = findings.examples_of(finding).get("hubness_skewness", [])[:_HUBS]
     marks = [(float(place + 1), hub.value, str(place + 1)) for place, hub in enumerate(hubs)]
-    notes = [f"{i + 1} {numbers.shorten(hub.text, 30)} ({hub.value:g})" for i, hub in enumerate(hubs)]
+    notes = [f"{i + 1} {charts.fitting(hub.text, 30)} ({hub.value:g})" for i, hub in enumerate(hubs)]
     axes: Axes = {"title": "Hubs by rank", "across": "rank of the document (log scale)", "up": "queries (log scale)"}
     svg = charts.strokes(lines, **axes, log=True, names=marks, notes=notes)
     caption = "How many queries have each document among their first results, the largest hub first."
@@ -212,7 +212,8 @@ def _overlaps(finding: Finding, sides: Sequence[Shown]) -> Iterator[Chart]:
         at_overlap, at_cosine = float(quarters["at_overlap"][0]), float(quarters["at_cosine"][0])
         steps = [step / 50 for step in range(-50, 51)]
         lines = [
-            ("gap 0", [(x, x) for x in steps if x >= 0]),
+            ("gap 0", [(x, x) for x in steps if 0 <= x <= 0.76]),  # its name stands free of the ring at the end
+            ("", [(x, x) for x in steps if x >= 0.76]),
             ("", [(at_overlap, y) for y in steps]),
             ("", [(x, at_cosine) for x in steps]),
         ]
@@ -345,7 +346,7 @@ def _neighbourhood(name: str, example: int, edges: Columns) -> str:
     source, target, cosine = (edges[key] for key in ("source", "target", "cosine"))
     spokes = [n for n in mine if not source[n]]
     place = {str(target[n]): number for number, n in enumerate(spokes)}
-    around = [(numbers.shorten(str(edges.get("text", target)[n]), 21), float(cosine[n])) for n in spokes]
+    around = [(charts.fitting(str(edges.get("text", target)[n]), 21), float(cosine[n])) for n in spokes]
     between = {(place[str(source[n])], place[str(target[n])]): float(cosine[n]) for n in mine if source[n]}
     return charts.graph(name, around, between)
 

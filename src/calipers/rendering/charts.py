@@ -14,6 +14,8 @@ from typing import TypedDict
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
+from calipers.core import printable
+
 WIDTH, HEIGHT = 460, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 40
 _ROW, _NAME = 24, 128  # of a chart with one bar per name
@@ -346,7 +348,7 @@ def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
     for number, row in enumerate(rows):
         y = 6 + number * _ROW
         parts += [
-            _text(_NAME - 8, y + 14, _fitting(row.name), "end"),
+            _text(_NAME - 8, y + 14, fitting(row.name), "end"),
             _rect("rail", _NAME, y + 3, room, _ROW - 9),
             _rect("bar warned" if row.warns else "bar", _NAME, y + 3, along(row.value) - _NAME, _ROW - 9),
         ]
@@ -362,14 +364,15 @@ def bars(rows: Sequence[Bar], *, title: str, across: str) -> str:
     return _svg(title, WIDTH, height, parts)
 
 
-def _fitting(name: str) -> str:
-    """The name, cut to the room left of the bars; a Japanese character takes the room of two letters.
+def fitting(name: str, most: int = (_NAME - 8) // _LETTER) -> str:
+    """The name on one line, cut to the room of so many letters, by default to that left of the bars; a Japanese
+    character takes the room of two.
 
-    >>> _fitting("anisotropy"), _fitting("Sabrenne umbrella 70 cm")
-    ('anisotropy', 'Sabrenne umbrell…')
+    >>> fitting("anisotropy"), fitting("Sabrenne umbrella 70 cm"), fitting("電気ケトル 1.7L", 9)
+    ('anisotropy', 'Sabrenne umbrell…', '電気ケト…')
     """
-    most = (_NAME - 8) // _LETTER
-    return name if cell_len(name) <= most else set_cell_size(name, most - 1).rstrip() + "…"
+    line = printable(name)
+    return line if cell_len(line) <= most else set_cell_size(line, most - 1).rstrip() + "…"
 
 
 def bin_shares(values: Sequence[float], bins: int = 10) -> tuple[list[float], list[str]]:
