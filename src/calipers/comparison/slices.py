@@ -72,7 +72,7 @@ def sentence(changes: SliceChanges, unit: str) -> str:
     """Where the change hurts most, in words."""
     worst = changes.hurts_most
     if worst is None:
-        return f"No group by {changes.by} loses {changes.metric}."
+        return f"No group by {changes.by} is worse in {changes.metric}."
     c = worst.comparison
     ends = f" ({numbers.signed_interval(c.interval, c.digits)})" if c.interval else ", without an interval"
     sure = "" if is_sure(worst) else "; its interval does not leave out 0" if c.interval else ""

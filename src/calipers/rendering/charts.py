@@ -169,13 +169,15 @@ def scatter(
     parts = [_axis(*place(left, low), *place(right, low)), _axis(*place(left, low), *place(left, high))]
     parts += [_text(place(x, low)[0], HEIGHT - _BOTTOM + 14, f"{x:g}", "middle", "small") for x in (left, right)]
     parts += [_text(_LEFT + 2, place(left, y)[1] + 4, f"{y:g}", "end", "small") for y in (low, high)]
+    names = []
     for name, points in lines:
         inside = [place(x, y) for x, y in points if left <= x <= right and low <= y <= high]
         if len(inside) > 1:
             parts.append(f'<polyline class="contour" points="{_points(inside)}"/>')
-            parts.append(_text(*inside[-1], name, "end", "small"))
+            names.append(_text(*inside[-1], name, "end", "small"))
     for cloud in clouds.values():
         parts += [_dot(*place(*point), cloud.look) for point in cloud.points]
+    parts += names  # above the points
     parts += _rings([(name, *place(x, y)) for name, x, y in marks])
     legend = [(f"{name} ({len(cloud.points):,})", cloud.look) for name, cloud in clouds.items()]
     return _named_axes(title, across, up, [*parts, *_legend(legend)], left=10)
