@@ -137,7 +137,7 @@ class _Found:
         self.made = made
 
     def rank(self, queries: Any, corpus: Any, k: int, **options: Any) -> Any:
-        return embedding._SpaceSearch(self.made, self.info).rank(queries, corpus, k, **options)
+        return embedding.SpaceSearch(self.made, self.info).rank(queries, corpus, k, **options)
 
 
 def test_every_figure_has_a_meaning_and_one_direction() -> None:
