@@ -25,6 +25,8 @@ contestant in every round, and the *share of the limit* is the median of what wa
 memory at the peak beyond what there was. The docstrings in `bench/` say what each work is.
 """
 
+LIMITS = Path(__file__).parent / "limits.md"  # profiles of what misses its goal
+
 GROWTH = """## Growth
 
 `python -m bench.growth --plot docs/images/growth.svg`: CPU seconds and peak of resident memory of whole commands, each
@@ -64,6 +66,7 @@ def page(keep: Path) -> str:
     sections = [OPENING]
     for folder in sorted(path for path in keep.iterdir() if path.is_dir()):
         sections += [_section(run) for run in read_runs(folder).values()]
+    sections.append(LIMITS.read_text(encoding="utf-8"))
     if (keep.parents[1] / "docs" / "images" / "growth.svg").exists():
         sections.append(GROWTH)
     return "\n".join(sections)

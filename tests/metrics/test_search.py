@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist, squareform
 
@@ -164,3 +166,17 @@ def test_ranges_that_are_searched_apart_are_merged_to_the_same_bits(seed: int, s
     merged = search.merge_hits([parts[i] for i in order], k, wanted)
     for name in ("offsets", "documents", "scores", "left_out"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), err_msg=name)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(0, 200), st.sampled_from([0, 4, 10**9]))
+def test_results_are_sorted_alike_with_a_table_and_without(seed: int, queries: int, size: int, uneven: int) -> None:
+    rng = np.random.default_rng(seed)
+    query, document = rng.integers(0, queries, size), rng.permutation(size)
+    score = rng.choice([-np.inf, -1.5, 0.0, 2.0, 7.25], size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_UNEVEN", uneven)
+        hits = search.sort_hits(query, document, score, queries=queries)
+    order = np.lexsort((document, -score, query))
+    np.testing.assert_array_equal(hits.documents, document[order])
+    np.testing.assert_array_equal(hits.scores, score[order])
+    np.testing.assert_array_equal(hits.queries, query[order])

@@ -12,7 +12,7 @@ from calipers.metrics.kernels import faiss_threads
 from calipers.metrics.products import largest_products
 from calipers.metrics.threads import permitted_threads
 
-_CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
+_CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
 _SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
 
 

@@ -31,6 +31,9 @@ _NEAREST_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 di
 _QUERIES = 16_384  # queries at a time
 _NEAREST_PROPOSALS = 13  # beyond k, among which rounding cannot hide the right ones
 _NEAREST_CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
+_UNEVEN = 4  # cells of a table for each result: beyond it results are sorted without one
+_TABLE = 1 << 20  # cells of one at most: 8 MB in float64
+_NO_ROW = np.iinfo(np.int64).max  # behind every document
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +104,21 @@ NO_HITS = Hits(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0))  # of 
 
 def sort_hits(query: Ints, document: Ints, score: Floats, *, queries: int) -> Hits:
     """Loose results to Hits: best first, among equals the earlier document."""
-    order = np.lexsort((document, -score, query))
-    return Hits(np.searchsorted(query[order], np.arange(queries + 1)), document[order], score[order])
+    counts = np.bincount(query, minlength=queries)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    width = int(counts.max(initial=0))
+    if queries * width > min(_TABLE, _UNEVEN * len(query)) or np.isnan(score).any():
+        order = np.lexsort((document, -score, query))
+        return Hits(offsets, document[order], score[order])
+    # Queries with about as many results each: rows of a table are sorted at a quarter of the time.
+    together = np.argsort(query, kind="stable")
+    row = query[together]
+    place = np.arange(len(row)) - offsets[row]
+    falling, rows = np.full((queries, width), np.inf), np.full((queries, width), _NO_ROW)
+    falling[row, place], rows[row, place] = -score[together], document[together]
+    sorted_places = np.lexsort((rows, falling), axis=1) + offsets[:-1, None]
+    order = together[sorted_places[np.arange(width) < counts[:, None]]]
+    return Hits(offsets, document[order], score[order])
 
 
 def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
