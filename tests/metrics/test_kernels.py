@@ -60,3 +60,12 @@ def test_the_choice_of_the_user_stays() -> None:
     _, faiss_kernel, setting = run("PRESCOTT")
     assert setting == "PRESCOTT"
     assert faiss_kernel.lower() in {"prescott", "none"}
+
+
+def test_faiss_has_the_kernel_of_numpy_that_is_not_loaded_yet() -> None:
+    """A caller that has not used numpy got FAISS's own choice: Barcelona, of 2007, on an AMD Zen 5."""
+    numpy, faiss, _ = run()
+    code = SCRIPT.replace("import numpy\n", "").replace("GIVEN", "''").replace("NUMPY", "''")
+    code = code.replace("before = ", "before = {'numpy': ''} or ")
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert alone[-2] == faiss, (numpy, alone)

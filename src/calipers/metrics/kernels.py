@@ -88,6 +88,8 @@ def faiss_threads(number: int) -> Iterator[Any]:
 
 @contextmanager
 def _core_type() -> Iterator[None]:
+    import numpy  # noqa: F401  (its kernel is the one to ask for: it must be loaded first)
+
     numpy_kernel = next((kernel for kernel in loaded_kernels() if kernel.owner == "numpy"), None)
     if _SETTING in os.environ or numpy_kernel is None:
         yield
