@@ -18,6 +18,7 @@ class PackedTexts(Sequence[str]):
 
     def __init__(self, content: mmap.mmap | bytes, ends: array[int]) -> None:
         self._content, self._ends = content, ends
+        self._single = 0  # texts that were read by themselves
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -34,6 +35,9 @@ class PackedTexts(Sequence[str]):
         place = int(place)
         if not -len(self) <= place < len(self):
             raise IndexError(f"text {place} of {len(self)}")
+        self._single += 1
+        if self._single % _AT_ONCE == 0:
+            self._release()
         return self._text(place % len(self))
 
     def __iter__(self) -> Iterator[str]:
