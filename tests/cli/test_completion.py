@@ -53,3 +53,18 @@ def test_commands_flags_and_choices_are_completed() -> None:
     assert "plain,--tolerance" in complete("calipers parity --t")
     assert complete("calipers eval --pooling m") == ["plain,mean", "plain,max"]
     assert complete("calipers eval -o x") == ["file,x"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_words_with_the_line_of_the_page(tmp_path: Path) -> None:
+    """The script of the page in a real bash, which calls the function as the Tab key does."""
+    (tmp_path / "calipers").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m calipers "$@"\n', encoding="utf-8")
+    (tmp_path / "calipers").chmod(0o755)
+    line = re.search(r'eval "\$\(_CALIPERS_COMPLETE=bash_source calipers\)"', PAGE)
+    assert line, "docs/ci.md has no line for bash"
+    press = "COMP_WORDS=(calipers par); COMP_CWORD=1; _calipers_completion calipers; printf '%s ' \"${COMPREPLY[@]}\""
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    shell = ["bash", "--norc", "-c", f"{line[0]}; {press}; complete -p calipers"]
+    done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("parity ")
+    assert "-F _calipers_completion calipers" in done.stdout

@@ -15,6 +15,7 @@ from calipers.core import SILENT, Encoder, InvalidOutput, ModelInfo, Progress
 from calipers.fidelity.records import Parity
 from calipers.models import ModelOptions
 from tests.support.endpoint import Reply
+from tests.support.schemas import faults
 from tests.support.served import LIMIT, Fault, make_encoder, served
 
 FAULTS: dict[str, tuple[Fault, str, str]] = {
@@ -177,6 +178,7 @@ def test_the_command_has_an_exit_code_json_and_markdown(
     document = json.loads(capsys.readouterr().out)
     assert document["same"] is False
     assert {"smallest", "median", "texts", "groups"} == set(document["cosine"])
+    assert faults(document, "parity") == []
     (difference,) = document["differences"]
     assert set(difference) == {"setting", "reference", "other", "restores", "sentence"}
     assert (difference["setting"], difference["reference"], difference["other"]) == ("pooling", "mean", "max")

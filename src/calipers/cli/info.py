@@ -103,7 +103,7 @@ def demo(no_store: bool) -> None:
 
 
 @click.command(short_help="The JSON Schema of a document or a registry.")
-@click.argument("what", type=click.Choice(["eval", "compare", "diagnose", "attribute", "trust", "sweep"]))
+@click.argument("what", type=click.Choice(["eval", "compare", "diagnose", "attribute", "trust", "parity", "sweep"]))
 def schema(what: str) -> None:
     """Print a JSON Schema: of the document that a command prints with --json, or of the registry that `sweep` reads.
 

@@ -93,7 +93,7 @@ class Parity:
     def to_dict(self) -> dict[str, Any]:
         groups = {name: asdict(cosines) for name, cosines in self.groups.items()}
         return {
-            "schema": 1,
+            "schema": "calipers/parity/1",
             "same": self.same,
             "headline": self.headline,
             "reference": _describe(self.reference),

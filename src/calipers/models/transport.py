@@ -6,6 +6,7 @@ The key comes from CALIPERS_API_KEY (or OPENAI_API_KEY, for OpenAI's own host on
 from __future__ import annotations
 
 import base64
+import html
 import http.client
 import json
 import os
@@ -176,19 +177,29 @@ def own_words(content: str) -> str:
     ('CUDA out of memory', 'too long')
     >>> own_words("Bad Gateway"), own_words('{"code": 7}')
     ('Bad Gateway', '{"code": 7}')
+    >>> own_words("<html><title>502</title><h1>Bad Gateway</h1>nginx</html>"), own_words('{"Message": "too large"}')
+    ('502 Bad Gateway nginx', 'too large')
     """
     try:
         value: object = json.loads(content)
     except (ValueError, RecursionError):
-        return content
+        return _page_text(content) if content.lstrip().startswith("<") else content
     for _ in range(4):  # an error in a list in an entry, at most
         if isinstance(value, str):
             return value
         if isinstance(value, dict):
-            value = next((value[name] for name in _WORDS if value.get(name)), None)
+            lower = {str(name).lower(): entry for name, entry in value.items()}
+            value = next((lower[name] for name in _WORDS if lower.get(name)), None)
         else:
             value = value[0] if isinstance(value, list) and value else None
     return content
+
+
+def _page_text(page: str) -> str:
+    """The words of a page of HTML, as proxies send it, each line once."""
+    page = re.sub(r"(?is)<(script|style)\b.*?</\1>|<!--.*?-->", "", page)
+    parts = (" ".join(html.unescape(part).split()) for part in re.split(r"<[^>]*>", page))
+    return " ".join(dict.fromkeys(filter(None, parts)))
 
 
 def _redact(text: str, url: str) -> str:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from calipers.core import RequestError
 
-DOCUMENTS = ("eval", "compare", "diagnose", "attribute", "trust")
+DOCUMENTS = ("eval", "compare", "diagnose", "attribute", "trust", "parity")
 # A value of schemas.yaml, and a JSON Schema.
 Short: TypeAlias = "str | list[Short] | dict[str, Short]"
 Schema: TypeAlias = "dict[str, object]"
