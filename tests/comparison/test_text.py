@@ -206,6 +206,16 @@ def test_several_candidates_are_counted_and_the_rule_is_named() -> None:
     assert wording.outcome(both, GateOptions()) == "REGRESSION"
 
 
+def test_what_is_at_risk_does_not_count_as_a_pass() -> None:
+    risky = replace(timed(made.passing("risky"), size=5), label="AT_RISK")
+    both, gate = [timed(made.passing("safe")), risky], GateOptions(any=True)
+    assert wording.headline(both, gate).startswith("1 of 2 candidates passes: 1 AT_RISK (risky). Smallest: safe ")
+    assert wording.rule(both, gate, 0) == "Exit code 0: --any, and 1 of 2 candidates passes, the smallest is safe."
+    assert wording.rule([risky, risky], gate, 0) == (
+        "Exit code 0: --any, and AT_RISK does not fail without --fail-on at-risk, the smallest is risky."
+    )
+
+
 @pytest.mark.parametrize(
     ("verdict", "fail_on", "words"),
     [

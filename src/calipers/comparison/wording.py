@@ -237,8 +237,9 @@ def rule(verdicts: Sequence[Verdict], gate: GateOptions, code: int) -> str:
     if gate.any:
         chosen = smallest(verdicts, gate)
         name = f", the smallest is {printable(chosen.candidate_name)}" if chosen else ""
-        count = sum(gate.exit_code([label]) == 0 for label in labels)
+        count = labels.count("PASS")
         words = f"{count} of {len(labels)} candidates {'passes' if count == 1 else 'pass'}"
+        words = words if count or code else _rule_of("AT_RISK", gate)
         return f"Exit code {code}: --any, and {words}{name}."
     if all(label == "PASS" for label in labels):
         return f"Exit code {code}: all {len(labels)} candidates pass (the worst one decides)."
