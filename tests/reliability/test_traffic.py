@@ -83,6 +83,20 @@ def test_a_log_that_is_none_is_one_sentence(
     assert why in done.stderr
 
 
+def test_a_seed_below_0_is_refused(calipers: Run, tmp_path: Path, shared_trust: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"text {i}" for i in range(20)))
+    watched = ("trust", "m", "--corpus", "c", "--load", shared_trust, "--watch", texts)
+    for words in (
+        watched,
+        ("drift", "m", "--reference", texts, "--current", texts),
+        ("trust", "m", "--corpus", texts, "q"),
+    ):
+        done = calipers(*words, "--seed", "-1")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "--seed must be at least 0, found -1" in done.stderr
+
+
 @pytest.fixture
 def shared_trust(tmp_path: Path) -> Path:
     from tests.support.serving import make_trust

@@ -112,7 +112,7 @@ class TrustOptions(Options):
         at_most=predictors.DEPTH,
         needs=("reranker",),
     )
-    seed: int = option(42, "Of samples, folds and resamples.", group="Score")
+    seed: int = option(42, "Of samples, folds and resamples.", group="Score", at_least=0)
     query_prompt: str | None = _score("Put before every query.", metavar="TEXT")
     passage_prompt: str | None = _score("Put before every document.", metavar="TEXT")
     similarity: str | None = _score(

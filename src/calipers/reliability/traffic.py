@@ -61,6 +61,8 @@ class Watch:
 def watch(trust: Trust, log: Path, *, seed: int = 42) -> Watch:
     """The queries of a service's log, in their order, against the real queries of the score. Lines without predictors
     are skipped."""
+    if seed < 0:
+        raise RequestError(f"`seed` must be at least 0, found {seed}")
     if not trust.reference or len(next(iter(trust.reference.values()))) < _LEAST:
         raise RequestError(
             f"the trust score remembers fewer than {_LEAST} real queries: fit it again with `queries` or `calibrate`"
@@ -111,7 +113,7 @@ class DriftOptions(Options):
     reference: str = option("", "Texts of before: a file or folder with queries.jsonl.", group="Data", metavar="A")
     current: str = option("", "Texts of today, in the same formats.", group="Data", metavar="B")
     confidence: float = option(0.95, "Of the interval.", group="Test", above=0, below=1, metavar="P")
-    seed: int = option(42, "Of folds and resamples.", group="Test")
+    seed: int = option(42, "Of folds and resamples.", group="Test", at_least=0)
 
 
 @dataclass(frozen=True)
