@@ -102,7 +102,15 @@ def test_output_that_cannot_be_written_is_an_error_unless_there_is_a_verdict(
         with open("/dev/full", "wb") as full, start(words, stdout=full) as process:
             _, err = process.communicate()
         assert process.returncode == (code or 2), words
-        assert code or err.startswith(b"calipers: the output cannot be written"), err
+        assert code or b"the output cannot be written" in err, err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full on this system")
+def test_json_that_cannot_be_written_is_an_error_in_json() -> None:
+    with open("/dev/full", "wb") as full, start(["doctor", "--json"], stdout=full) as process:
+        _, err = process.communicate()
+    expected = {"error": "the output cannot be written: No space left on device", "option": None, "exit": 2}
+    assert (process.returncode, json.loads(err)) == (2, expected)
 
 
 def test_a_closed_standard_error_is_no_failure(pairs: Path, vectors: Path) -> None:

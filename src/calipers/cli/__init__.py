@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 warnings.simplefilter("ignore")
             logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what libraries log
         code = run([word for word in line if word != "--debug"], debug=debug)
-    sys.exit(streams.close_outlets(outlets, code))
+    sys.exit(streams.close_outlets(outlets, code, as_json="--json" in line))
 
 
 def run(line: Sequence[str], *, debug: bool = False) -> int:

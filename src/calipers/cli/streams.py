@@ -146,13 +146,15 @@ def show_lines(text: str) -> None:
             print(printable_lines(clean_text(lines)), file=sys.stderr)
 
 
-def close_outlets(outlets: list[Outlet], code: int) -> int:
+def close_outlets(outlets: list[Outlet], code: int, *, as_json: bool = False) -> int:
     """The exit code after all is written: success that nobody could be shown is none."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     failures = [outlet.failure for outlet in outlets if outlet.failure]
     if failures and not code:
-        print(f"calipers: the output cannot be written: {failures[0].strerror}", file=sys.stderr, flush=True)
+        sentence = f"the output cannot be written: {failures[0].strerror}"
+        error = json.dumps({"error": sentence, "option": None, "exit": 2})
+        print(error if as_json else f"calipers: {sentence}", file=sys.stderr, flush=True)
         return 2
     return code
 
