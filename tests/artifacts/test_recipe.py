@@ -62,3 +62,10 @@ def test_a_setting_that_changes_nothing_is_refused_at_its_default_too(
 def test_settings_that_count_are_taken() -> None:
     refuse_ineffective(Recipe("w8a8", calibration="percentile"), ["calibration", "percentile", "symmetric", "exclude"])
     refuse_ineffective(Recipe("w8a8", **CALIBRATED), ["per_channel", "symmetric"])  # type: ignore[arg-type]
+
+
+def test_rows_of_a_calibration_are_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("{precision: w8a8, calibrated: {rows: 5}}")
+    with pytest.raises(RequestError, match="calibrated must be dataset, fingerprint, rows, graph"):
+        read_recipe(path)

@@ -283,7 +283,7 @@ def _typed(name: str, value: Any, default: Any, place: str) -> Any:
         elif name == "smoothing":
             return {str(tensor): tuple(map(int, powers)) for tensor, powers in value.items()}
         elif name == "calibrated":
-            if isinstance(value, Mapping):
+            if isinstance(value, Mapping) and isinstance(value.get("rows", []), list):
                 return {"rows": [], **{str(key): entry for key, entry in value.items()}} if value else {}
         elif isinstance(default, dict):
             return {str(tensor): (float(low), float(high)) for tensor, (low, high) in value.items()}

@@ -19,6 +19,7 @@ from calipers.metrics.fusion import Fusion
 from calipers.models import bm25
 from calipers.models.source import Source, split_hybrid
 
+_DEEPEST = 1_000_000_000  # results of a list
 _KINDS: dict[str, type[float]] = {"weight": float, "constant": float, "depth": int}
 
 
@@ -80,8 +81,8 @@ def _number(key: str, text: str) -> float:
         value = _KINDS[key](text)
     except ValueError:
         value = math.nan
-    least, most = {"weight": (0, 1), "constant": (0, math.inf), "depth": (1, math.inf)}[key]
+    least, most = {"weight": (0, 1), "constant": (0, math.inf), "depth": (1, _DEEPEST)}[key]
     if not least <= value <= most or math.isinf(value):
-        wanted = "a number from 0 to 1" if key == "weight" else f"a number from {least} on"
+        wanted = f"a number from {least} on" if key == "constant" else f"a number from {least} to {most:,}"
         raise RequestError(f"the {key} of a hybrid search must be {wanted}, found {quote(text)}")
     return value
