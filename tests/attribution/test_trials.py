@@ -43,3 +43,12 @@ def test_a_graph_that_cannot_be_run_is_an_answer() -> None:
     ledger = Ledger(broken, 3)
     assert ledger(frozenset("a"), "Restoring a").label == "INVALID"
     assert ledger.notes == ["Restoring a failed: no kernel"]
+
+
+def test_what_is_reserved_is_not_spent() -> None:
+    ledger = Ledger(lambda tensors, what: trials.INVALID, 5, reserved=2)
+    trials.smallest_prefix([frozenset({str(i)}) for i in range(40)], ledger, str)
+    assert len(ledger.trials) == 3
+    ledger.reserved = 0
+    trials.smallest_prefix([frozenset({f"other {i}"}) for i in range(40)], ledger, str)
+    assert len(ledger.trials) == 5

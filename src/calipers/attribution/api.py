@@ -104,6 +104,7 @@ def _explain(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...], F
             "so only the differences of its tensors are reported"
         )
         return (), divergence, None
+    case.ledger.reserved = fix.reserve(case) if case.options.fix else 0
     search = culprits.search(case, graph)
     return search.culprits, divergence, fix.mend(case, search) if case.options.fix else None
 

@@ -23,10 +23,20 @@ from calipers.attribution.records import BillLine, Fix, FrontierLine
 from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget
 from calipers.core import InferenceError
 
+_JOINT = 2  # evaluations: the best settings with 16-bit activations of the culprits, and with them in float
+
+
+def reserve(case: Case) -> int:
+    """How many evaluations a search for culprits leaves for the fix: those of settings, of settings with culprits and
+    of other precisions, but at most half of the budget."""
+    settings = len(other_settings(case.recipe, this_target())) if case.recipe else 0
+    return min(settings + _JOINT + len(case.built), case.options.budget // 2)
+
 
 def mend(case: Case, search: CulpritSearch) -> Fix | None:
     """The fix of a quantised graph: of the settings and nodes that pass, the smallest graph, then the fastest; None
     where there is nothing to try."""
+    case.ledger.reserved = 0
     tried = _try_all(case, search)
     change = _best(case, tried)
     if change is None:

@@ -48,6 +48,7 @@ class Ledger:
     evaluations: dict[frozenset[str], Evaluation] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     ran_out: bool = False  # whether the budget left something untried
+    reserved: int = 0  # evaluations that are kept for later
 
     def __call__(self, tensors: frozenset[str], what: str) -> Evaluation:
         evaluation = self.seen(tensors)
@@ -71,7 +72,7 @@ class Ledger:
 
     def count(self, what: str, evaluate: Callable[[], Evaluation]) -> Evaluation:
         """An evaluation of any kind within the budget."""
-        if len(self.trials) >= self.budget:
+        if len(self.trials) >= self.budget - self.reserved:
             self.ran_out = True
             raise OutOfBudget
         start = time.perf_counter()
