@@ -20,19 +20,21 @@ def test_architectures_without_a_head_of_ours_are_named() -> None:
         head_of("T5ForConditionalGeneration")
 
 
+@pytest.mark.parametrize("pooling", ["mean", "weightedmean", "mean_sqrt_len_tokens"])
 def test_a_pooled_graph_of_fixed_shape_gives_the_encoders_vectors(
     tiny_bert: Path,
     few_texts: Path,
     tmp_path: Path,
+    pooling: str,
 ) -> None:
     from calipers import models
 
-    out, mean = tmp_path / "out", models.ModelOptions(pooling="mean")
+    out, pooled = tmp_path / "out", models.ModelOptions(pooling=pooling)
     options = {"task": "sentence-similarity", "static_shape": (2, 16), "pooled": True, "optimize": False}
-    small.run(tiny_bert, out, "fp32", few_texts, model_options=mean, **options)
+    small.run(tiny_bert, out, "fp32", few_texts, model_options=pooled, **options)
     vectors = [
         models.load(models.find(f"{kind}:{place}"), chosen).encode(list(small.TEXTS))
-        for kind, place, chosen in (("torch", tiny_bert, mean), ("onnx", out, models.ModelOptions()))
+        for kind, place, chosen in (("torch", tiny_bert, pooled), ("onnx", out, models.ModelOptions()))
     ]
     np.testing.assert_allclose(*vectors, atol=1e-5)
 

@@ -13,6 +13,7 @@ import pytest
 
 from calipers import models
 from calipers.core import Encoder, ModelError, RequestError
+from calipers.core.choices import POOLINGS
 from calipers.models import ModelOptions
 from calipers.models.layout import open_tokenizer, read_layout
 from tests.support.build_models import make_bert
@@ -137,7 +138,7 @@ def test_models_in_several_threads_leave_the_number_of_threads_as_it_was() -> No
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_every_pooling_equals_a_plain_loop(minilm: Path, pooling: str) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -148,6 +149,8 @@ def test_every_pooling_equals_a_plain_loop(minilm: Path, pooling: str) -> None:
         "cls": lambda h: h[0],
         "max": lambda h: h.max(0).values,
         "last": lambda h: h[-1],
+        "weightedmean": lambda h: sum(place * h[place - 1] for place in range(1, len(h) + 1)) / sum(range(len(h) + 1)),
+        "mean_sqrt_len_tokens": lambda h: h.sum(0) / len(h) ** 0.5,
     }
     with torch.inference_mode():
         wanted = [
@@ -345,7 +348,7 @@ def test_a_text_beyond_the_positions_is_cut(family: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(load(tmp_path).encode([long]), load(tmp_path, max_length=19).encode([long]))
 
 
-@pytest.mark.parametrize("pooling", ["last", "cls", "max", "mean"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_text_without_tokens_is_a_zero_vector_beside_any_other(pooling: str, tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 

@@ -15,6 +15,7 @@ from onnx import TensorProto
 
 from calipers import models
 from calipers.core import Encoder, RequestError
+from calipers.core.choices import POOLINGS
 from calipers.models import ModelOptions
 from calipers.models.heads import pool
 from calipers.tasks import retrieval
@@ -106,7 +107,7 @@ def test_queries_and_passages_are_encoded_as_sentence_transformers_encodes_them(
     np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS), atol=2e-6)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"])
 def test_a_prompt_that_pooling_leaves_out_is_left_out(
     minilm: Path, minilm_onnx: Path, tmp_path: Path, pooling: str
 ) -> None:
@@ -146,6 +147,15 @@ def test_vectors_that_are_computed_take_no_prompt(vectors: Path) -> None:
 def test_pooling_of_what_a_prompt_leaves() -> None:
     tokens = np.array([[[2.0], [4.0], [9.0], [7.0]]], np.float32)
     mask = np.array([[1, 1, 1, 0]])
-    found = {mode: pool(tokens, mask, mode, skip=1)[0, 0] for mode in ("mean", "cls", "max", "last")}
-    assert found == {"mean": 6.5, "cls": 4.0, "max": 9.0, "last": 9.0}
+    found = {mode: pool(tokens, mask, mode, skip=1)[0, 0] for mode in POOLINGS}
+    # Weights of the tokens' places, 2 and 3; a sum over the root of 2.
+    weighted, root = pytest.approx(35 / 5), pytest.approx(13 / 2**0.5)
+    assert found == {
+        "mean": 6.5,
+        "cls": 4.0,
+        "max": 9.0,
+        "last": 9.0,
+        "weightedmean": weighted,
+        "mean_sqrt_len_tokens": root,
+    }
     assert pool(tokens, mask, "mean", skip=3).tolist() == [[0.0]]

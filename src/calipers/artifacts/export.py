@@ -201,7 +201,11 @@ def _pool_torch(tokens: Tensor, mask: Tensor, source: ExportSource) -> Tensor:
         places = (mask.sum(dim=1) - 1).reshape(-1, 1, 1).expand(-1, 1, tokens.shape[2])
         vectors = tokens.gather(1, places).squeeze(1)
     else:
-        vectors = (tokens * weights).sum(dim=1) / weights.sum(dim=1)
+        if source.pooling == "weightedmean":
+            weights = weights * weights.cumsum(dim=1)
+        total = weights.sum(dim=1)
+        root = source.pooling == "mean_sqrt_len_tokens"
+        vectors = (tokens * weights).sum(dim=1) / (total.sqrt() if root else total)
     return torch.nn.functional.normalize(vectors, dim=1) if source.normalize else vectors
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-POOLINGS = ("mean", "cls", "max", "last")
+POOLINGS = ("mean", "cls", "max", "last", "weightedmean", "mean_sqrt_len_tokens")
 DTYPES = ("float32", "float16", "bfloat16")
 SANDBOX = ("auto", "always", "never")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")

@@ -79,6 +79,7 @@ def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: in
     real = np.asarray(mask.any(axis=1))
     if not real.all():  # attention over nothing may be NaN
         tokens = np.where(real[:, None, None], tokens, np.float32(0))
+    places = np.cumsum(mask > 0, axis=1)  # of a token in its row, from 1
     if skip:
         mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
     if mode == "cls":
@@ -91,8 +92,10 @@ def pool(tokens: Vectors, mask: NDArray[np.integer[Any]], mode: str, *, skip: in
         highest = np.where(mask[:, :, None] > 0, tokens, -np.inf).max(axis=1)
         pooled = np.where(mask.any(axis=1, keepdims=True), highest, 0.0)
     else:
-        weights = mask.astype(np.float32)
-        pooled = np.matmul(weights[:, None, :], tokens)[:, 0] / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+        weights = (mask * places if mode == "weightedmean" else mask).astype(np.float32)
+        total = np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+        root = mode == "mean_sqrt_len_tokens"
+        pooled = np.matmul(weights[:, None, :], tokens)[:, 0] / (np.sqrt(total) if root else total)
     return np.asarray(pooled, dtype=np.float32)
 
 

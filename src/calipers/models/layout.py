@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from calipers.core import ModelError, RequestError
+from calipers.core.choices import POOLINGS
 from calipers.core.errors import quote
 from calipers.core.inputs import below, load_json
 from calipers.models.options import ModelOptions
@@ -27,7 +28,7 @@ _OLD_POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_OURS = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
+_OURS = {mode: mode for mode in POOLINGS} | {"lasttoken": "last"}
 
 
 # The names of the file in which sentence-transformers keeps the settings of a Transformer: the first one counts.
