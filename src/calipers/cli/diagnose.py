@@ -101,7 +101,8 @@ def diagnose(context: click.Context, /, model: str | None, run: Path | None, **f
       calipers diagnose ./model --corpus products.jsonl --queries queries.txt
       calipers diagnose ./model --dataset ./shop --grades esci \\
           --rerank ./cross-encoder --paraphrases same.txt
-      calipers diagnose --run engine.trec --baseline bm25 --dataset ./shop --group-by language
+      calipers diagnose --run engine.trec --baseline bm25 --dataset ./shop \\
+          --group-by language
       calipers diagnose ./model --pairs sts.jsonl --pairs-above 4
       calipers diagnose ./bert --dataset ./shop --layers knowledge \\
           --entities brands.txt --mlm-head google-bert/bert-base-uncased

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from calipers.core import (
     RequestError,
     TokenizedText,
 )
+from calipers.core.inputs import expand
 from calipers.metrics.arrays import Array, Vectors
 from calipers.models import hub
 from calipers.models.layout import masked_length, read_layout
@@ -57,7 +57,7 @@ def _open_tokenizer(options: ModelOptions) -> MaskTokenizer:
             "an endpoint for fill-mask takes text, and its tokens are read here: set `model_id` to the folder or "
             "hub id of its model"
         )
-    folder = Path(options.model_id).expanduser()
+    folder = expand(options.model_id)
     if not folder.is_dir():
         folder = hub.fetch(options.model_id, revision=options.revision, patterns=hub.SETTINGS)
     layout = read_layout(folder)
