@@ -84,9 +84,7 @@ class StageFigure:
     reason: str | None = None
     notes: tuple[str, ...] = ()
     title: str = ""  # in tables: the precision of a quantised stage, or the name of the file that was given
-    settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # that it was made with, or the hash of a file that was given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # made with these; of a given file, its hash
 
     @property
     def invalid(self) -> bool:
