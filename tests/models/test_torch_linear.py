@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from calipers.models.torch_linear import arranged, onednn_is_faster, speed_up
+from calipers.models import torch_linear
+from calipers.models.torch_linear import arranged, speed_up
 
 HIDDEN = BertConfig(vocab_size=200, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
 
@@ -50,8 +51,19 @@ def test_other_types_and_small_layers_stay() -> None:
     assert speed_up(torch.nn.Linear(64, 96), faster=False) == 0
 
 
-def test_the_probe_decides_for_the_process() -> None:
-    first = onednn_is_faster()
-    assert isinstance(first, bool)
-    assert onednn_is_faster() is first
-    assert torch.get_num_threads() >= 1
+@pytest.mark.parametrize(
+    ("maker", "flags", "expected"),
+    [
+        ("AuthenticAMD", "fpu avx2 avx512f", True),
+        ("AuthenticAMD", "fpu avx2", False),
+        ("GenuineIntel", "fpu avx2 avx512f", False),
+        (None, None, False),
+    ],
+)
+def test_the_processors_maker_decides_and_no_clock(
+    maker: str | None, flags: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"vendor_id": maker, "flags": flags}
+    monkeypatch.setattr(torch_linear, "processor_fact", facts.get)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert torch_linear.onednn_is_faster.__wrapped__() is expected

@@ -6,8 +6,8 @@ import platform
 
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import Stage
+from calipers.core.machine import processor_fact
 from calipers.rendering.numbers import times
-from calipers.runs.key import processor_fact
 
 _GAIN = 1.1  # times as fast as float: less is nothing to a user, and within what timing on a busy machine shows
 _ARM = ("aarch64", "arm64")

@@ -1,32 +1,30 @@
 """Linear layers of a PyTorch network by the faster of the libraries that come with it.
 
-PyTorch gives float32 products to MKL, which has no AVX-512 kernels for processors of other makers: on an AMD Zen 5 it
-reaches 115 GFLOP/s on a core where oneDNN, in the same package, reaches 260. A probe of some milliseconds decides, by
-the time of the processor, so that other work on the machine does not. Both add in float32, in another order.
+PyTorch gives float32 products to MKL, whose AVX-512 kernels are for processors of its own maker: on an AMD Zen 5
+it reaches 115 GFLOP/s on a core where oneDNN, in the same package, reaches 260. Both add in float32, in another order,
+so the processor's maker decides and no clock does: two processes on one machine give the same bits.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from calipers.metrics.threads import torch_threads
+from calipers.core.machine import processor_fact
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Linear, Module
 
-_PROBE = (256, 384, 1_536)  # tokens, inputs and outputs of the layer that decides: 0.3 GFLOP
-_CLEARLY = 0.7  # of the time of PyTorch's own product: below it the other library is used
 _LEAST = 4_096  # weights of a layer that is worth it
+_SMALLEST = (64, 64)  # inputs and outputs of the layer that shows whether oneDNN is there
 _TOKENS = 2_048  # that the weights are arranged for; other numbers work as well
 
 
 def speed_up(network: Module, faster: bool | None = None) -> int:
-    """Give the float32 layers of a network on the processor to oneDNN where that is clearly faster (`faster` is for
+    """Give the float32 layers of a network on the processor to oneDNN where that is faster (`faster` is for
     tests); how many. The weights stay in place beside the arranged ones, since other code may read them; large ones
     that another module reads, as a head reads the embeddings, are not held twice."""
     layers = _layers(network)
@@ -74,19 +72,11 @@ def arranged(layer: Linear) -> Callable[[Tensor], Tensor]:
 def onednn_is_faster() -> bool:
     import torch
 
-    tokens, inputs, outputs = _PROBE
-    layer, batch = torch.nn.Linear(inputs, outputs), torch.ones(tokens, inputs)
+    has_kernels = processor_fact("vendor_id") == "GenuineIntel" or "avx512f" not in (processor_fact("flags") or "")
+    if has_kernels or not torch.backends.mkl.is_available():
+        return False
     try:
-        with torch_threads(1), torch.inference_mode():
-            return _best_time(arranged(layer), batch) < _CLEARLY * _best_time(layer.forward, batch)
+        arranged(torch.nn.Linear(*_SMALLEST))(torch.ones(1, _SMALLEST[0]))
     except (AttributeError, RuntimeError, NotImplementedError):  # a PyTorch without oneDNN, or with another interface
         return False
-
-
-def _best_time(work: Callable[[Tensor], Tensor], batch: Tensor) -> float:
-    times = []
-    for _ in range(5):
-        start = time.thread_time()
-        work(batch)
-        times.append(time.thread_time() - start)
-    return min(times[1:])
+    return True

@@ -16,6 +16,7 @@ from typing import Any
 
 import calipers
 from calipers.core.files import package_versions
+from calipers.core.machine import processor_fact
 
 SCHEMA = "calipers/cache/1"
 
@@ -108,16 +109,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _machine() -> tuple[str, ...]:
-    """System, architecture and instruction sets, not the processor's name: machines of one kind share a cache."""
+    """System, architecture, maker and instruction sets, not the name of the processor: like machines share runs."""
     flags = processor_fact("flags", "Features")
     sets = [platform.processor()] if flags is None else sorted(_KERNELS.intersection(flags.split()))
-    return platform.system(), platform.machine(), *sets
-
-
-def processor_fact(*names: str) -> str | None:
-    """What Linux says of its first core under one of these names, "" where it says nothing; None elsewhere."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), "")
+    return platform.system(), platform.machine(), processor_fact("vendor_id") or "", *sets

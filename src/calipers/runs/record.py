@@ -16,12 +16,12 @@ import calipers
 from calipers.core import DataSource, InferenceError, Measurement, Metric, ModelInfo, Outcomes, Result, Statistic
 from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.files import package_versions
+from calipers.core.machine import processor_fact
 from calipers.core.options import Options, option
 from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Floats, slices
 from calipers.metrics.threads import available_cores
 from calipers.rendering.numbers import plural
-from calipers.runs.key import processor_fact
 
 CONFIDENCE = 0.95
 _PREPARED = 1 << 22  # examples × metrics: of a million examples, four metrics
