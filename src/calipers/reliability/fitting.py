@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,24 +110,26 @@ def check(
     outputs.refuse_constant(corpus, list(map(str, range(len(corpus)))), "the same vector", "documents")
 
 
-def labels_of(
-    near: Neighbourhood,
-    labels: Array | None,
-    qrels: Qrels | None,
-    ids: Sequence[str] | None,
-    query_ids: Sequence[str] | None,
-    success: Success,
-) -> Floats | None:
+class JudgedBy(NamedTuple):
+    """As Trust.fit takes them."""
+
+    qrels: Qrels | None
+    ids: Sequence[str] | None  # of the documents
+    query_ids: Sequence[str] | None
+
+
+def labels_of(near: Neighbourhood, labels: Array | None, judgements: JudgedBy, success: Success) -> Floats | None:
     """float64[q], as `labels` of Trust.fit; None where there are neither labels nor judgements."""
+    qrels, ids, query_ids = judgements
     if labels is None and qrels is None:
         return None
     if labels is not None and qrels is not None:
         raise RequestError("`labels` and `qrels` are mutually exclusive: set one of them")
     count = 0 if near.queries is None else len(near.queries)
     grades = None if qrels is None else _in_order(qrels, query_ids, count)
-    judgements = len(labels) if labels is not None else len(grades or ())
-    if judgements != count:
-        raise DataError(f"{count} queries have {judgements} labels or judgements: expected one each")
+    given = len(labels) if labels is not None else len(grades or ())
+    if given != count:
+        raise DataError(f"{count} queries have {given} labels or judgements: expected one each")
     if grades is None:
         values = np.asarray(labels, np.float64)
         strange = values[np.isfinite(values) & (values != 0) & (values != 1)]
@@ -169,14 +171,9 @@ def _refuse_strangers(qrels: Sequence[Mapping[str, float]], ids: Sequence[str]) 
         )
 
 
-def stages_of(
-    near: Neighbourhood,
-    reranked: Ints | None,
-    qrels: Qrels | None,
-    ids: Sequence[str] | None,
-    query_ids: Sequence[str] | None,
-) -> tuple[Floats, Floats] | None:
+def stages_of(near: Neighbourhood, reranked: Ints | None, judgements: JudgedBy) -> tuple[Floats, Floats] | None:
     """nDCG@10 of the first stage and of a reranker's order, float64[q] each; None without a reranker."""
+    qrels, ids, query_ids = judgements
     if reranked is None:
         return None
     count = 0 if near.queries is None else len(near.queries)

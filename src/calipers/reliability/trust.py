@@ -103,9 +103,10 @@ class Trust:
         fitted = codecs.fit(codec, corpus_vectors, seed=seed)
         near = fitting.look_around(corpus_vectors, query_vectors, fitted, k=k, seed=seed, similarity=similarity)
         measure = success if isinstance(success, Success) else Success(success)
-        succeeded = fitting.labels_of(near, labels, qrels, corpus_ids, query_ids, measure)
+        judgements = fitting.JudgedBy(qrels, corpus_ids, query_ids)
+        succeeded = fitting.labels_of(near, labels, judgements, measure)
         background = CorpusStatistics.fit(corpus_vectors, seed=seed)
-        stages = fitting.stages_of(near, reranked, qrels, corpus_ids, query_ids)
+        stages = fitting.stages_of(near, reranked, judgements)
         notes = {**(about or {}), "success": str(measure)}
         return cls._fitted(near, succeeded, background, extra or {}, odd or {}, stages, wanted, notes)
 

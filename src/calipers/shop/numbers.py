@@ -31,11 +31,12 @@ _DIMENSION_LETTERS = "wdhlφ"  # W60×D40×H180
 
 @dataclass(frozen=True)
 class Number:
+    """A number and its place. `written`: "digits", "kanji", "word", "dimension" for the 60 of W60×D40, "mains" for the
+    100 of AC100V; "joined" to letters that may be a unit (1kg500g) or a name (1000XM4)."""
+
     start: int
     end: int
     value: float
-    # "digits", "kanji", "word", "dimension" for the 60 of W60×D40, "mains" for the 100 of AC100V; "joined" to letters
-    # that may be a unit (1kg500g) or a name (1000XM4)
     written: str = "digits"
 
 
