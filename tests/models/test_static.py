@@ -67,6 +67,14 @@ def test_model2vec_cuts_where_its_config_says(config: dict[str, Any], tmp_path: 
     np.testing.assert_allclose(encode(tmp_path, texts), by_model2vec(tmp_path, texts), atol=1e-5)
 
 
+@pytest.mark.parametrize("length", ["", [], 0, 1.5, "4"])
+def test_a_length_that_is_none_is_an_error_of_the_model(length: object, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, cased=False, added=[])
+    write_static(tmp_path, kind="model2vec", max_length=length)
+    with pytest.raises(ModelError, match="expected a whole number from 1 on"):
+        encode(tmp_path, TEXTS)
+
+
 def test_model2vec_leaves_the_unknown_pieces_of_a_unigram_tokenizer_out(tmp_path: Path) -> None:
     scores = [("<unk>", 0.0), ("▁the", -1.0), ("▁dog", -1.5), ("▁", -3.0), ("s", -2.0)]
     tokenizer = Tokenizer(tokenizer_models.Unigram(scores, unk_id=0))

@@ -98,9 +98,9 @@ def _read_rules(folder: Path, backend: Backend, options: ModelOptions) -> _Rules
         length = options.max_length or cut.get("max_length", NO_LIMIT)
         return _Rules(_tokenizer(backend, length, str(cut.get("direction", "right"))), threads=options.workers)
     length = options.max_length or config.get("max_length", _MAX_LENGTH)
+    tokenizer = _tokenizer(backend, NO_LIMIT if length is None else length, "right")  # refuses what is no length
     median = int(np.median([len(token) for token in backend.get_vocab(with_added_tokens=True)]))
     characters = None if length is None else length * median
-    tokenizer = _tokenizer(backend, length or NO_LIMIT, "right")
     return _Rules(tokenizer, unknown_id(backend), characters, options.workers)
 
 
