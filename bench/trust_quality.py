@@ -52,6 +52,7 @@ class Embedder:
             self.model = models.load(models.find(self.reference), ModelOptions())
         found = self.model.encode(texts)
         if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
             np.save(file, found)
         return np.asarray(found)
 
