@@ -296,3 +296,16 @@ def test_an_output_in_the_way_is_refused_before_the_model_is_asked(
     assert (done.returncode, "--force" in done.stderr) == (2, True), done.stderr
     assert pairs.read_text() == GOOD
     assert not (tmp_path / "store").exists()
+
+
+def test_a_run_file_that_is_a_device_is_refused_and_not_read(calipers: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.trec").symlink_to("/dev/zero")
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    for name in ("corpus", "queries"):
+        (folder / f"{name}.jsonl").write_text('{"_id": "a", "text": "a"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\ta\t1\n")
+    for words in (("eval", "--task", "retrieval"), ("diagnose",)):
+        done = calipers(words[0], f"run:{tmp_path / 'run.trec'}", *words[1:], "--dataset", folder, "--no-store")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "expected a regular file, found a device" in done.stderr

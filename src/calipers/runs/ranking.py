@@ -40,8 +40,9 @@ def is_run(model: object) -> bool:
 def read_run(reference: str, name: str | None = None) -> GivenRun:
     """The results of another engine as a model, called `name` or after its file."""
     file = expand(reference.removeprefix(_RUN))
+    results = trec.read_run(file)  # refuses what is no regular file, before its bytes are read for the fingerprint
     info = ModelInfo("run", name or file.name, str(file), "none", models.hub.fingerprint([file]))
-    return GivenRun(trec.read_run(file), info)
+    return GivenRun(results, info)
 
 
 def ranks_by_itself(model: str | Model) -> bool:
