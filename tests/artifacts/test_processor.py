@@ -41,7 +41,9 @@ def test_speed_is_of_processor_time_and_waiting_does_not_count() -> None:
     assert Latency(1.0, 1.0, 1, 1.0).times_as_fast(plain) is None
 
 
-@pytest.mark.parametrize(("speedup", "words"), [(0.5, "slower than the float graph"), (1.04, "no faster than")])
+@pytest.mark.parametrize(
+    ("speedup", "words"), [(0.5, "slower than the float graph"), (1.04, "hardly faster than"), (1.0, "no faster than")]
+)
 def test_a_graph_that_gains_nothing_says_so(speedup: float, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "this_target", lambda: "x86-vnni")
     (remark,) = processor.gains_nothing(STAGE, speedup, Recipe("w8a8"))

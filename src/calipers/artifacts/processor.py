@@ -35,7 +35,7 @@ def gains_nothing(stage: Stage, speedup: float | None, recipe: Recipe) -> list[s
     """A remark on a quantised stage that is hardly faster than the float graph it was made of, or slower."""
     if stage.name != "quantized" or speedup is None or speedup >= _GAIN:
         return []
-    how = "slower than" if speedup < 1 / _GAIN else "no faster than"
+    how = "slower than" if speedup < 1 / _GAIN else "hardly faster than" if speedup > 1 else "no faster than"
     remark = f"{how} the float graph on this processor ({times(speedup)} as fast): it saves space only"
     target = this_target()
     if recipe.precision == "w8a8" and not recipe.unsigned and target in ("x86-vnni", "x86-avx2"):

@@ -43,7 +43,7 @@ class AttributionOptions(Options):
     )
     confidence: float = option(
         0.95,
-        "A label that fewer resamples agree with is INCONCLUSIVE; also of the intervals.",
+        "How likely a label must be, or it is INCONCLUSIVE (as in compare); also of the intervals.",
         group="Verdict",
         metavar="SHARE",
         above=0.5,

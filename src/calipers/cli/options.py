@@ -252,7 +252,7 @@ _RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "time
 MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)
 RUN_FLAGS = flags("models:ModelOptions", only=_RUNNING)
 
-FORCE_FLAG = option("Output", "--force", is_flag=True, help="Overwrite that file.")
+FORCE_FLAG = option("Output", "--force", is_flag=True, help="Overwrite files that are there already.")
 JSON_FLAG = option("Output", "--json", "as_json", is_flag=True, help="Print the JSON document and nothing else.")
 STORE_FLAG = file_option(
     "Output",

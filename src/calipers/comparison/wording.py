@@ -170,7 +170,11 @@ def limits(thresholds: Thresholds) -> tuple[str, str]:
     first, second = thresholds.passes, thresholds.at_risk
     if thresholds.relative:
         return percentage(first), percentage(second)
-    return f"{first:g} points", f"{second:g} points"
+    return _points(first), _points(second)
+
+
+def _points(value: float) -> str:
+    return f"{value:g} point{'' if value == 1 else 's'}"
 
 
 # --- several candidates -------------------------------------------------------------------------------------------
