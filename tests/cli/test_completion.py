@@ -51,7 +51,7 @@ def test_each_line_of_the_page_gives_a_script(shell: str) -> None:
 def test_commands_flags_and_choices_are_completed() -> None:
     assert complete("calipers pa") == ["plain,parity"]
     assert "plain,--tolerance" in complete("calipers parity --t")
-    assert complete("calipers eval --pooling m") == ["plain,mean", "plain,max"]
+    assert complete("calipers eval --pooling m") == ["plain,mean", "plain,max", "plain,mean_sqrt_len_tokens"]
     assert complete("calipers eval -o x") == ["file,x"]
 
 
