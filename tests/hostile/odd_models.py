@@ -219,7 +219,7 @@ def graphs(sound: Sound, folder: Path, rng: Random) -> list[str]:
             [],
             [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)],
         )
-        for i in range(rng.choice((20, 90))):
+        for i in range(rng.choice((10, 30))):  # protobuf itself builds no more than 100 messages in one another
             made.initializer.append(numpy_helper.from_array(np.array(True), f"c{i}")) if i == 0 else None
             node = (
                 helper.make_node("If", ["c0"], ["o"], then_branch=inner, else_branch=inner)
