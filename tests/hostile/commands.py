@@ -66,7 +66,11 @@ def every_flag(sound: Sound, folder: Path, rng: Random) -> list[str]:
     name, words = rng.choice(sorted(_base(sound, folder).items()))
     command = app.commands[name]
     option = rng.choice(
-        [p for p in command.get_params(click.Context(command)) if isinstance(p, click.Option) and not p.is_eager]
+        [
+            p
+            for p in command.get_params(click.Context(command, **app.context_settings))
+            if isinstance(p, click.Option) and not p.is_eager
+        ]
     )
     flag = rng.choice([*option.opts, *option.secondary_opts])
     if option.is_flag:

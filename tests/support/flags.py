@@ -121,10 +121,13 @@ class Walker:
 
 def flags_of(line: Sequence[str]) -> list[click.Option]:
     """Of the command that a line begins with."""
-    command: Any = cli.app.get_command(click.Context(cli.app), line[0])
+    app = click.Context(cli.app, **cli.app.context_settings)  # a command keeps the help flags of its first context
+    command: Any = cli.app.get_command(app, line[0])
     if isinstance(command, click.Group):
-        command = command.get_command(click.Context(command), line[1])
-    options = [option for option in command.get_params(click.Context(command)) if isinstance(option, click.Option)]
+        command = command.get_command(click.Context(command, parent=app), line[1])
+    options = [
+        option for option in command.get_params(click.Context(command, parent=app)) if isinstance(option, click.Option)
+    ]
     return [option for option in options if "--help" not in option.opts]
 
 
