@@ -24,11 +24,11 @@ def test_data_stay_text(attack: str) -> None:
     assert not {"link_open", "image"} & {t.type for t in tokens(text)}
     assert sum(t.type == "heading_open" for t in tokens(text)) == 3
     assert sum(t.type == "table_open" for t in tokens(text)) == 3
-    assert sum(t.type == "tr_open" for t in tokens(text)) == 3 + 1 + 2 + 1 + 4
+    assert sum(t.type == "tr_open" for t in tokens(text)) == 4 + 3 + 2
 
 
 def test_pipes_in_a_table_do_not_make_cells() -> None:
-    text = markdown.verdicts_markdown([made.passing(comparisons=(made.comparison("a|b"),))])
+    text = markdown.verdicts_markdown([made.passing(comparisons=(made.comparison(), made.comparison("a|b")))])
     assert sum(t.type == "td_open" for t in tokens(text)) == 10 + 2 * 6
     assert "a|b" in [t.content for t in tokens(text) if t.type == "code_inline"]
 
@@ -39,11 +39,17 @@ def test_the_title_has_the_label() -> None:
     assert markdown.verdicts_markdown([made.passing(), made.regression()]).startswith("## REGRESSION: 2 candidates ")
 
 
-def test_the_table_has_the_numbers_and_marks_what_decides() -> None:
+def test_the_second_table_has_the_other_metrics_and_marks_what_decides() -> None:
     text = markdown.verdicts_markdown([made.passing()])
+    assert "| `model_quint8` | 81.91 | -0.14 | -0.35 to +0.07 | 99.9/0/0.1 | PASS |" in text
     numbers = "82.05 | 81.91 | -0.14 | -0.2% | -0.35 to +0.07"
-    assert f"| **`cosine_spearman`** | {numbers} | **PASS** | 99.9 / 0 / 0.1 % | 0.094 | 1,379 |" in text
-    assert "| `dot_spearman` | 82.05" in text
+    assert f"| `dot_spearman` | {numbers} | AT_RISK | 99.9 / 0 / 0.1 % | 0.094 | 1,379 |" in text
+    assert "Other metrics, which do not decide:" in text
+    assert "| `cosine_spearman` |" not in text
+    both = made.passing(comparisons=(made.comparison(), made.comparison("dot_spearman", decides=True)))
+    text = markdown.verdicts_markdown([both])
+    assert "Other metrics, those in bold decide, too:" in text
+    assert f"| **`dot_spearman`** | {numbers} | **PASS** |" in text
 
 
 def test_inconclusive_and_invalid_say_why() -> None:

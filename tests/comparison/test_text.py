@@ -293,6 +293,29 @@ def test_sentences_of_the_edges() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (DataSource("a", rows_read=1379), "about 3,600 pairs would settle it, and the data has 1,379: add data or set"),
+        (
+            DataSource("a", requested=1379, rows_read=2001, rows_blank=1),
+            "would settle it, and the data has 2,000: measure them all, add data or set a wider --threshold.",
+        ),
+        (DataSource("a", requested=1379, rows_read=1379, shuffle=False), "about 3,600 pairs would settle it."),
+        (DataSource("a", requested=1379, rows_read=5000), "about 3,600 pairs would settle it."),
+        (DataSource("a"), "about 3,600 pairs would settle it."),
+    ],
+)
+def test_data_that_cannot_settle_it_is_said(source: DataSource, words: str) -> None:
+    open_ = made.inconclusive(3541)
+    verdict = replace(
+        open_,
+        baseline=replace(open_.baseline, dataset=source),
+        comparisons=(replace(open_.comparisons[0], examples=1379),),
+    )
+    assert words in wording.sentence(verdict)
+
+
+@pytest.mark.parametrize(
     ("delta", "interval", "higher", "effect"),
     [
         (0.038, (0.012, 0.063), False, "worse"),

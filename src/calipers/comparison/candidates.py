@@ -76,13 +76,18 @@ def show_candidates(
 def candidate_table(
     verdicts: Sequence[Verdict], gate: GateOptions, quote: Callable[[str], str]
 ) -> tuple[Row, list[Row]]:
-    """Header and rows for a page, by the first metric that decides; columns that are empty are left out."""
-    metric = next((c.metric for c in verdicts[0].comparisons if c.decides), wording.primary(verdicts[0]))
+    """Header and rows for a page; columns that are empty are left out."""
+    metric = shown_metric(verdicts)
     header = _header(verdicts)
     rows = [_baseline(verdicts[0], metric), *(_row(verdicts, verdict, metric, gate) for verdict in verdicts)]
     used = [place for place in range(len(header)) if any(row[place] for row in rows)]
     named = [(quote(row[0]), *row[1:]) for row in rows]
     return tuple(header[i] for i in used), [tuple(row[i] for i in used) for row in named]
+
+
+def shown_metric(verdicts: Sequence[Verdict]) -> str:
+    """The metric of a page's table: the first that decides."""
+    return next((c.metric for c in verdicts[0].comparisons if c.decides), wording.primary(verdicts[0]))
 
 
 def _choices() -> Iterator[tuple[_Layout, int]]:

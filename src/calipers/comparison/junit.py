@@ -93,7 +93,7 @@ def _suite(number: int, name: str, verdict: Verdict, failing: Collection[str], *
     place = f"{verdict.baseline.task}.{_word(name)}"
     for c in verdict.comparisons:
         case = _add_case(suite, c.metric, place)
-        note = wording.note(c, wording.unit(verdict))
+        note = wording.note(c, verdict)
         message = f"{c.label}: {wording.change(c)}" + (f"; {note}" if note else "")
         _add_outcome(case, c.label, message, failing, decides=c.decides and counts)
         xml.SubElement(case, "system-out").text = _legal(_numbers(verdict, c))

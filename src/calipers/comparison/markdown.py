@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from calipers.comparison import settings, slices, wording
-from calipers.comparison.candidates import candidate_table
-from calipers.comparison.records import Example, GateOptions, Verdict
+from calipers.comparison.candidates import candidate_table, shown_metric
+from calipers.comparison.records import Comparison, Example, GateOptions, Verdict
 from calipers.core import printable
 from calipers.rendering.markdown import code, escape, subtitle, table
 from calipers.rendering.numbers import shorten
@@ -15,15 +15,16 @@ _LONGEST = 400  # characters of an example's text
 
 
 def verdicts_markdown(verdicts: Sequence[Verdict], gate: GateOptions | None = None) -> str:
-    """A title with the label, a table of all candidates, then for each a table of its metrics and its worst examples,
-    folded away. At least one verdict."""
+    """A title with the label, a table of all candidates by the metric that decides, then for each a table of its other
+    metrics and its worst examples, folded away. At least one verdict."""
     gate = gate or GateOptions()
     baseline = verdicts[0].baseline
     many = f"{len(verdicts)} candidates" if len(verdicts) > 1 else code(verdicts[0].candidate_name)
     name = code(verdicts[0].baseline_name or baseline.model.artifact)
     title = f"## {wording.outcome(verdicts, gate)}: {many} against {name}"
     about = subtitle(baseline)
-    costs = "\n".join(table(*candidate_table(verdicts, gate, code), right=range(1, 11)))
+    costs = f"{code(shown_metric(verdicts))}, with the chances of PASS/AT_RISK/REGRESSION:\n\n"
+    costs += "\n".join(table(*candidate_table(verdicts, gate, code), right=range(1, 11)))
     last = escape(wording.rule(verdicts, gate, gate.exit_code([v.label for v in verdicts])))
     warnings = [f"> warning: {code(words)}" for words in settings.assumptions(verdicts)]
     notes = [escape(cut)] if (cut := settings.truncation(verdicts)) else []
@@ -42,11 +43,10 @@ def _blocks(verdicts: Sequence[Verdict], verdict: Verdict) -> Iterator[str]:
     if len(verdicts) > 1:
         yield f"### {verdict.label}: {code(verdict.candidate_name)}"
     yield _sentence(verdict)
-    if verdict.comparisons:
-        yield _comparisons(verdicts, verdict)
-        if len({c.decides for c in verdict.comparisons}) > 1:
-            yield "The verdict depends on the metrics in bold."
-        yield "Chances are of PASS / AT_RISK / REGRESSION."
+    if others := [c for c in verdict.comparisons if c.metric != shown_metric(verdicts)]:
+        decide = any(c.decides for c in others)
+        yield f"Other metrics{', those in bold decide, too' if decide else ', which do not decide'}:"
+        yield _comparisons(verdicts, verdict, others)
     if unread := wording.unread(verdict):
         yield "\n".join(f"- {escape(words)}" for words in unread)
     if notes := wording.notes(verdict):
@@ -75,9 +75,9 @@ def _sentence(verdict: Verdict) -> str:
     return f"**{verdict.label}**: {code(verdict.candidate_name)}{escape(words)}"
 
 
-def _comparisons(verdicts: Sequence[Verdict], verdict: Verdict) -> str:
+def _comparisons(verdicts: Sequence[Verdict], verdict: Verdict, others: Sequence[Comparison]) -> str:
     rows = []
-    for comparison in verdict.comparisons:
+    for comparison in others:
         metric, *values, label, chances, p, examples = comparison.cells()
         strong = "**{}**" if comparison.decides else "{}"
         rows.append((strong.format(code(metric)), *values, strong.format(label), chances, p, examples))

@@ -124,7 +124,7 @@ def change(comparison: Comparison) -> str:
 def _closing(verdict: Verdict, comparison: Comparison) -> str:
     passes, at_risk = limits(comparison.thresholds)
     if verdict.label == "INCONCLUSIVE":
-        return f"{_doubt(verdict, comparison)}; {settling(comparison, unit(verdict))}"
+        return f"{_doubt(verdict, comparison)}; {settling(comparison, verdict)}"
     return _ending(verdict, comparison, passes, at_risk) + (
         f" ({printable(comparison.reason)})" if comparison.reason else ""
     )
@@ -271,7 +271,7 @@ def notes(verdict: Verdict) -> list[tuple[Comparison, str]]:
     """What the numbers of a metric do not say, except what the closing sentence says already."""
     closing = deciding(verdict)
     others = [c for c in verdict.comparisons if c is not closing and (not c.reason or c.reason != verdict.reason)]
-    return [(c, words) for c in others if (words := note(c, unit(verdict)))]
+    return [(c, words) for c in others if (words := note(c, verdict))]
 
 
 def unread(verdict: Verdict) -> list[str]:
@@ -285,18 +285,27 @@ def unread(verdict: Verdict) -> list[str]:
     return [printable(f"{len(rows)} {units} (rows {name_some(rows)}) that {words}") for rows, words in lines if rows]
 
 
-def note(comparison: Comparison, unit: str) -> str | None:
+def note(comparison: Comparison, verdict: Verdict) -> str | None:
     """What a row of numbers cannot say of a metric: what would settle it, or why a number is missing."""
     if comparison.label == "INCONCLUSIVE":
-        return f"{comparison.estimate} by the point estimate; {settling(comparison, unit)}"
+        return f"{comparison.estimate} by the point estimate; {settling(comparison, verdict)}"
     return printable(comparison.reason) if comparison.reason else None
 
 
-def settling(comparison: Comparison, unit: str) -> str:
+def settling(comparison: Comparison, verdict: Verdict) -> str:
+    """How many examples would settle it, and what can be done where the data has fewer."""
+    noun = unit(verdict)
     if comparison.settled_by is None:
         why = f" ({printable(comparison.reason)})" if comparison.reason else ""
-        return f"how many {numbers.plural(unit)} would settle it is unknown{why}"
-    return f"about {numbers.count(unit, numbers.round_up(comparison.settled_by))} would settle it"
+        return f"how many {numbers.plural(noun)} would settle it is unknown{why}"
+    words = f"about {numbers.count(noun, numbers.round_up(comparison.settled_by))} would settle it"
+    source = verdict.baseline.dataset
+    rows = source.rows_read - source.rows_blank
+    first_ones = source.requested is not None and not source.shuffle  # what follows them was not read
+    if first_ones or not comparison.examples <= rows < comparison.settled_by:
+        return words
+    unmeasured = "measure them all, " if rows > comparison.examples else ""
+    return f"{words}, and the data has {rows:,}: {unmeasured}add data or set a wider --threshold"
 
 
 def reason(verdict: Verdict) -> str:
