@@ -40,13 +40,6 @@ def test_a_log_has_one_line_a_row_and_the_same_cells() -> None:
     assert len(lines) == 4
 
 
-def test_a_table_that_is_cut_has_one_line_a_row() -> None:
-    out = console(40)
-    show_table(out, HEADER, ROWS, cut=True)
-    lines = [line.strip() for line in written(out).splitlines() if line.strip()]
-    assert lines[2:] == ["a     1.5    the first of the letters", "bcd   22.25  a long text a long text …"]
-
-
 def test_a_column_without_room_stands_below_the_table() -> None:
     out = console(60)
     show_table(out, ("name", "x" * 20, "text", "y" * 20), [("row", "1", "word " * 20, "2")], fold=(2,), right=(1, 3))

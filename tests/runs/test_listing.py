@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from calipers.core import ModelInfo, RequestError, RunLine
+from calipers.rendering.text import show_runs
 from calipers.runs.listing import PruneOptions, RunFilter, to_csv
 from calipers.runs.store import Store
 from tests.support import verdicts as made
@@ -41,6 +44,21 @@ def test_a_run_is_named_by_its_artefact_and_found_by_its_name(store: Store) -> N
     assert store.load("int8").run_id == "20261001-120001-abc121"
     with pytest.raises(RequestError, match="there is no run 'int'"):
         store.load("int")
+
+
+@pytest.mark.parametrize("width", [80, 100, 300])
+def test_a_list_cuts_no_name(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = io.StringIO()
+    names = {"name": "nightly-model_quantized.onnx", "metric": "word_pseudo_perplexity", "tags": ("release",)}
+    path = {"model_path": "/tmp/built/model_quantized.onnx", "dataset": "data/a_long_name_of_texts.jsonl"}
+    show_runs(Console(file=out, width=width), [line("20261118-161925-2ab1e9", **names, **path, label="INCONCLUSIVE")])
+    joined = re.sub(r"\s", "", out.getvalue())
+    assert "…" not in joined
+    whole = ("20261118-161925-2ab1e9", "word_pseudo_perplexity", "INCONCLUSIVE")
+    assert all(word in out.getvalue() for word in whole)
+    folded = ("built/model_quantized.onnx", "nightly-model_quantized.onnx", "data/a_long_name_of_texts.jsonl")
+    assert len(joined) > sum(map(len, (*whole, *folded)))
 
 
 @pytest.mark.parametrize("name", ["latest", "20261001-120001", "a/b", "-x", "two words", "bm25"])

@@ -100,7 +100,6 @@ def show_table(
     *,
     right: Collection[int] = (),
     fold: Collection[int] | None = None,
-    cut: bool = False,
     strong: Collection[int] = (),
     title: str = "",
 ) -> None:
@@ -108,7 +107,7 @@ def show_table(
 
     `right` are columns whose cells stand at the right, `strong` rows in bold. `fold` are the columns that may break
     their lines where the terminal is narrow, by default all but the first; the only one stands below the table if its
-    lines would be too short to read. With `cut` none breaks, and wide cells end in "…". A `title` puts a panel around.
+    lines would be too short to read. A `title` puts a panel around.
     """
     if not is_bounded(console):
         for line in ([f"\n{title}"] if title else []) + _plain_lines(header, rows, right):
@@ -117,14 +116,12 @@ def show_table(
     from rich.panel import Panel
     from rich.text import Text
 
-    fold = () if cut else range(1, len(header)) or (0,) if fold is None else fold
+    fold = range(1, len(header)) or (0,) if fold is None else fold
     table = make_table(header, rows, right=right, fold=fold, strong=strong)
     place = next(iter(fold), 0)
     needs, room = _needs(table), console.width - 2 * len(header) - 4 * bool(title)
     shown: RenderableType = table
-    if cut:
-        _cut(table, needs, room)
-    elif len(fold) == 1 < len(header) and room - sum(needs) < min(_READABLE - needs[place], 0):
+    if len(fold) == 1 < len(header) and room - sum(needs) < min(_READABLE - needs[place], 0):
         shown = _without_column(place, header, rows, right, strong)
     console.print(Panel(shown, title=Text(safe(title)), title_align="left", border_style="cyan") if title else shown)
 
@@ -182,14 +179,6 @@ def _needs(table: Table) -> list[int]:
         max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
         for column in table.columns
     ]
-
-
-def _cut(table: Table, widths: list[int], room: int) -> None:
-    """Make the widest columns narrower until all fit; the first one, which names the row, stays whole."""
-    while sum(widths) > room and max(widths[1:], default=1) > 1:
-        widths[widths.index(max(widths[1:]), 1)] -= 1
-    for column, width in zip(table.columns, widths, strict=True):
-        column.max_width = width
 
 
 def _without_column(

@@ -128,20 +128,20 @@ def show_task(console: Console, task: Task[Any]) -> None:
 
 
 _RUN_COLUMNS = ("run", "name", "when (UTC)", "task", "model", "files", "data", "n", "primary metric", "label", "tags")
-_RUN_FOLDED = ((0, 1), (4, 5), (6, 3), (7, 9), (8, 10))  # columns of a narrow terminal, one above the other
 
 
 def show_runs(console: Console, lines: Sequence[RunLine]) -> None:
-    """A table; columns that are empty in all runs are left out. Where it is too wide, two lines a run."""
+    """A table; columns that are empty in all runs are left out. Where it is too wide, two lines a run, and names break
+    their lines: none is cut."""
     rows = [_run_cells(line) for line in lines]
     used = [place for place in range(len(_RUN_COLUMNS)) if any(row[place] for row in rows)]
     header, table = [_RUN_COLUMNS[i] for i in used], [[row[i] for i in used] for row in rows]
-    right = (used.index(7),)
     if not is_bounded(console) or fits(console, make_table(header, table)):
-        show_table(console, header, table, right=right, cut=True)
+        show_table(console, header, table, right=(used.index(7),))
         return
-    folded = [[Cell(row[above], below=row[below]) for above, below in _RUN_FOLDED] for row in (_RUN_COLUMNS, *rows)]
-    show_table(console, folded[0], folded[1:], right=(3,), cut=True)
+    titles = ("run", "files"), ("model", "name [tags]"), ("data", "task"), ("value", "of"), ("n", "label")
+    folded = [[Cell(above, below=below) for above, below in titles], *map(_folded_run, rows)]
+    show_table(console, folded[0], folded[1:], right=(4,), fold=(1, 2))
 
 
 def _run_cells(line: RunLine) -> tuple[str, ...]:
@@ -149,6 +149,15 @@ def _run_cells(line: RunLine) -> tuple[str, ...]:
     digest, value = line.fingerprint.removeprefix("sha256:")[:8], f"{line.value:.6g} {line.metric}"
     cells = (line.run_id, line.name, when, line.task, line.artifact, digest, data, str(line.examples), value)
     return (*cells, line.label, ", ".join(line.tags))
+
+
+def _folded_run(row: Sequence[str]) -> list[Cell]:
+    """In two lines. When it was is in the id."""
+    run, name, _, task, model, digest, data, many, value, label, tags = row
+    named = " ".join(filter(None, (name, f"[{tags}]" if tags else "")))
+    number, metric = value.split(" ", 1)
+    cells = (run, digest), (model, named), (data, task), (number, metric), (many, label)
+    return [Cell(above, below=below) for above, below in cells]
 
 
 class ProgressBar:
