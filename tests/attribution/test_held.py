@@ -9,6 +9,7 @@ import pytest
 
 from calipers.artifacts import api as artifacts
 from calipers.artifacts.graphs import content_hash
+from calipers.artifacts.manifest import claim
 from calipers.artifacts.recipe import Recipe, read_recipe
 from calipers.artifacts.records import BuildOptions
 from calipers.attribution import api
@@ -42,14 +43,16 @@ def test_the_graph_of_a_folder_is_examined_and_its_fix_reproduces(sound: Sound, 
     result = attribute(sound.folder, sound, tmp_path / "work", fix=True, built=folder)
     examined = tmp_path / "work" / "quantized-w8a8" / "model.onnx"
     assert content_hash(examined) == content_hash(folder / "model_w8a8.onnx")
-    assert [stage.title for stage in result.stages] == ["torch", "exported", "optimized", "w8a8"]
+    # The float graph of the folder was checked there against PyTorch: it is not exported again.
+    assert [stage.title for stage in result.stages] == ["torch", "optimized", "w8a8"]
+    assert result.stages[1].path == str(folder / "model.onnx")
     assert any(note.startswith("examined: ") for note in result.notes)
     assert result.fix is not None
     assert result.fix.recipe_file is not None
     assert [line.name for line in result.fix.frontier]
     assert all(line.size > 0 and line.p50 > 0 for line in result.fix.frontier if line.value is not None)
     recipe = read_recipe(Path(result.fix.recipe_file))
-    assert recipe.calibrated["graph"] == content_hash(tmp_path / "work" / "optimized" / "model.onnx")
+    assert recipe.calibrated["graph"] == content_hash(folder / "model.onnx")
     options = BuildOptions(task=sound.task)  # without texts
     again = artifacts.build(str(sound.folder), tmp_path / "again", recipe=recipe, options=options)
     assert Path(again.model).read_bytes() == Path(result.fix.graph).read_bytes()
@@ -57,9 +60,18 @@ def test_the_graph_of_a_folder_is_examined_and_its_fix_reproduces(sound: Sound, 
 
 
 def test_a_folder_of_graphs_brings_its_own_float_graph(sound: Sound, folder: Path, tmp_path: Path) -> None:
-    result = attribute(folder, sound, tmp_path / "work")
-    assert [stage.title for stage in result.stages] == ["model.onnx", "optimized", "w8a8"]
+    result = attribute(folder, sound, tmp_path / "work", fix=True)
+    assert [stage.title for stage in result.stages] == ["model.onnx", "w8a8"]
     assert result.model_id == "built/model.onnx"
+    assert result.fix is not None
+    assert result.fix.recipe is not None
+    again = artifacts.build(
+        str(folder / "model.onnx"),
+        tmp_path / "again",
+        recipe=read_recipe(Path(str(result.fix.recipe_file))),
+        options=BuildOptions(task=sound.task, optimize=False),
+    )
+    assert Path(again.model).read_bytes() == Path(result.fix.graph).read_bytes()
     with pytest.raises(RequestError, match=r"`built` .* holds no model_w8a16\.onnx: its precisions are w8a8, fp32"):
         api.attribute(
             str(sound.folder),
@@ -81,3 +93,8 @@ def test_a_graph_without_a_manifest_is_taken_as_it_is(sound: Sound, folder: Path
     assert result.fix.recipe is None
     check_form(Path(result.fix.graph))
     assert any("its repair has no recipe" in note for note in result.notes)
+
+
+def test_a_work_folder_in_use_is_refused_before_anything_is_measured(sound: Sound, tmp_path: Path) -> None:
+    with claim(tmp_path / "work"), pytest.raises(RequestError, match="wait for it, or name another `work`"):
+        attribute(sound.folder, sound, tmp_path / "work")

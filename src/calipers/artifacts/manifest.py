@@ -190,20 +190,24 @@ def scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
+class FolderRefused(RequestError):
+    """Nothing can be built into this folder."""
+
+
 @contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
     """Lock the folder for this build and remove what a killed one left. A folder with other content is an error. A new
     folder goes with a build that ends without a file of its own."""
     if folder.exists() and not folder.is_dir():
-        raise RequestError(f"`output` must be a folder, and {folder} is a file")
+        raise FolderRefused(f"`output` must be a folder, and {folder} is a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        raise RequestError(f"{folder} was not made by a build and is not empty: name a new folder as `output`")
+        raise FolderRefused(f"{folder} was not made by a build and is not empty: name a new folder as `output`")
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / _MARK).open("w")
     except OSError as error:
-        raise RequestError(f"{folder} cannot be written: {error.strerror}") from error
+        raise FolderRefused(f"{folder} cannot be written: {error.strerror}") from error
     with handle:
         _lock(handle, folder)
         for left in folder.glob(".*.part"):
@@ -223,7 +227,7 @@ def _lock(handle: IO[str], folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise RequestError(f"another build is writing to {folder}: wait for it, or name another `output`") from error
+        raise FolderRefused(f"another build is writing to {folder}: wait for it, or name another `output`") from error
 
 
 def place_result(graph: Path, place: Path) -> None:

@@ -122,25 +122,29 @@ def make(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
         keep = plan.options.keep_stages or (plan.folder / "exported").exists()
         if not manifest.finished(plan.folder, precision, key, stages=False):
             manifest.check_room(plan.folder, precision, plan.source.fingerprint, force=plan.options.force)
-        floats = None if keep else _float_stage(plan)
+        floats = None if keep or precision == "fp32" else _float_stage(plan, plan.folder)
         with nullcontext(plan.folder) if keep else manifest.scratch(plan.folder) as folder:
             work = _Work(replace(plan, folder=folder), progress, floats)
-            stages = work.run()
+            stages = work.run(torch=not floats and plan.source.load is not None)
             with uninterrupted():
                 return _place(plan, work, stages, key, keep=keep)
 
 
-def _float_stage(plan: BuildPlan) -> Stage | None:
-    """The stage that fp32 ended with in the same folder, where this plan would make the same graph again: five
-    precisions in one folder then cost one export. None where anything differs, or the file was changed."""
-    built = manifest.read_builds(plan.folder).get("fp32")
-    if built is None or plan.stages or plan.options.pooled or plan.recipe.precision == "fp32":
+def _float_stage(plan: BuildPlan, folder: Path) -> Stage | None:
+    """The stage that fp32 ended with in this folder, where this plan would make the same graph again: five precisions
+    in one folder then cost one export. None where anything differs, or the file was changed."""
+    built = manifest.read_builds(folder).get("fp32")
+    if built is None or {*plan.stages} - {"quantized"} or plan.options.pooled:
         return None
-    same = built.settings == _settings(plan) and built.ability == plan.source.ability
+    settings = {**_settings(plan), "given": {}}  # a quantised graph that is given has the same float one
+    same = built.settings == settings and built.ability == plan.source.ability
     if not same or built.versions != package_versions(*_PACKAGES) or not manifest.is_unchanged(built.stages[-1]):
         return None
-    passed = all(stage.difference is None or stage.difference.passed for stage in built.stages)
-    return replace(built.stages[-1], reused=True) if passed or plan.options.accept_differences else None
+    differences = [stage.difference for stage in built.stages if stage.difference]
+    if not (plan.options.accept_differences or all(difference.passed for difference in differences)):
+        return None
+    largest = max(differences, key=lambda d: math.inf if d.largest is None else d.largest, default=None)
+    return replace(built.stages[-1], reused=True, difference=largest)
 
 
 def _place(plan: BuildPlan, work: _Work, stages: list[Stage], key: str, *, keep: bool) -> Manifest:
@@ -155,11 +159,13 @@ def _place(plan: BuildPlan, work: _Work, stages: list[Stage], key: str, *, keep:
     return built
 
 
-def make_stages(plan: BuildPlan, progress: Progress = SILENT) -> Manifest:
-    """Make and keep the stages in the folder, for a search in them. The last becomes no file of the folder."""
+def make_stages(plan: BuildPlan, progress: Progress = SILENT, *, built: Path | None = None) -> Manifest:
+    """Make and keep the stages in the folder, for a search in them. The last becomes no file of the folder. Where the
+    folder `built` holds the float graph of this plan, checked, it is not exported again."""
+    checked = replace(plan, options=replace(plan.options, accept_differences=False))
     with manifest.claim(plan.folder):
-        work = _Work(plan, progress)
-        stages = work.run()
+        work = _Work(plan, progress, _float_stage(checked, built) if built else None)
+        stages = work.run(torch=plan.source.load is not None)
         export.copy_settings(plan.source.folder, plan.folder)
         return _manifest(plan, work, stages, _request(plan))
 
@@ -242,17 +248,18 @@ class _Work:
         self.calibrated_on: dict[str, Any] | None = None
         self._outputs: dict[str, list[Vectors]] = {}
 
-    def run(self) -> list[Stage]:
+    def run(self, *, torch: bool) -> list[Stage]:
         plan = self.plan
-        if self.floats:
-            return self._timed([self.floats, self._quantized(self.floats)])
-        stages = [self._torch()] if plan.source.load is not None else []
-        stages.append(self._exported(stages[-1] if stages else None))
-        if plan.options.optimize or "optimized" in plan.stages:
-            stages.append(self._optimized(stages[-1]))
+        stages = [self._torch()] if torch else []
+        stages += [self.floats] if self.floats else self._float_stages(stages[-1] if stages else None)
         if plan.recipe.precision != "fp32" or "quantized" in plan.stages:
             stages.append(self._quantized(stages[-1]))
         return self._timed(stages)
+
+    def _float_stages(self, before: Stage | None) -> list[Stage]:
+        exported = self._exported(before)
+        optimized = self.plan.options.optimize or "optimized" in self.plan.stages
+        return [exported, self._optimized(exported)] if optimized else [exported]
 
     def _timed(self, stages: Sequence[Stage]) -> list[Stage]:
         """All stages in turn on the same rows, also those that were there: other texts have other latencies."""

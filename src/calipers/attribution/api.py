@@ -52,13 +52,16 @@ def attribute(
     start = time.perf_counter()
     protocol, build, options = protocol or Protocol(), build or BuildOptions(), options or AttributionOptions()
     held = find_held(model, recipe, build, options)
-    recipe, model = (held and held.recipe) or recipe, float_model(model, held)
+    recipe, floats = (held and held.recipe) or recipe, float_model(model, held)
+    if floats != model:  # what the graph beside it was made of, as it is
+        model, build = floats, replace(build, optimize=False)
     with tempfile.TemporaryDirectory(prefix="calipers-attribute-") as temporary:
         folder = options.work or (
             _work_folder(store, model, recipe, protocol, build) if store else Path(temporary) / "build"
         )
         plan = artifacts.plan(model, folder, recipe, build_options(recipe, protocol, build), progress=progress)
-        case = Case(protocol, options, plan, store, progress, built=other_precisions(held, recipe.precision))
+        built, place = other_precisions(held, recipe.precision), held.graph.parent if held else None
+        case = Case(protocol, options, plan, store, progress, built=built, folder=place)
         attribution = _attribute(model, case, held)
     return replace(attribution, seconds=round(time.perf_counter() - start, 2))
 
@@ -96,7 +99,7 @@ def _explain(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...], F
         parts, divergence = compare_floats(case)
         return parts, divergence, fix.rebuild(case) if case.options.fix else None
     graph = culprits.open_guilty(case)
-    case.progress.start("Looking for the first tensors that differ", 0)
+    case.begin("Looking for the first tensors that differ")
     divergence = tuple(graph.first_divergence())
     if not graph.restorable:
         case.notes.append(

@@ -20,7 +20,7 @@ from calipers.attribution.records import AttributionOptions, StageFigure
 from calipers.attribution.trials import INVALID, Evaluation, Ledger
 from calipers.comparison import api as comparison
 from calipers.comparison.records import Comparison
-from calipers.core import InferenceError, Metric, Progress, Result, Task
+from calipers.core import InferenceError, Metric, Progress, Result, Task, Within
 from calipers.models.onnx_session import open_graph
 from calipers.runs import api as runs
 from calipers.runs.protocol import Protocol
@@ -45,10 +45,18 @@ class Case:
     lost: list[StageFigure] = field(default_factory=list)  # stages whose step does not pass, the largest loss first
     notes: list[str] = field(default_factory=list)
     built: dict[str, Path] = field(default_factory=dict)  # other precisions that are there already → their graphs
+    folder: Path | None = None  # where the graph that is examined was, and its float graph may be
     ledger: Ledger = field(init=False)
+    step: Progress = field(init=False)  # of what is being done
 
     def __post_init__(self) -> None:
+        self.step = self.progress
         self.ledger = Ledger(lambda tensors, what: INVALID, self.options.budget)
+
+    def begin(self, what: str) -> None:
+        """Show what is done from now on."""
+        self.step = Within(self.progress, what)
+        self.step.start("", 0)
 
     @property
     def guilty(self) -> StageFigure:
@@ -100,7 +108,7 @@ class Case:
             store=store,
             reuse=store is not None,
             timed=False,
-            progress=self.progress,
+            progress=self.step,
         )
 
     def compare(self, first: Result, second: Result) -> Comparison:
@@ -130,7 +138,7 @@ class Case:
 
     def try_out(self, what: str, write: Callable[[Path], tuple[str, ...]]) -> Evaluation:
         """Write a graph, evaluate it and delete it. `write` returns the nodes that the graph keeps in float."""
-        self.progress.start(what, 0)
+        self.begin(what)
         folder = self.plan.folder / f"trial-{time.time_ns()}"
         folder.mkdir(parents=True)
         try:
@@ -151,11 +159,11 @@ class Case:
 
     def latencies(self, graphs: Sequence[Path]) -> list[Latency]:
         """Of one row on one thread. The graphs take turns, so that other work on the machine slows them all alike."""
-        self.progress.start("Timing", 0)
+        self.step.start("Timing", 0)
         plan = self.plan
         batches = single(plan.rows.take(_TIMED_ROWS), plan.shape)
         opened = [open_graph(path, provider=plan.provider) for path in graphs]
         return latencies([graph.run for graph in opened], batches, rounds=_TIMED_ROUNDS, provider=plan.provider)
 
     def ranges(self, graph: FloatGraph, recipe: Recipe) -> Ranges | None:
-        return self.plan.ranges(graph, recipe, self.progress)
+        return self.plan.ranges(graph, recipe, self.step)

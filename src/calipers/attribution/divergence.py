@@ -154,7 +154,7 @@ def compare_floats(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, .
     """The first tensor of a stage, or module of the PyTorch model, that the guilty stage lacks."""
     plan = case.plan
     batch = look_at(plan.rows, plan.shape)
-    case.progress.start("Looking for the first tensor that differs", 0)
+    case.begin("Looking for the first tensor that differs")
     padded_only = any("attention mask" in note for note in case.guilty.notes)
     before = load_graph(Path(case.before.path)) if case.before.stage != "torch" else None
     after = load_graph(Path(case.guilty.path))

@@ -8,6 +8,7 @@ from typing import Any
 
 from calipers import models
 from calipers.artifacts import stages as artifacts
+from calipers.artifacts.manifest import FolderRefused
 from calipers.artifacts.processor import gains_nothing
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import Manifest, Stage
@@ -31,7 +32,9 @@ def build(case: Case) -> tuple[Manifest | None, int]:
     fewest = replace(fewer, options=replace(plan.options, stages=exported, optimize=False))
     for attempt in (plan, fewer, fewest):
         try:
-            return artifacts.make_stages(attempt, case.progress), code
+            return artifacts.make_stages(attempt, case.progress, built=case.folder), code
+        except FolderRefused as error:
+            raise RequestError(str(error).replace("`output`", "`work`")) from error
         except (ModelError, InferenceError, RequestError) as error:
             case.notes += [str(error)] if str(error) not in case.notes else []
             code = code or error.exit_code
@@ -53,7 +56,7 @@ def measure(model: str, manifest: Manifest | None, case: Case) -> list[StageFigu
 
 
 def _figure(name: str, reference: str, stage: Stage | None, before: Sequence[StageFigure], case: Case) -> StageFigure:
-    case.progress.start(f"Measuring the {name} stage", 0)
+    case.begin(f"Measuring the {name} stage")
     reason = None
     try:
         case.results[name] = case.evaluate(reference, torch=name == "torch")

@@ -53,7 +53,8 @@ class Ledger:
     def __call__(self, tensors: frozenset[str], what: str) -> Evaluation:
         evaluation = self.seen(tensors)
         if evaluation is None:
-            evaluation = self.count(what, lambda: self.evaluate(tensors, f"{what} (try {len(self.trials) + 1})"))
+            shown = f"{what} (try {len(self.trials) + 1} of at most {self.budget})"
+            evaluation = self.count(what, lambda: self.evaluate(tensors, shown))
             self.evaluations[self.closure(tensors)] = evaluation
         return evaluation
 

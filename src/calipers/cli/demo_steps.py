@@ -27,6 +27,7 @@ from calipers.diagnosis.options import DiagnosisOptions
 from calipers.diagnosis.records import Diagnosis
 from calipers.models import ModelOptions
 from calipers.rendering import text
+from calipers.rendering.progress import bar
 from calipers.runs import api
 from calipers.runs.embedding import CorpusInputs
 from calipers.runs.store import Store
@@ -84,7 +85,7 @@ def show(store: Store | None) -> None:
     out.print(f"Model: {model}\n", markup=False, soft_wrap=True)
     for number, step in enumerate(STEPS, start=1):
         _announce(out, number, step.title, step.command(model))
-        with text.bar(err) as progress:
+        with bar(err) as progress:
             place = str(data.sample(step.dataset))
             result = api.evaluate(model, dataset=place, model_options=_MODEL, store=store, progress=progress)
         text.show_result(out, result, tasks.find(result.task))
@@ -130,7 +131,7 @@ def visit_shop(out: Console, err: Console, model: str, store: Store | None) -> P
     report = kept / "shop.html" if kept else None
     command = _shop_command(model, (kept or Path()) / "shop", report)
     _announce(out, len(STEPS) + 1, "Why does search with it fail in a shop?", command)
-    with tempfile.TemporaryDirectory() as passing, text.bar(err) as progress:
+    with tempfile.TemporaryDirectory() as passing, bar(err) as progress:
         diagnosis = diagnose(
             model,
             CorpusInputs(dataset=str(shop.write((kept or Path(passing)) / "shop"))),

@@ -466,10 +466,11 @@ def echo_json(content: str) -> None:
 
 
 def progress_bar() -> AbstractContextManager[Progress]:
-    """On standard error."""
-    from calipers.rendering.text import bar
+    """On standard error. Where that is a log, long work writes a line now and then, except beside a JSON document,
+    whose readers expect JSON there, too."""
+    from calipers.rendering.progress import bar
 
-    return bar(consoles()[1])
+    return bar(consoles()[1], logs=not click.get_current_context().params.get("as_json"))
 
 
 def consoles() -> tuple[Console, Console]:

@@ -30,6 +30,7 @@ from calipers.core.models import (
     Silent,
     Speed,
     TokenizedText,
+    Within,
     artifact_name,
     on_side,
 )
@@ -64,7 +65,7 @@ __all__ += [
     "PairScorer",
     "Progress",
 ]
-__all__ += ["ShowsHalo", "Silent", "Speed", "TokenizedText", "artifact_name", "on_side"]
+__all__ += ["ShowsHalo", "Silent", "Speed", "TokenizedText", "Within", "artifact_name", "on_side"]
 __all__ += ["CLUSTER", "WITHOUT_VECTOR", "Columns", "Counts", "Floats", "Outcomes"]
 __all__ += ["DefaultData", "Measurement", "Metric", "NoOptions", "Result", "RunLine", "Statistic", "Task", "Thresholds"]
 __all__ += ["Slice", "Slices"]

@@ -35,6 +35,20 @@ SILENT = Silent()
 
 
 @dataclass(frozen=True)
+class Within:
+    """The progress of a part of some work: what it does is shown behind what it is a part of."""
+
+    progress: Progress
+    what: str
+
+    def start(self, label: str, total: int) -> None:
+        self.progress.start(f"{self.what}: {label}" if label else self.what, total)
+
+    def advance(self, count: int) -> None:
+        self.progress.advance(count)
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """Which model was run, and how: enough to distinguish two models and to run the same one again."""
 

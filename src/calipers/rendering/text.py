@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from calipers.core import SILENT, Measurement, Metric, Progress, Result, RunLine, Task
+from calipers.core import Measurement, Metric, Result, RunLine, Task
 from calipers.rendering.numbers import (
     count,
     data_parts,
@@ -22,7 +21,6 @@ from calipers.rendering.tables import Cell, fits, is_bounded, make_table, say, s
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
 
 
 def show_result(console: Console, result: Result, task: Measurement[Any]) -> None:
@@ -158,38 +156,6 @@ def _folded_run(row: Sequence[str]) -> list[Cell]:
     number, metric = value.split(" ", 1)
     cells = (run, digest), (model, named), (data, task), (number, metric), (many, label)
     return [Cell(above, below=below) for above, below in cells]
-
-
-class ProgressBar:
-    """A progress bar on a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        from rich import progress
-
-        counts = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
-        columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), *counts)
-        self.display = progress.Progress(*columns, console=console, transient=True)
-        self._task: TaskID | None = None
-
-    def start(self, label: str, total: int) -> None:
-        if self._task is not None:
-            self.display.remove_task(self._task)
-        self._task = self.display.add_task(label, total=total or None)
-
-    def advance(self, count: int) -> None:
-        if self._task is not None:
-            self.display.advance(self._task, count)
-
-
-@contextmanager
-def bar(console: Console) -> Iterator[Progress]:
-    """Silent where there is no terminal, without the time that it takes to import one."""
-    if not console.is_terminal:
-        yield SILENT
-        return
-    shown = ProgressBar(console)
-    with shown.display:
-        yield shown
 
 
 def _settings(result: Result) -> str:
