@@ -41,6 +41,15 @@ from calipers.interop.mteb import measure
 tasks, rows, model = runpy.run_path(sys.argv[1]), [json.loads(line) for line in open(sys.argv[2])], sys.argv[3]
 print(measure(model, [tasks["sts"]("Local", rows)], cache=None).metrics)
 """
+SERVE = """
+import json, subprocess, sys, urllib.request
+command = [sys.executable, "-m", "calipers", "serve", "--trust", sys.argv[1], "--port", "0"]
+with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    port = next(json.loads(line)["port"] for line in process.stderr if '"listening"' in line)
+    body = json.dumps({"scores": [0.9, 0.5, 0.4]}).encode()
+    print(urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/score", body, timeout=60).read())
+    process.terminate()
+"""
 
 
 @dataclass(frozen=True)
@@ -76,9 +85,12 @@ def main(names: Sequence[str]) -> int:
 
 def where(version: str) -> str:
     """The interpreter, or nothing where it is not on this machine (a shim of pyenv may stand for none)."""
-    python = shutil.which(f"python{version}")
-    works = python and not subprocess.run([python, "-V"], check=False, capture_output=True).returncode
-    return str(python) if works else ""
+    name = f"python{version}"
+    pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"))
+    for python in (shutil.which(name), *map(str, pyenv)):
+        if python and not subprocess.run([python, "-V"], check=False, capture_output=True).returncode:
+            return python
+    return ""
 
 
 def make_files(sound: Path) -> Path:
@@ -89,6 +101,7 @@ def make_files(sound: Path) -> Path:
     (sound / "sweep").mkdir()
     write_registry(sound / "sweep")
     (sound / "measure_local.py").write_text(MTEB)
+    (sound / "serve.py").write_text(SERVE)
     shutil.copy(ROOT / "tests" / "support" / "mteb_tasks.py", sound)
     return sound
 
@@ -113,7 +126,7 @@ def lowest(extra: str) -> list[str]:
 def make_environment(place: Path, python: str, *packages: str) -> Path:
     subprocess.run([python, "-m", "venv", str(place)], check=True)
     binary = place / "bin" / "python"
-    run(binary, "-m", "pip", "install", "-qq", *packages)
+    run(binary, "-m", "pip", "install", "-qq", "--no-compile", *packages)  # most modules are never imported
     return binary
 
 
@@ -171,8 +184,12 @@ def lines(sound: Path, home: Path, extra: str) -> list[list[str]]:
 
 
 def scripts(sound: Path, extra: str) -> list[list[str]]:
-    files = [str(sound / name) for name in ("measure_local.py", "mteb_tasks.py", "pairs.jsonl", "static")]
-    return [files] if extra == "mteb" else []
+    """What an extra adds that is no single command."""
+    names = {
+        "mteb": ("measure_local.py", "mteb_tasks.py", "pairs.jsonl", "static"),
+        "serve": ("serve.py", "score.trust"),
+    }
+    return [[str(sound / name) for name in names[extra]]] if extra in names else []
 
 
 def versions(binary: Path) -> str:
