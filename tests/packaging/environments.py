@@ -108,7 +108,7 @@ def make_files(sound: Path) -> Path:
 
 def build_wheel(place: Path) -> Path:
     tools = make_environment(place / "tools", sys.executable, "build", "twine", "hatchling")
-    run(tools, "-m", "build", "-q", "--outdir", str(place / "dist"), str(ROOT))
+    run(tools, "-m", "build", "-q", "--no-isolation", "--outdir", str(place / "dist"), str(ROOT))
     run(tools, "-m", "twine", "check", "--strict", *map(str, (place / "dist").iterdir()))
     return next((place / "dist").glob("*.whl"))
 
