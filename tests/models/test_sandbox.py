@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +60,29 @@ def test_what_passed_is_not_tried_again(tmp_path: Path, tokenizer: Path, monkeyp
     assert len(list((tmp_path / "cache" / "calipers" / "passed").iterdir())) == 1
     monkeypatch.setattr("subprocess.run", pytest.fail)
     load_model(str(path))
+
+
+RESERVE = """
+import threading
+from calipers.models.trial import limit_process
+limit_process(20, 300_000_000)
+together = threading.Barrier(13)
+def hold():
+    kept = bytearray(100_000)
+    together.wait()
+    together.wait()
+threads = [threading.Thread(target=hold, daemon=True) for _ in range(12)]
+[thread.start() for thread in threads]
+together.wait()
+bytearray(150_000_000)
+together.wait()
+try:
+    bytearray(400_000_000)
+except MemoryError:
+    print("limited")
+"""
+
+
+def test_addresses_that_threads_reserve_are_no_memory_of_a_graph() -> None:
+    done = subprocess.run([sys.executable, "-c", RESERVE], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "limited\n"

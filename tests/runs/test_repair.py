@@ -27,6 +27,10 @@ def place(tmp_path: Path) -> Store:
     (outcomes / "damaged.parquet").write_bytes(b"PAR1")
     (outcomes / "orphan.parquet").write_bytes((outcomes / "whole.parquet").read_bytes())
     (outcomes / ".whole.parquet.999999999-0.part").write_bytes(b"x")
+    killed = place.folder / "sweeps" / "results" / ".job.1.part"
+    killed.mkdir(parents=True)
+    (killed / "run.json").write_text("{}")
+    os.utime(killed, (0, 0))
     vectors.mkdir()
     np.save(vectors / "k.npy", np.ones((2, 2), np.float32))  # without a checksum behind it
     columns = "created, task, model_id, dataset, examples, metric, value, facts, cache_key"
@@ -38,7 +42,8 @@ def test_what_no_run_needs_is_removed_and_runs_stay(place: Store, tmp_path: Path
     canary = tmp_path / "x.parquet"
     canary.write_text("stays")
     names = [Path(damage.what).name for damage in repair.repair(place)]
-    assert sorted(names) == [".whole.parquet.999999999-0.part", "a row of the database", "k.npy", "orphan.parquet"]
+    left_behind = [".job.1.part", ".whole.parquet.999999999-0.part"]
+    assert sorted(names) == [*left_behind, "a row of the database", "k.npy", "orphan.parquet"]
     (left,) = repair.inspect(place)
     assert left.what == "the run damaged"
     assert left.repair is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import stat
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 _WRITES = count()  # several threads may write to one path at the same time
+_PART = re.compile(r"\..+\.(\d+)(?:-\d+)?\.part")
 
 
 @contextmanager
@@ -73,6 +76,27 @@ def _is_stream(path: Path) -> bool:
 
 def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}-{next(_WRITES)}.part")
+
+
+def part_owner(path: Path) -> int | None:
+    """The process that writes or wrote an unfinished file or folder; None for any other."""
+    match = _PART.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
+def remove_parts(folder: Path, process: int) -> None:
+    """Delete what a process that was killed left unfinished below a folder."""
+    for path in [path for path in folder.rglob(".*.part") if part_owner(path) == process]:
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, as far as it can be."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str) -> None:

@@ -58,7 +58,7 @@ def _run(request: dict[str, Any]) -> None:
     source = Source(place["backend"], place["reference"], Path(place["path"]) if place["path"] else None)
     options, ability = ModelOptions(**request["options"]), request["ability"]
     _import_backend(source.backend)
-    _limit(request["seconds"], request["memory"])
+    limit_process(request["seconds"], request["memory"])
     model: Any = models.load(source, options, ability)
     if ability in ("encode", "retrieve"):
         model.encode([_TEXT])
@@ -79,7 +79,8 @@ def _import_backend(backend: str) -> None:
             import onnxruntime  # noqa: F401
 
 
-def _limit(seconds: int, memory: int) -> None:
+def limit_process(seconds: int, memory: int) -> None:
+    """Seconds of processor time and bytes that this process may use beyond what it has used."""
     try:
         import resource
     except ImportError:  # Windows has neither: the clock of the parent remains
@@ -88,6 +89,7 @@ def _limit(seconds: int, memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (spent + seconds, spent + seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
         most = pages * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        # Not RLIMIT_AS: for each thread that allocates, malloc reserves up to 128 MB of addresses that hold nothing.
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))

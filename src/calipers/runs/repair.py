@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from calipers.core import RequestError
+from calipers.core.files import part_owner, remove
 from calipers.runs import store, vector_cache
 from calipers.runs.store import Store
 
-_PART = re.compile(r"\..+\.(\d+)-\d+\.part")
 _ABANDONED = 86_400.0  # seconds
 
 
@@ -29,10 +28,17 @@ class Damage:
 
 
 def inspect(place: Store) -> list[Damage]:
-    """Rows that are none of ours, runs whose outcomes cannot be read, files of no run, and damaged vectors."""
+    """Rows that are none of ours, runs whose outcomes cannot be read, files of no run, damaged vectors, and what killed
+    sweeps left."""
     if not place.folder.is_dir():
         return []
-    return [*_rows(place), *_runs(place), *_orphans(place), *_vectors(place.folder / "vectors")]
+    return [
+        *_rows(place),
+        *_runs(place),
+        *_orphans(place),
+        *_vectors(place.folder / "vectors"),
+        *_unfinished(place.folder / "sweeps"),
+    ]
 
 
 def repair(place: Store) -> list[Damage]:
@@ -82,10 +88,12 @@ def _orphans(place: Store) -> Iterator[Damage]:
 
 def _is_abandoned(file: Path) -> bool:
     """Whether a temporary file is of a process that is no more, or older than a day."""
-    match = _PART.fullmatch(file.name)
-    if match is None:
-        return False
-    return not _is_running(int(match[1])) or time.time() - file.stat().st_mtime > _ABANDONED
+    owner = part_owner(file)
+    return owner is not None and (not _is_running(owner) or _is_old(file))
+
+
+def _is_old(file: Path) -> bool:
+    return time.time() - file.stat().st_mtime > _ABANDONED
 
 
 def _is_running(process: int) -> bool:
@@ -105,3 +113,11 @@ def _vectors(folder: Path) -> Iterator[Damage]:
                 yield Damage(str(file), "it is what a run that was stopped left behind", file.unlink)
             elif file.suffix == ".npy" and (why := vector_cache.why_damaged(file)):
                 yield Damage(str(file), why, file.unlink)
+
+
+def _unfinished(folder: Path) -> Iterator[Damage]:
+    """What workers that were killed left. They may have run on another machine, so only the age counts."""
+    for part in sorted(folder.rglob(".*.part")):
+        with suppress(OSError):
+            if part_owner(part) is not None and _is_old(part):
+                yield Damage(str(part), "it is what a sweep that was stopped left behind", partial(remove, part))

@@ -203,6 +203,7 @@ class Driver:
             job_id=job.id,
             spec=str(self.folders.spec(job.id)),
             log=str(self.folders.log(job.id)),
+            root=str(self.folders.root),
             timeout=self.options.cell_timeout,
             memory=self.options.memory_limit,
             gpus=job.gpus,

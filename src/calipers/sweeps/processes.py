@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import printable
+from calipers.core.files import remove_parts
 
 DISK_FULL = 74  # the exit code of a worker that could not write
 _TAIL = 12  # last lines of a log that a failure shows
@@ -29,6 +30,7 @@ class Launch:
     job_id: str
     spec: str
     log: str
+    root: str  # below which it writes
     timeout: float
     memory: float | None = None  # gigabytes
     gpus: int = 0
@@ -73,6 +75,10 @@ class Process:
                 start_new_session=True,
             )
 
+    @property
+    def id(self) -> int:
+        return self._process.pid
+
     def poll(self) -> Ended | None:
         """How it ended, or None while it runs within its limits."""
         code = self._process.poll()
@@ -82,7 +88,7 @@ class Process:
             return self._ended(code, "memory" if out else None)
         if seconds > self.launch.timeout:
             return self._stop("time-out")
-        if self.launch.memory and _resident(self._process.pid) > self.launch.memory * 1e9:
+        if self.launch.memory and _resident(self.id) > self.launch.memory * 1e9:
             return self._stop("memory")
         return None
 
@@ -96,8 +102,10 @@ class Process:
 
     def _stop(self, limit: str | None) -> Ended:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        return self._ended(self._process.wait(), limit)
+            os.killpg(self.id, signal.SIGKILL)
+        code = self._process.wait()
+        remove_parts(Path(self.launch.root), self.id)
+        return self._ended(code, limit)
 
     def _ended(self, code: int, limit: str | None) -> Ended:
         if self._process.stdin:
