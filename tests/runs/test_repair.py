@@ -87,7 +87,9 @@ def test_a_verdict_does_not_depend_on_a_store_that_can_be_written(
     assert (done.returncode, "PASS" in done.stdout) == (0, True), done.stderr
     done = calipers("runs", "tag", "one", "x")
     assert (done.returncode, "cannot be written" in done.stderr) == (2, True), done.stderr
-    with pytest.raises(RequestError, match=r"cannot be written: it is a folder"):
+    done = calipers("eval", vectors, "--dataset", pairs, "--name", "three")
+    assert (done.returncode, "cannot be written: it is a folder (--no-store" in done.stderr) == (2, True), done.stderr
+    with pytest.raises(RequestError, match=r"cannot be written: it is a folder$"):
         store.check_writable()
 
 

@@ -135,6 +135,19 @@ def test_json_with_tabs_has_lines_too(tmp_path: Path) -> None:
     assert problems(tmp_path, text, "registry.json")[0].startswith("line 3: `pooling` must be one of")
 
 
+def test_variables_lead_to_files_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry of someone else sends no variable to an address and shows none in an error."""
+    monkeypatch.setenv("FLEET", str(tmp_path / "fleet"))
+    monkeypatch.setenv("KEY", "S3CRET")
+    (tmp_path / "fleet" / "one").mkdir(parents=True)
+    references = ("$FLEET/one", "static:$FLEET/one", "$FLEET/*", "$FLEET/none", "http://h/$KEY", "$KEY/x")
+    lines = "".join(f"  - {{id: m{i}, reference: '{reference}'}}\n" for i, reference in enumerate(references))
+    (tmp_path / "registry.yaml").write_text(f"models:\n{lines}{TASKS}")
+    one = str(tmp_path / "fleet" / "one")
+    models = read_registry(tmp_path / "registry.yaml").models
+    assert [model.reference for model in models] == [one, f"static:{one}", one, *references[3:]]
+
+
 def test_globs_matrices_and_defaults_make_models(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "fleet" / name).mkdir(parents=True)

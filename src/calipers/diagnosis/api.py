@@ -69,7 +69,7 @@ def diagnose(
     adaptation.check(options.adaptation, baseline, inputs.sts)
     _refuse_sides([side for side in (model, baseline) if side is not None], options, model_options)
     if store:
-        store.check_writable()
+        store.check_writable(optional=True)
     products = any(layer.name in _PRODUCT_LAYERS for layer in chosen)
     material = embedding.read(inputs, products=products) if chosen else embedding.nothing()
     k, documents = options.layer_options.get("k"), material.counts()["documents"]

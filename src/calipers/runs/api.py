@@ -113,7 +113,7 @@ def _keep(result: Result, store: Store | None, key: str | None, run_out: Path | 
 def _open(settled: _Settled, store: Store | None, run_out: Path | None, clock: _Clock) -> tuple[_Settled, Dataset]:
     """The rows, and the options with what they decide. Places that cannot be written are refused before the work."""
     if store:
-        store.check_writable()
+        store.check_writable(optional=True)
     rows = settled.read_rows()
     if run_out:
         trec.check_run_file(run_out, rows)

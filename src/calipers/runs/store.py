@@ -75,8 +75,14 @@ class Store:
     def exists(self) -> bool:
         return self._database.exists()
 
-    def check_writable(self) -> None:
-        """Fail now, not after an hour of inference."""
+    def check_writable(self, *, optional: bool = False) -> None:
+        """Fail now, not after an hour of inference. `optional`: the work can be done without a store."""
+        try:
+            self._check_writable()
+        except RequestError as error:
+            raise RequestError(f"{error} (--no-store keeps nothing and needs none)") if optional else error from error
+
+    def _check_writable(self) -> None:
         with self._open(create=True) as database:
             try:
                 database.execute("BEGIN IMMEDIATE")

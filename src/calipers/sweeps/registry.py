@@ -327,13 +327,13 @@ class _Reader:
     # --- places -------------------------------------------------------------------------------------------------
 
     def _resolve(self, reference: str) -> str:
-        """A path from the registry's folder where it is there, else as it stands. Variables of the environment and a
-        leading ~ are replaced."""
+        """A path from the registry's folder where it is there, else as it stands. Variables of the environment are
+        replaced where that leads to a file or folder, and nowhere else: an address or an error must not carry them."""
         text = os.path.expandvars(reference)
         prefix, colon, rest = text.partition(":")
         head, place = (f"{prefix}:", rest) if colon and "/" not in prefix and not rest.startswith("//") else ("", text)
         beside = self.path.parent / expand(place)
-        return f"{head}{beside}" if place and os.path.exists(beside) else text
+        return f"{head}{beside}" if place and os.path.exists(beside) else reference
 
     def _dataset(self, value: Located | None) -> str | None:
         return None if value is None or value.value is None else self._resolve(str(value.value))
@@ -346,7 +346,7 @@ class _Reader:
         if "**" in place:  # it may read a whole disk
             self.problem(line, f"the glob {reference!r} holds **: a * stands for one folder or name")
             return []
-        pattern = expand(place)
+        pattern = expand(os.path.expandvars(place))
         pattern = pattern if pattern.is_absolute() else self.path.parent / pattern
         anchor = Path(pattern.anchor)
         matches = sorted(str(match) for match in anchor.glob(str(pattern.relative_to(anchor))))

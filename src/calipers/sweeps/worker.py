@@ -32,7 +32,7 @@ _BUSY = 0.25  # cores that other work may use while something is timed
 class ResultFolder(Store):
     """A place for one run, without a database: what `evaluate` saves is a folder that the driver imports."""
 
-    def check_writable(self) -> None:
+    def check_writable(self, *, optional: bool = False) -> None:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
 
     def find(self, key: str, damaged: list[str] | None = None) -> None:
