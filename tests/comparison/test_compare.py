@@ -123,6 +123,7 @@ def test_thresholds_change_the_label_without_running_a_model(calipers: Run, rows
         (["--metric", "nonsense"], "the baseline has no metric 'nonsense'"),
         (["--confidence", "1.5"], "--confidence must be between 0.5 and 1"),
         (["--confidence", "1e-300"], "--confidence must be between 0.5 and 1"),
+        (["--confidence", "1"], "--confidence must be between 0.5 and 1"),
         (["--config", "nowhere.yaml"], "cannot be read"),
         (["--resamples", "1"], "--resamples must be at least 100, found 1"),
         (["--worst", "-1"], "--worst must be at least 0, found -1"),
@@ -135,13 +136,23 @@ def test_bad_requests_are_one_sentence(calipers: Run, rows: Path, flags: list[st
     assert told in done.stderr
 
 
-@pytest.mark.parametrize("content", ["", "thresholds:\n  cosine_spearman: 1, 2\n", "- compare\n", "compare: 3\n"])
-def test_a_config_without_its_section_is_refused(calipers: Run, tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "expected a section `compare:`"),
+        ("thresholds:\n  cosine_spearman: 1, 2\n", "expected a section `compare:`"),
+        ("- compare\n", "expected a section `compare:`"),
+        ("compare: 3\n", "expected a section `compare:`"),
+        ("compare: {metrics: 5}\n", "`metrics` must be a list of names, found 5"),
+        ("compare: {metrics: [[a]]}\n", "`metrics` must be a list of names, found [['a']]"),
+    ],
+)
+def test_a_config_of_another_form_is_refused(calipers: Run, tmp_path: Path, content: str, words: str) -> None:
     config = tmp_path / "gate.yaml"
     config.write_text(content)
     done = calipers("compare", "latest", "latest", "--config", config)
     assert done.returncode == 2
-    assert "expected a section `compare:`" in done.stderr
+    assert words in done.stderr
 
 
 def test_a_stored_run_cannot_be_asked_for_agreement(calipers: Run) -> None:

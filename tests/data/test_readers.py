@@ -346,7 +346,7 @@ def test_above_a_limit_there_is_a_sentence_that_names_it(name: str, content: str
 def test_a_small_file_may_not_stand_for_a_large_one(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * 3_000_000))
     with pytest.raises(DataError, match="decompresses to more than"):
-        sum(1 for _ in readers.read(tmp_path / "p.jsonl.gz", None))
+        next(iter(readers.read(tmp_path / "p.jsonl.gz", None)))  # before a row is parsed
 
 
 def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:

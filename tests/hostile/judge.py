@@ -21,8 +21,7 @@ CLOCK = 30.0  # seconds by the clock on a machine with nothing else to do: only 
 MEMORY = 1_000_000  # KB beyond a process that has imported the backends
 _MOST_MEMORY = 6_000_000_000  # bytes of address space: the machine is not to be eaten while it is tested
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
+_PROGRESS = re.compile(r"calipers: \d+ s: ")  # of a command that takes long
 _ASSIGNMENT = re.compile(r"[A-Z_]+=", re.ASCII)
 
 
@@ -85,7 +84,8 @@ def crowd() -> float:
 
 
 def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
-    lines = [line for line in answer.err.splitlines() if line.startswith(("calipers: ", '{"error": "'))]
+    err = [line for line in answer.err.strip().splitlines() if not _PROGRESS.match(line)]
+    lines = [line for line in err if line.startswith(("calipers: ", '{"error": "'))]
     # A sweep ends with the code of its worst cell, which its document or table explains.
     is_error = answer.code in (2, 3, 4) and not (answer.words[0] == "sweep" and answer.out)
     rules: dict[str, Callable[[], bool]] = {
@@ -95,7 +95,7 @@ def _faults(answer: Answer, case: Case, folder: Path) -> list[str]:
             re.search(r'(?:^calipers: |"error": ")unexpected ', answer.err, re.MULTILINE)
         ),
         f"{len(lines)} sentences": lambda: is_error and len(lines) != 1,
-        "more than its sentence": lambda: is_error and len(answer.err.strip().splitlines()) != 1,
+        "more than its sentence": lambda: is_error and len(err) != 1,
         "a long sentence": lambda: any(len(line) > LONGEST + 60 for line in lines),
         "control characters": lambda: bool(CONTROL.search(answer.err + answer.out)),
         "a secret": lambda: "S3CRET" in answer.err + answer.out,

@@ -17,10 +17,13 @@ from calipers.rendering.progress import LogLines, bar
 def test_a_log_gets_a_line_now_and_then_with_the_step_and_its_part() -> None:
     out = io.StringIO()
     with LogLines(Console(file=out), quiet=0.01) as progress:
+        while not out.getvalue().endswith("\n"):
+            time.sleep(0.01)
+        assert out.getvalue().startswith("calipers: 0 s: reading\n")
         step = Within(progress, "Trying SmoothQuant (try 3 of at most 24)")
         step.start("Encoding", 2758)
         step.advance(512)
-        while not out.getvalue().endswith("\n"):
+        while "Encoding" not in out.getvalue():
             time.sleep(0.01)
     assert "calipers: 0 s: Trying SmoothQuant (try 3 of at most 24): Encoding (512 of 2,758)" in out.getvalue()
 

@@ -125,7 +125,7 @@ def _settings(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(settings[name], (int, kind)) or isinstance(settings[name], bool):
             raise click.UsageError(f"{name} must be a number, found {settings[name]!r}")
     names = settings["metrics"]
-    settings["metrics"] = (names,) if isinstance(names, str) else tuple(str(name) for name in names)
+    settings["metrics"] = (names,) if isinstance(names, str) else tuple(names)
     requested = thresholds_of(flags["limits"])
     settings["thresholds"] = {**config.get("thresholds", {}), **requested}
     typed = {*requested, *flags["metric"]}
@@ -215,6 +215,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     from calipers.core import RequestError
+    from calipers.core.errors import quote
     from calipers.core.inputs import load_yaml
     from calipers.core.results import parse_thresholds
 
@@ -224,7 +225,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
         raise click.UsageError(f"--config {path}: expected a section `compare:` with {', '.join(_KEYS)}")
     if unknown := [str(key) for key in section if key not in _KEYS]:
         raise click.UsageError(f"--config {path}: `compare` has no {', '.join(unknown)}; expected {', '.join(_KEYS)}")
-    thresholds = section.get("thresholds") or {}
+    section = {key: value for key, value in section.items() if value is not None}
+    names, thresholds = section.get("metrics", []), section.get("thresholds", {})
+    if not isinstance(names, str) and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        raise click.UsageError(f"--config {path}: `metrics` must be a list of names, found {quote(names)}")
     if not isinstance(thresholds, Mapping):
         raise click.UsageError(f"--config {path}: `thresholds` must hold lines METRIC: PASS,RISK")
     limits = {str(n): parse_thresholds(_as_text(text), f"--config {path}, {n}") for n, text in thresholds.items()}

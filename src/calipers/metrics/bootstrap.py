@@ -100,9 +100,17 @@ def expanded(confidence: float, units: int, *, spread: float = 1.0) -> float:
     """
     if units < 2:
         return confidence
-    normal = NormalDist()
-    quantile = _student(normal.inv_cdf((1 + confidence) / 2), units - 1)
-    return 2 * normal.cdf(spread * quantile * math.sqrt(units / (units - 1))) - 1
+    quantile = _student(reach(confidence), units - 1)
+    return 2 * NormalDist().cdf(spread * quantile * math.sqrt(units / (units - 1))) - 1
+
+
+def reach(confidence: float) -> float:
+    """How many standard deviations to each side hold this share of a normal distribution, 0 < share < 1.
+
+    >>> round(reach(0.95), 4), round(reach(1 - 2**-53), 1)
+    (1.96, 8.2)
+    """
+    return NormalDist().inv_cdf(min((1 + confidence) / 2, math.nextafter(1, 0)))
 
 
 def _student(z: float, freedom: int) -> float:

@@ -45,7 +45,7 @@ class LogLines:
     def __init__(self, console: Console, quiet: float = _QUIET) -> None:
         self._console, self._quiet = console, quiet
         self._begin = time.monotonic()
-        self._label, self._done, self._total = "", 0, 0
+        self._label, self._done, self._total = "reading", 0, 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
 

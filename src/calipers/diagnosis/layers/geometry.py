@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -176,7 +175,7 @@ def _interval(estimate: Estimate, options: GeometryOptions) -> tuple[float, floa
     if not np.isfinite(error):
         return None
     if len(estimate.rows) < estimate.count or estimate.count > _BOOTSTRAPPED:
-        reach = NormalDist().inv_cdf((1 + options.confidence) / 2) * error
+        reach = bootstrap.reach(options.confidence) * error
         return estimate.value - reach, estimate.value + reach
     mean, seed = mean_statistic(estimate.contributions), options.seed
     return bootstrap.interval(mean, estimate.count, resamples=RESAMPLES, confidence=options.confidence, seed=seed)
