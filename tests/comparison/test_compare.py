@@ -143,6 +143,7 @@ def test_bad_requests_are_one_sentence(calipers: Run, rows: Path, flags: list[st
         ("thresholds:\n  cosine_spearman: 1, 2\n", "expected a section `compare:`"),
         ("- compare\n", "expected a section `compare:`"),
         ("compare: 3\n", "expected a section `compare:`"),
+        ("compare:\n  worst: 1\n  worst: 2\n", "line 3: the key 'worst' is there twice"),
         ("compare: {metrics: 5}\n", "`metrics` must be a list of names, found 5"),
         ("compare: {metrics: [[a]]}\n", "`metrics` must be a list of names, found [['a']]"),
     ],

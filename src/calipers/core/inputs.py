@@ -237,18 +237,47 @@ def _refuse_deep(text: str, where: str, error: type[CalipersError]) -> None:
 
 
 def load_yaml(path: Path, error: type[CalipersError] = DataError) -> Any:
-    """The value of a YAML file (or JSON, which is YAML). No tag makes an object of Python."""
+    """The value of a YAML file (or JSON, which is YAML). No tag makes an object of Python; a repeated key is an
+    error."""
     import yaml
 
     text, loader = read_text(path, error), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with boundary(error, f"{path} is not valid YAML"):
         try:
             _refuse_large_yaml(yaml.parse(text, Loader=loader), path, error)
-            return yaml.load(text, Loader=loader)
+            return _construct(loader(text), path, error)
         except yaml.YAMLError as fault:
             mark, problem = getattr(fault, "problem_mark", None), getattr(fault, "problem", None)
             place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
             raise error(f"{path} is not valid YAML: {place}{str(problem or fault)[:200]}") from fault
+
+
+def _construct(reader: Any, path: Path, error: type[CalipersError]) -> Any:
+    try:
+        node = reader.get_single_node()
+        _refuse_repeated_keys(node, path, error)
+        return None if node is None else reader.construct_document(node)
+    finally:
+        reader.dispose()
+
+
+def _refuse_repeated_keys(root: Any, path: Path, error: type[CalipersError]) -> None:
+    nodes, visited = [root], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node.id == "scalar" or id(node) in visited:
+            continue
+        visited.add(id(node))
+        if node.id == "sequence":
+            nodes += node.value
+            continue
+        keys = set()
+        for key, value in node.value:
+            nodes += (key, value)
+            if key.id == "scalar" and (key.tag, key.value) in keys:
+                line = key.start_mark.line + 1
+                raise error(f"{path} line {line}: the key {quote(key.value)} is there twice")
+            keys.add((key.tag, key.value) if key.id == "scalar" else id(key))
 
 
 def _refuse_large_yaml(events: Iterable[Any], path: Path, error: type[CalipersError]) -> None:

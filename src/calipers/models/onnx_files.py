@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +10,9 @@ from pathlib import Path
 from calipers.core import ModelError, RequestError
 from calipers.core.inputs import below, check_input, expand, refuse_irregular
 from calipers.models import hub
+from calipers.models.onnx_wire import locations
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source
-
-# A StringStringEntryProto of TensorProto.external_data: key (1) "location", value (2) with its length as a varint.
-_LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?[\x00-\x7f])")
 
 
 def graph_file(source: Source, options: ModelOptions) -> Path:
@@ -92,18 +89,19 @@ def weight_files(file: Path) -> list[Path]:
     """The graph and the files that hold its external weights: those it names, and those named after it."""
     files = [p for p in file.parent.iterdir() if p.name.startswith(file.name) and p.is_file()]
     files += file.parent.glob(f"{file.stem}*.data")
-    external = [below(file.parent, name, ModelError, file) for name in external_names(file)]
-    return list(dict.fromkeys([*files, *(p for p in external if p.is_file())]))
+    files += [below(file.parent, name, ModelError, file) for name in external_names(file)]
+    for path in files:
+        refuse_irregular(path, ModelError)
+    return [path for path in dict.fromkeys(files) if path.is_file()]
 
 
 def external_names(file: Path) -> list[str]:
     """The files, relative to the graph's folder, in which it says that weights lie; each once, sorted."""
-    names = set()
     with _content(file) as content:
-        for match in _LOCATION.finditer(content):
-            length = match[1][0] if len(match[1]) == 1 else (match[1][0] & 0x7F) | (match[1][1] << 7)
-            names.add(content[match.end() : match.end() + length].decode("utf-8", "replace"))
-    return sorted(name for name in names if name and "\0" not in name)
+        try:
+            return sorted(set(locations(content)) - {""})
+        except ValueError as fault:
+            raise ModelError(f"{file} is not an ONNX graph: {fault}") from fault
 
 
 @contextmanager
