@@ -52,7 +52,7 @@ def test_other_bytes_are_named(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_tensor_may_be_called_location(tmp_path: Path) -> None:
-    node = helper.make_node("Add", ["location", "location"], ["/y/../output"])
+    node = helper.make_node("Add", ["location", "location"], ["../output"])
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in (*node.input[:1], *node.output)]
     graph = helper.make_graph([node], "g", infos[:1], infos[1:])
     (tmp_path / "m.onnx").write_bytes(helper.make_model(graph).SerializeToString())
