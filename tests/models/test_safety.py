@@ -88,3 +88,11 @@ def test_an_activation_of_a_nested_module_is_not_imported(folder: Path) -> None:
     (folder / "a" / "b" / "config.json").write_text(json.dumps({"activation_function": "evil.Evil"}))
     with pytest.raises(ModelError, match="nothing that a model names is imported"):
         check(folder)
+
+
+@pytest.mark.parametrize("values", [{"num_hidden_layers": 10**5}, {"text_config": {"n_layer": 1e300}}, {"depth": 2001}])
+def test_a_network_of_endless_layers_is_not_built(values: dict[str, Any], folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+    with pytest.raises(ModelError, match="expected at most 2,000"):
+        check(folder)

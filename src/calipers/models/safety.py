@@ -7,10 +7,12 @@ folders of any depth. So every file of the folder is checked, at any depth, not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from calipers.core import ModelError
+from calipers.core.errors import quote
 from calipers.core.inputs import below, files_below, load_json
 from calipers.models.heads import find_activation
 from calipers.models.layout import known_class
@@ -22,6 +24,9 @@ _ACTIVATIONS = ("activation_function", "activation_fn", "sbert_ce_default_activa
 # Weights that transformers, sentence-transformers and peft read by themselves, and what they read in their place.
 _PICKLED = re.compile(r"(pytorch_model|adapter_model).*\.bin")
 _SAFE = {"pytorch_model": "model", "adapter_model": "adapter_model"}
+# What a network repeats: transformers builds so many modules before it looks at a weight.
+_REPEATED = re.compile(r"(?:\w+_)?(?:layers?|groups|blocks|experts|stages)|inner_group_num|depth")
+_MOST_REPEATED = 2_000
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -38,6 +43,7 @@ def check_folder(source: Source, folder: Path, options: ModelOptions) -> None:
     for file in settings:
         if file.name == "config.json":
             _refuse_remote_code(source, file, options)
+            _refuse_repetition(read_json(file), file)
     if not options.allow_pickle:
         _refuse_pickles(files)
 
@@ -82,6 +88,14 @@ def _refuse_remote_code(source: Source, file: Path, options: ModelOptions) -> No
             f"{source.reference} brings its own Python code from the hub: "
             "pin it with a full commit hash of 40 digits as `ModelOptions.revision`"
         )
+
+
+def _refuse_repetition(config: Mapping[str, Any], file: Path) -> None:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _refuse_repetition(value, file)
+        elif isinstance(value, (int, float)) and value > _MOST_REPEATED and _REPEATED.fullmatch(name):
+            raise ModelError(f"{file}: {name} is {quote(value)}, expected at most {_MOST_REPEATED:,}")
 
 
 def _refuse_pickles(files: Sequence[Path]) -> None:
