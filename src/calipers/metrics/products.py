@@ -1,37 +1,41 @@
 """The largest inner products of queries with rows, as fast as the machine multiplies matrices.
 
-Every thread multiplies its own queries with a block of rows and compares the result with the k-th best so far: nearly
-all of it falls below and is never sorted. The products are numpy's, or PyTorch's where it is loaded and faster, which a
-product of some milliseconds decides. FAISS's are not used: the OpenBLAS in its package does not recognise processors
-that are newer than itself and falls back to SSE3, at a tenth of the rate.
+Every thread multiplies blocks of rows with its own queries and compares the result with the k-th best so far: nearly
+all of it falls below and is never sorted. The products are numpy's, or PyTorch's where that is loaded and numpy has a
+generic kernel. FAISS's are not used: the OpenBLAS in its package does not recognise processors that are newer than
+itself and falls back to SSE3, at a tenth of the rate.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from calipers.metrics.arrays import Ints, Vectors, slices
-from calipers.metrics.threads import one_thread_each, permitted_threads
+from calipers.metrics.arrays import Bools, Ints, Vectors, slices
+from calipers.metrics.kernels import loaded_kernels
+from calipers.metrics.threads import on_threads, permitted_threads
 
-Product = Callable[[Vectors, Vectors, Vectors], object]  # queries [q, d], rows [n, d], result [q, n]
+Tile = tuple[slice, slice]  # of queries and of rows
+Product = Callable[[Vectors, Vectors, Vectors], object]  # rows [n, d], queries [q, d], result [n, q]
 
-_QUERIES = 1_024  # of one product at most: a block of rows is arranged anew for each
+_QUERIES = 1_024  # of one product at most
 _CELLS = 1 << 19  # numbers of one product: 2 MB, which the caches hold
-_PROBE = (256, 2_048, 128)  # queries, rows and dimensions of the product that chooses a library: 0.13 GFLOP
+_ROWS = 1_024  # of one product at least: the queries are arranged anew for each
+_SPARE = 2  # places beyond k, for each of the k
+_NO_KEY = np.iinfo(np.int64).max
+_ROW_BITS, _NUMBER_BITS = 0xFFFFFFFF, np.int32(0x7FFFFFFF)  # of a key; of a float32, without its sign
 
 
 def largest_products(
     queries: Vectors, rows: Vectors, k: int, *, above: Vectors | None = None, threads: int | None = None
 ) -> tuple[Vectors, Ints]:
     """The k largest inner products of each query, float32[q, k], and their rows, int64[q, k], best first; of equal
-    numbers the earlier rows. k is at most the number of rows. Memory: some MB a thread, and 24 bytes a result.
+    numbers the earlier rows. k is at most the number of rows, which is below 2³². Memory: some MB a thread, and 40
+    bytes a result.
 
     `above` float32[q] is what a product must exceed, such as the k-th best of rows that were searched before; -inf and
     -1 stand where fewer do.
@@ -40,119 +44,146 @@ def largest_products(
     >>> scores.tolist(), places.tolist()
     ([[1.0], [1.0]], [[1], [0]])
     """
-    scores, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     threads = threads or permitted_threads()
     multiply = fastest_product("torch" in sys.modules)
     least = np.full(len(queries), -np.inf, np.float32) if above is None else above
+    tiles = _tiles(len(queries), len(rows), threads)
 
-    def work(part: slice) -> None:
-        scores[part], places[part] = _search(queries[part], rows, k, least[part], multiply)
+    def search(tile: Tile) -> Ints:
+        part, block = tile
+        best = _Best(least[part], k)
+        for start, values in _blocks(queries[part], rows[block], multiply):
+            best.add(values, block.start + start)
+        return best.cut()
 
-    several = threads * -(-len(queries) // (threads * _QUERIES))  # as many for each thread
-    parts = list(slices(len(queries), -(-len(queries) // max(1, several))))
-    with one_thread_each(), ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, parts))
-    return scores, places
+    best = np.full((len(queries), k), _NO_KEY)
+    for (part, _), keys in zip(tiles, on_threads(search, tiles, threads), strict=True):
+        best[part] = np.partition(np.hstack([best[part], keys]), k - 1, axis=1)[:, :k]
+    best.sort(axis=1)
+    none = best == _NO_KEY
+    return np.where(none, np.float32(-np.inf), _numbers(best)), np.where(none, -1, best & _ROW_BITS)
 
 
-def _search(queries: Vectors, rows: Vectors, k: int, above: Vectors, multiply: Product) -> tuple[Vectors, Ints]:
-    width = max(8, _CELLS // len(queries) // 8 * 8)
-    best = _Best(above[:, None], k, width)
-    result = np.empty((len(queries), width), np.float32)
-    for part in slices(len(rows), width):
-        block = rows[part]
-        values = result if len(block) == width else np.empty((len(queries), len(block)), np.float32)
-        multiply(queries, block, values)
-        best.add(values, part.start)
-    return best.in_order()
+def _tiles(queries: int, rows: int, threads: int) -> list[Tile]:
+    """Queries and rows that are multiplied with each other, as many for each thread. Rows are divided where that leaves
+    more queries together: the fewer, the slower a product.
+
+    >>> _tiles(1_500, 40_000, 4)[:2]
+    [(slice(0, 750, None), slice(0, 20000, None)), (slice(0, 750, None), slice(20000, 40000, None))]
+    """
+    parts = max(1, -(-queries // _QUERIES))
+    parts = -(-parts // threads) * threads if parts > threads else parts
+    height = max(_ROWS, -(-rows // -(-threads // parts)))
+    return [(part, block) for part in slices(queries, -(-queries // parts)) for block in slices(rows, height)]
+
+
+def _blocks(queries: Vectors, rows: Vectors, multiply: Product) -> Iterator[tuple[int, Vectors]]:
+    """Products of consecutive rows, float32[n, q], and the first of these rows; the memory is used again."""
+    height = min(len(rows), max(_ROWS, _CELLS // len(queries)))
+    result = np.empty((height, len(queries)), np.float32)
+    for part in slices(len(rows), height):
+        values = result[: len(rows[part])]
+        multiply(rows[part], queries, values)
+        yield part.start, values
 
 
 class _Best:
-    """The best numbers of each query so far: k of them, and those that came since they were last cut to k."""
+    """The best numbers of each query so far, k of them, and those that came since they were last cut to k.
 
-    def __init__(self, least: Vectors, k: int, width: int) -> None:
+    A number and its row are one integer, the smaller the better: of equal numbers the earlier row is the better one,
+    and whatever sorts or divides integers, which numpy does with vector instructions, settles ties as well."""
+
+    def __init__(self, least: Vectors, k: int) -> None:
         queries = len(least)
-        self.k, self.spare = k, max(k, 64)
-        self.scores = np.full((queries, k + self.spare), -np.inf, np.float32)
-        self.places = np.full((queries, k + self.spare), -1, np.int64)
+        self.k, self.spare = k, max(64, _SPARE * k)
+        self.keys = np.full((queries, k + self.spare), _NO_KEY)
         self.filled = np.zeros(queries, np.int64)
-        self.last = self.least = least  # the k-th best when they were cut
-        self.above = np.zeros((queries, width), np.bool_)
+        self.last = least  # what a number must exceed
+        self.above = np.empty((0, queries), np.bool_)
 
     def add(self, values: Vectors, start: int) -> None:
-        """Numbers of consecutive rows from `start` on, [q, n]."""
-        query, column = self._above(values)
-        counts = np.bincount(query, minlength=len(self.filled))
-        if counts.max() > self.spare:
-            rows = np.broadcast_to(np.arange(start, start + values.shape[1]), values.shape)
-            exceeds = values > self.least
-            values, rows = np.where(exceeds, values, -np.inf), np.where(exceeds, rows, -1)
-            self._cut(np.hstack([self.scores, values]), np.hstack([self.places, rows]))
-            return
+        """Numbers of consecutive rows from `start` on, [n, q]."""
+        several = len(values) > self.spare
+        if several and np.isneginf(self.last).any():
+            self._raise(values)
+        row, query, counts = self._above(values)
+        if several and counts.max() > self.spare:
+            self._raise(values)
+            row, query, counts = self._above(values)
+        if counts.max() > self.spare:  # equal numbers: of few rows there are no more than places
+            for part in slices(len(values), self.spare):
+                self._put(*self._above(values[part]), values[part], start + part.start)
+                self.cut()
+        else:
+            self._put(row, query, counts, values, start)
+
+    def _above(self, values: Vectors) -> tuple[Ints, Ints, Ints]:
+        """Rows and queries of the numbers that may be among the best, in the order of queries, then of rows; and how
+        many each query has."""
+        if len(self.above) < len(values):
+            self.above = np.empty(values.shape, np.bool_)
+        above = np.greater(values, self.last, out=self.above[: len(values)])
+        row, query = _places(above)
+        order = np.argsort(query.astype(np.uint16), kind="stable")  # of so short integers, a radix sort
+        return row[order], query[order], np.bincount(query, minlength=len(self.last))
+
+    def _put(self, row: Ints, query: Ints, counts: Ints, values: Vectors, start: int) -> None:
         if (self.filled + counts).max() > self.k + self.spare:
-            self._cut(self.scores, self.places)
-        place = self.filled[query] + np.arange(len(query)) - (np.cumsum(counts) - counts)[query]
-        self.scores[query, place] = values[query, column]
-        self.places[query, place] = start + column
+            self.cut()
+        place = np.arange(len(query)) + (self.filled - (np.cumsum(counts) - counts))[query]
+        self.keys[query, place] = _keys(values[row, query], row + start)
         self.filled += counts
 
-    def in_order(self) -> tuple[Vectors, Ints]:
-        self._cut(self.scores, self.places)
-        scores, places = self.scores[:, : self.k], self.places[:, : self.k]
-        order = np.lexsort((places, -scores), axis=1)
-        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(places, order, axis=1)
+    def _raise(self, values: Vectors) -> None:
+        """What a number must exceed: at least all that is below the k best of the block."""
+        kth = np.partition(-values.T, self.k - 1, axis=1)[:, self.k - 1]
+        self.last = np.maximum(self.last, np.nextafter(-kth, np.float32(-np.inf)))
 
-    def _above(self, values: Vectors) -> tuple[Ints, Ints]:
-        """Where numbers are above the k-th best, in the order of queries. Eight comparisons are looked at together,
-        since nearly all fail."""
-        width = self.above.shape[1]
-        self.above[:, values.shape[1] :] = False
-        np.greater(values, self.last, out=self.above[:, : values.shape[1]])
-        eights = np.flatnonzero(self.above.reshape(-1).view(np.uint64))
-        which, place = np.nonzero(self.above.reshape(-1, 8)[eights])
-        return np.divmod(eights[which] * 8 + place, width)
+    def cut(self) -> Ints:
+        """Keep the k best; their keys, `_NO_KEY` where there are fewer."""
+        self.keys.partition(self.k - 1, axis=1)
+        self.keys[:, self.k :] = _NO_KEY
+        self.filled[:] = self.k
+        kth = self.keys[:, self.k - 1]
+        self.last = np.where(kth == _NO_KEY, self.last, np.maximum(self.last, _numbers(kth)))
+        return self.keys[:, : self.k]
 
-    def _cut(self, scores: Vectors, places: Ints) -> None:
-        """Keep the k best; of those that equal the last, the earlier ones."""
-        k = self.k
-        last = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
-        chosen = scores > last
-        equal = scores == last
-        chosen |= equal & (np.cumsum(equal, axis=1) <= k - chosen.sum(axis=1, keepdims=True))
-        self.scores[:, :k], self.places[:, :k] = scores[chosen].reshape(-1, k), places[chosen].reshape(-1, k)
-        self.scores[:, k:] = -np.inf
-        self.filled[:], self.last = k, np.maximum(last, self.least)
+
+def _places(above: Bools) -> tuple[Ints, Ints]:
+    """Rows and columns of what is true. nonzero of a table looks at each cell, of a row it skips what is false."""
+    return np.divmod(np.flatnonzero(above.reshape(-1)), above.shape[1])
+
+
+def _keys(numbers: Vectors, rows: Ints) -> Ints:
+    """One integer for each number and its row, which ascends as numbers fall and, among equal ones, rows rise."""
+    bits = (numbers + np.float32(0.0)).view(np.int32)  # 0.0 for -0.0, which is equal
+    falling = ~(bits ^ ((bits >> 31) & _NUMBER_BITS))
+    return np.asarray((falling.astype(np.int64) << 32) | rows)
+
+
+def _numbers(keys: Ints) -> Vectors:
+    """The numbers in the keys; NaN for `_NO_KEY`."""
+    rising = ~(keys >> 32).astype(np.int32)
+    return (rising ^ ((rising >> 31) & _NUMBER_BITS)).view(np.float32)
 
 
 @cache
 def fastest_product(with_torch: bool) -> Product:
-    """numpy's product, or PyTorch's where that is faster on this machine by more than the noise of the probe."""
+    """numpy's product, or PyTorch's where numpy has a generic kernel. The names of kernels decide and no clock does: two
+    processes on one machine propose the same rows."""
     if not with_torch or sys.modules["torch"].get_float32_matmul_precision() != "highest":
         return numpy_product
-    queries, rows, dimensions = _PROBE
-    sides = np.ones((queries, dimensions), np.float32), np.ones((rows, dimensions), np.float32)
-    result = np.empty((queries, rows), np.float32)
-    with one_thread_each():
-        seconds = {product: _best_time(product, *sides, result) for product in (numpy_product, torch_product)}
-    return torch_product if seconds[torch_product] < 0.9 * seconds[numpy_product] else numpy_product
+    generic = any(kernel.is_generic for kernel in loaded_kernels() if kernel.owner == "numpy")
+    return torch_product if generic else numpy_product
 
 
-def _best_time(product: Product, queries: Vectors, rows: Vectors, result: Vectors) -> float:
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        product(queries, rows, result)
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+def numpy_product(rows: Vectors, queries: Vectors, result: Vectors) -> None:
+    np.matmul(rows, queries.T, out=result)
 
 
-def numpy_product(queries: Vectors, rows: Vectors, result: Vectors) -> None:
-    np.matmul(queries, rows.T, out=result)
-
-
-def torch_product(queries: Vectors, rows: Vectors, result: Vectors) -> None:
+def torch_product(rows: Vectors, queries: Vectors, result: Vectors) -> None:
     torch: Any = sys.modules["torch"]
     if not (queries.flags.writeable and rows.flags.writeable):  # of these PyTorch warns
-        numpy_product(queries, rows, result)
+        numpy_product(rows, queries, result)
         return
-    torch.mm(torch.from_numpy(queries), torch.from_numpy(rows).T, out=torch.from_numpy(result))
+    torch.mm(torch.from_numpy(rows), torch.from_numpy(queries).T, out=torch.from_numpy(result))

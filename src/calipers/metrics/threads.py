@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 def available_cores() -> int:
@@ -86,6 +91,15 @@ def one_thread_each() -> Iterator[None]:
     """Every matrix product on one thread, for work that is divided among threads already."""
     with _libraries().limit(limits=1, user_api="blas"), torch_threads(1):
         yield
+
+
+def on_threads(work: Callable[[Item], Answer], items: Sequence[Item], threads: int) -> list[Answer]:
+    """What `work` gives for each item, in order, on so many threads, with every matrix product inside on one."""
+    with one_thread_each():
+        if min(threads, len(items)) <= 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(work, items))
 
 
 @cache
