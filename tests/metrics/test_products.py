@@ -66,12 +66,12 @@ def test_orders_that_defeat_the_filter(order: str) -> None:
 def test_the_products_of_pytorch_find_the_same() -> None:
     pytest.importorskip("torch")
     queries, rows = whole(1, 30, 16, 3), whole(2, 9_000, 16, 3)
-    result = np.empty((30, 9_000), np.float32)
-    products.torch_product(queries, rows, result)
-    np.testing.assert_array_equal(result, queries @ rows.T)
+    columns, result = np.ascontiguousarray(queries.T), np.empty((9_000, 30), np.float32)
+    products.torch_product(rows, columns, result)
+    np.testing.assert_array_equal(result, rows @ columns)
     rows.flags.writeable = False
-    products.torch_product(queries, rows[:8_000], result[:, :8_000])
-    np.testing.assert_array_equal(result, queries @ rows.T)
+    products.torch_product(rows[:8_000], columns, result[:8_000])
+    np.testing.assert_array_equal(result, rows @ columns)
 
 
 def test_pytorch_is_not_used_where_it_rounds_to_bfloat16() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
+from calipers.metrics.threads import on_threads, permitted_threads
 
 F = TypeVar("F", np.float32, np.float64)
 
@@ -154,9 +155,12 @@ def _by_norm(rows: Array) -> Array:
 def unit(rows: Array, out: Vectors | None = None) -> Vectors:
     """Rows of length 1, float32, a new array or the first rows of `out`; a row of zeros becomes NaN."""
     scaled = np.empty(rows.shape, np.float32) if out is None else out[: len(rows)]
-    for block in slices(len(rows), _BLOCK):
+
+    def scale(block: slice) -> None:
         part = _measure(rows[block], np.float32, _by_einsum)
         np.divide(part.rows, part.lengths[:, None], out=scaled[block])
+
+    on_threads(scale, list(slices(len(rows), _BLOCK)), permitted_threads())
     return scaled
 
 

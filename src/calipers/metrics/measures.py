@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,40 +11,55 @@ from calipers.metrics.arrays import Array, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import in_reach
 from calipers.metrics.kernels import faiss_threads
 from calipers.metrics.products import largest_products
-from calipers.metrics.threads import permitted_threads
+from calipers.metrics.threads import on_threads, permitted_threads
 
-_CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
+_CELLS = 1 << 17  # numbers of an intermediate array: 1 MB in float64, which the caches hold
+_ROWS_AT_ONCE = 4_096  # whose lengths a thread takes
 _SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, and of some that are down to 2 ** -40
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A window and its queries where float32 neither overflows nor loses their numbers: times powers of two. `last`
+    float64[q] are the scores to be reached on the scale of proposals, `slack` float64[q] by how much two of these
+    scores may be in the wrong order."""
+
+    queries: Vectors
+    window: Vectors
+    last: Floats
+    slack: Floats
 
 
 class Measure(ABC):
     @abstractmethod
-    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
-        """The same search where float32 would overflow, or numbers vanish in it: vectors times powers of two, and the
-        scores to be reached, float64[q], on the scale of the proposals."""
+    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> Scaled:
+        """The same search in numbers that float32 holds; `last` float64[q] are the scores to be reached."""
 
     @abstractmethod
-    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
-        """Scores and documents of the best `wide` of the window, [q, wide] each, best first; those below `floor`,
-        float64[q], may be missing (-inf and -1)."""
+    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
+        """Scores and documents of the best `wide` of the window, [q, wide] each, best first; those below what is to be
+        reached may be missing (-inf and -1)."""
 
     @abstractmethod
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
         """float32[q, n], on the same scale."""
 
     @abstractmethod
-    def slack(self, queries: Vectors, window: Vectors) -> Floats:
-        """By how much two scores of each query may be in the wrong order, float64[q]."""
-
-    @abstractmethod
-    def decide(self, documents: Floats, queries: Vectors) -> Floats:
+    def decide(self, documents: Floats, queries: Floats) -> Floats:
         """The score of each pair of rows, float64[n]; `documents` may be overwritten."""
 
     def exact(self, queries: Vectors, window: Vectors, query: Ints, document: Ints) -> Floats:
-        """float64[n], pair by pair: a sum along the row has the same order of operations wherever the row stands."""
+        """float64[n], pair by pair: a sum along the row has the same order of operations wherever the row stands. The
+        memory between is used again: fresh pages cost as much as the sums."""
+        step = max(1, min(len(query), _CELLS // queries.shape[1]))
+        single = np.empty((step, queries.shape[1]), np.float32)
+        documents, askers, exact_queries = *np.empty((2, *single.shape)), queries.astype(np.float64)
         scores = np.empty(len(query))
-        for part in slices(len(query), _CELLS // queries.shape[1]):
-            scores[part] = self.decide(window[document[part]].astype(np.float64), queries[query[part]])
+        for part in slices(len(query), step):
+            size = len(query[part])
+            documents[:size] = np.take(window, document[part], axis=0, out=single[:size], mode="clip")
+            np.take(exact_queries, query[part], axis=0, out=askers[:size], mode="clip")
+            scores[part] = self.decide(documents[:size], askers[:size])
         return scores
 
 
@@ -56,7 +72,15 @@ def rounding(dimensions: int) -> float:
 class InnerProduct(Measure):
     """The inner product; of unit vectors, the cosine."""
 
-    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
+    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> Scaled:
+        lengths, longest = _lengths(queries, 2), _longest(window, 2)
+        if not (_is_moderate(lengths, queries, _SAFE) and _is_moderate(longest, window, _SAFE)):
+            queries, window, last = self._scale(queries, window, last)
+            lengths, longest = _lengths(queries, 2), _longest(window, 2)
+        return Scaled(queries, window, last, rounding(queries.shape[1]) * lengths * longest)
+
+    @staticmethod
+    def _scale(queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
         rows, shift = in_reach(queries)
         shift_all = _power(window)
         if max(abs(shift_all), int(np.abs(shift).max())) <= _SAFE:
@@ -65,19 +89,16 @@ class InnerProduct(Measure):
             window = np.ldexp(window, np.int32(-shift_all))
             return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
-        below = np.nextafter(floor.astype(np.float32), np.float32(-np.inf), dtype=np.float32)
-        return largest_products(queries, window, wide, above=below)
+    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
+        floor = (scaled.last - scaled.slack).astype(np.float32)
+        below = np.nextafter(floor, np.float32(-np.inf), dtype=np.float32)
+        return largest_products(scaled.queries, scaled.window, wide, above=below)
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
         return np.asarray(queries @ window.T)
 
-    def slack(self, queries: Vectors, window: Vectors) -> Floats:
-        return np.asarray(rounding(queries.shape[1]) * np.linalg.norm(queries, axis=1) * _longest(window, 2))
-
-    def decide(self, documents: Floats, queries: Vectors) -> Floats:
-        documents *= queries
-        return np.asarray(documents.sum(axis=1))
+    def decide(self, documents: Floats, queries: Floats) -> Floats:
+        return np.asarray(np.einsum("ij,ij->i", documents, queries))
 
 
 class Distance(Measure):
@@ -85,19 +106,20 @@ class Distance(Measure):
 
     order: int
 
-    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
-        power = max(_power(queries), _power(window))  # one for both sides: distances are no products
-        shift = power if abs(power) > _SAFE // 2 else 0
+    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> Scaled:
+        lengths, longest = _lengths(queries, self.order), _longest(window, self.order)
+        shift = 0
+        if not _is_moderate(max(longest, lengths.max()), window, _SAFE // 2):
+            power = max(_power(queries), _power(window))  # one for both sides: distances are no products
+            shift = power if abs(power) > _SAFE // 2 else 0
         if shift:
             with np.errstate(under="ignore"):
                 queries, window = np.ldexp(queries, np.int32(-shift)), np.ldexp(window, np.int32(-shift))
-        return queries, window, -(np.abs(np.ldexp(last, -shift)) ** self.order)
+            lengths, longest = _lengths(queries, self.order), _longest(window, self.order)
+        slack = 2.0 * rounding(queries.shape[1]) * (lengths + longest) ** self.order
+        return Scaled(queries, window, -(np.abs(np.ldexp(last, -shift)) ** self.order), slack)
 
-    def slack(self, queries: Vectors, window: Vectors) -> Floats:
-        reach = np.linalg.norm(queries, ord=self.order, axis=1) + _longest(window, self.order)
-        return np.asarray(2.0 * rounding(queries.shape[1]) * reach**self.order)
-
-    def decide(self, documents: Floats, queries: Vectors) -> Floats:
+    def decide(self, documents: Floats, queries: Floats) -> Floats:
         documents -= queries
         rows, power = in_reach(documents)
         return np.asarray(-np.ldexp(self.length(rows), power))
@@ -112,7 +134,8 @@ class Euclidean(Distance):
 
     order = 2
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
+    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
+        queries, window = scaled.queries, scaled.window
         ones = np.ones((len(queries), 1), np.float32)
         products, documents = largest_products(np.hstack([queries, ones]), np.hstack([window, -_halves(window)]), wide)
         return 2.0 * (products - _halves(queries)), documents
@@ -127,9 +150,9 @@ class Euclidean(Distance):
 class Manhattan(Distance):
     order = 1
 
-    def propose(self, queries: Vectors, window: Vectors, wide: int, floor: Floats) -> tuple[Vectors, Ints]:
+    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
         with faiss_threads(permitted_threads()) as faiss:
-            distances, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_L1)
+            distances, documents = faiss.knn(scaled.queries, scaled.window, wide, metric=faiss.METRIC_L1)
         return -distances, documents
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
@@ -152,8 +175,21 @@ def _power(vectors: Array) -> int:
 
 
 def _longest(window: Vectors, order: int) -> float:
-    parts = (window[rows] for rows in slices(len(window), _CELLS // window.shape[1]))
-    return float(max(np.linalg.norm(part, ord=order, axis=1).max() for part in parts))
+    parts = list(slices(len(window), _ROWS_AT_ONCE))
+    return float(max(on_threads(lambda part: _lengths(window[part], order).max(), parts, permitted_threads())))
+
+
+def _lengths(rows: Vectors, order: int) -> Floats:
+    """float64[n] of sums in float32: inf where these overflow."""
+    with np.errstate(over="ignore"):
+        sums = np.sqrt(np.einsum("ij,ij->i", rows, rows)) if order == 2 else np.abs(rows).sum(axis=1)
+    return np.asarray(sums, np.float64)
+
+
+def _is_moderate(lengths: Floats | float, rows: Vectors, power: int) -> bool:
+    """Whether the largest number of rows with such lengths is certainly between 2⁻ᵖ and 2ᵖ; no number is larger than
+    the length of its row, and the largest one is no smaller than a share of it."""
+    return bool(np.max(lengths) < 2.0**power and np.min(lengths) > rows.shape[1] * 2.0**-power)
 
 
 INNER_PRODUCT = InnerProduct()

@@ -8,6 +8,7 @@ itself and falls back to SSE3, at a tenth of the rate.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -15,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from calipers.metrics.arrays import Bools, Ints, Vectors, slices
+from calipers.metrics.arrays import Ints, Vectors, slices
 from calipers.metrics.kernels import loaded_kernels
 from calipers.metrics.threads import on_threads, permitted_threads
 
-Tile = tuple[slice, slice]  # of queries and of rows
-Product = Callable[[Vectors, Vectors, Vectors], object]  # rows [n, d], queries [q, d], result [n, q]
+Product = Callable[[Vectors, Vectors, Vectors], object]  # rows [n, d], queries as columns [d, q], result [n, q]
 
 _QUERIES = 1_024  # of one product at most
-_CELLS = 1 << 19  # numbers of one product: 2 MB, which the caches hold
+_CELLS = 1 << 19  # numbers of one product where rows are enough: 2 MB, which the caches hold
 _ROWS = 1_024  # of one product at least: the queries are arranged anew for each
 _SPARE = 2  # places beyond k, for each of the k
 _NO_KEY = np.iinfo(np.int64).max
@@ -47,43 +47,46 @@ def largest_products(
     threads = threads or permitted_threads()
     multiply = fastest_product("torch" in sys.modules)
     least = np.full(len(queries), -np.inf, np.float32) if above is None else above
-    tiles = _tiles(len(queries), len(rows), threads)
+    parts, blocks = _tiles(len(queries), len(rows), threads)
+    table = np.empty((len(queries), len(blocks) * k), np.int64)  # the k best keys of each block, in no order
+    scores, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
 
-    def search(tile: Tile) -> Ints:
-        part, block = tile
-        best = _Best(least[part], k)
-        for start, values in _blocks(queries[part], rows[block], multiply):
+    def search(tile: tuple[slice, int]) -> None:
+        part, number = tile
+        best, block = _Best(least[part], k), blocks[number]
+        for start, values in _products(queries[part], rows[block], multiply):
             best.add(values, block.start + start)
-        return best.cut()
+        table[part, number * k : (number + 1) * k] = best.cut()
 
-    best = np.full((len(queries), k), _NO_KEY)
-    for (part, _), keys in zip(tiles, on_threads(search, tiles, threads), strict=True):
-        best[part] = np.partition(np.hstack([best[part], keys]), k - 1, axis=1)[:, :k]
-    best.sort(axis=1)
-    none = best == _NO_KEY
-    return np.where(none, np.float32(-np.inf), _numbers(best)), np.where(none, -1, best & _ROW_BITS)
+    def settle(part: slice) -> None:
+        keys = np.sort(np.partition(table[part], k - 1, axis=1)[:, :k], axis=1)
+        scores[part], places[part] = _numbers(keys), np.where(keys == _NO_KEY, -1, keys & _ROW_BITS)
+
+    on_threads(search, list(itertools.product(parts, range(len(blocks)))), threads)
+    on_threads(settle, list(slices(len(queries), -(-len(queries) // threads))), threads)
+    return scores, places
 
 
-def _tiles(queries: int, rows: int, threads: int) -> list[Tile]:
-    """Queries and rows that are multiplied with each other, as many for each thread. Rows are divided where that leaves
-    more queries together: the fewer, the slower a product.
+def _tiles(queries: int, rows: int, threads: int) -> tuple[list[slice], list[slice]]:
+    """Parts of the queries and blocks of the rows: as many pairs of both for each thread. Rows are divided where that
+    leaves more queries together: the fewer, the slower a product.
 
-    >>> _tiles(1_500, 40_000, 4)[:2]
-    [(slice(0, 750, None), slice(0, 20000, None)), (slice(0, 750, None), slice(20000, 40000, None))]
+    >>> _tiles(1_500, 40_000, 4)
+    ([slice(0, 750, None), slice(750, 1500, None)], [slice(0, 20000, None), slice(20000, 40000, None)])
     """
     parts = max(1, -(-queries // _QUERIES))
     parts = -(-parts // threads) * threads if parts > threads else parts
     height = max(_ROWS, -(-rows // -(-threads // parts)))
-    return [(part, block) for part in slices(queries, -(-queries // parts)) for block in slices(rows, height)]
+    return list(slices(queries, -(-queries // parts))), list(slices(rows, height))
 
 
-def _blocks(queries: Vectors, rows: Vectors, multiply: Product) -> Iterator[tuple[int, Vectors]]:
+def _products(queries: Vectors, rows: Vectors, multiply: Product) -> Iterator[tuple[int, Vectors]]:
     """Products of consecutive rows, float32[n, q], and the first of these rows; the memory is used again."""
     height = min(len(rows), max(_ROWS, _CELLS // len(queries)))
-    result = np.empty((height, len(queries)), np.float32)
+    columns, result = np.ascontiguousarray(queries.T), np.empty((height, len(queries)), np.float32)
     for part in slices(len(rows), height):
         values = result[: len(rows[part])]
-        multiply(rows[part], queries, values)
+        multiply(rows[part], columns, values)
         yield part.start, values
 
 
@@ -106,32 +109,40 @@ class _Best:
         several = len(values) > self.spare
         if several and np.isneginf(self.last).any():
             self._raise(values)
-        row, query, counts = self._above(values)
+        cells = self._above(values)
+        counts = self._counts(cells)
         if several and counts.max() > self.spare:
             self._raise(values)
-            row, query, counts = self._above(values)
-        if counts.max() > self.spare:  # equal numbers: of few rows there are no more than places
-            for part in slices(len(values), self.spare):
-                self._put(*self._above(values[part]), values[part], start + part.start)
-                self.cut()
-        else:
-            self._put(row, query, counts, values, start)
+            cells = self._above(values)
+            counts = self._counts(cells)
+        if counts.max() <= self.spare:
+            self._put(cells, counts, values, start)
+            return
+        for part in slices(len(values), self.spare):  # equal numbers: of few rows there are no more than places
+            cells = self._above(values[part])
+            self._put(cells, self._counts(cells), values[part], start + part.start)
+            self.cut()
 
-    def _above(self, values: Vectors) -> tuple[Ints, Ints, Ints]:
-        """Rows and queries of the numbers that may be among the best, in the order of queries, then of rows; and how
-        many each query has."""
+    def _above(self, values: Vectors) -> Ints:
+        """The cells whose numbers may be among the best, in the order of rows. nonzero looks at each cell of a table,
+        of a row it skips what is false."""
         if len(self.above) < len(values):
             self.above = np.empty(values.shape, np.bool_)
-        above = np.greater(values, self.last, out=self.above[: len(values)])
-        row, query = _places(above)
-        order = np.argsort(query.astype(np.uint16), kind="stable")  # of so short integers, a radix sort
-        return row[order], query[order], np.bincount(query, minlength=len(self.last))
+        return np.flatnonzero(np.greater(values, self.last, out=self.above[: len(values)]).reshape(-1))
 
-    def _put(self, row: Ints, query: Ints, counts: Ints, values: Vectors, start: int) -> None:
+    def _counts(self, cells: Ints) -> Ints:
+        return np.bincount(cells % len(self.last), minlength=len(self.last))
+
+    def _put(self, cells: Ints, counts: Ints, values: Vectors, start: int) -> None:
+        if not len(cells):
+            return
         if (self.filled + counts).max() > self.k + self.spare:
             self.cut()
-        place = np.arange(len(query)) + (self.filled - (np.cumsum(counts) - counts))[query]
-        self.keys[query, place] = _keys(values[row, query], row + start)
+        row, query = np.divmod(cells.astype(np.uint32), np.uint32(len(counts)))
+        order = np.argsort(query.astype(np.uint16), kind="stable")  # of so short integers, a radix sort
+        query, ends = query[order], np.cumsum(counts)
+        place = np.arange(len(query)) + (self.filled - (ends - counts))[query]
+        self.keys[query, place] = _keys(values.reshape(-1)[cells[order]], row[order].astype(np.int64) + start)
         self.filled += counts
 
     def _raise(self, values: Vectors) -> None:
@@ -144,14 +155,8 @@ class _Best:
         self.keys.partition(self.k - 1, axis=1)
         self.keys[:, self.k :] = _NO_KEY
         self.filled[:] = self.k
-        kth = self.keys[:, self.k - 1]
-        self.last = np.where(kth == _NO_KEY, self.last, np.maximum(self.last, _numbers(kth)))
+        self.last = np.maximum(self.last, _numbers(self.keys[:, self.k - 1]))
         return self.keys[:, : self.k]
-
-
-def _places(above: Bools) -> tuple[Ints, Ints]:
-    """Rows and columns of what is true. nonzero of a table looks at each cell, of a row it skips what is false."""
-    return np.divmod(np.flatnonzero(above.reshape(-1)), above.shape[1])
 
 
 def _keys(numbers: Vectors, rows: Ints) -> Ints:
@@ -162,28 +167,29 @@ def _keys(numbers: Vectors, rows: Ints) -> Ints:
 
 
 def _numbers(keys: Ints) -> Vectors:
-    """The numbers in the keys; NaN for `_NO_KEY`."""
+    """The numbers in the keys; -inf for `_NO_KEY`."""
     rising = ~(keys >> 32).astype(np.int32)
-    return (rising ^ ((rising >> 31) & _NUMBER_BITS)).view(np.float32)
+    numbers = (rising ^ ((rising >> 31) & _NUMBER_BITS)).view(np.float32)
+    return np.where(keys == _NO_KEY, np.float32(-np.inf), numbers)
 
 
 @cache
 def fastest_product(with_torch: bool) -> Product:
-    """numpy's product, or PyTorch's where numpy has a generic kernel. The names of kernels decide and no clock does: two
-    processes on one machine propose the same rows."""
+    """numpy's product, or PyTorch's where numpy has a generic kernel. The name of the kernel decides and no clock does:
+    two processes on one machine propose the same rows."""
     if not with_torch or sys.modules["torch"].get_float32_matmul_precision() != "highest":
         return numpy_product
     generic = any(kernel.is_generic for kernel in loaded_kernels() if kernel.owner == "numpy")
     return torch_product if generic else numpy_product
 
 
-def numpy_product(rows: Vectors, queries: Vectors, result: Vectors) -> None:
-    np.matmul(rows, queries.T, out=result)
+def numpy_product(rows: Vectors, columns: Vectors, result: Vectors) -> None:
+    np.matmul(rows, columns, out=result)
 
 
-def torch_product(rows: Vectors, queries: Vectors, result: Vectors) -> None:
+def torch_product(rows: Vectors, columns: Vectors, result: Vectors) -> None:
     torch: Any = sys.modules["torch"]
-    if not (queries.flags.writeable and rows.flags.writeable):  # of these PyTorch warns
-        numpy_product(rows, queries, result)
+    if not (columns.flags.writeable and rows.flags.writeable):  # of these PyTorch warns
+        numpy_product(rows, columns, result)
         return
-    torch.mm(torch.from_numpy(rows), torch.from_numpy(queries).T, out=torch.from_numpy(result))
+    torch.mm(torch.from_numpy(rows), torch.from_numpy(columns), out=torch.from_numpy(result))

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit
 from calipers.metrics.magnitudes import common_power, single
-from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, rounding
+from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, Scaled, rounding
 from calipers.metrics.products import largest_products
 from calipers.metrics.search_timing import exact_part
+from calipers.metrics.threads import on_threads, permitted_threads
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
@@ -92,6 +93,11 @@ class Wanted:
         documents = self.document[self.query == query]
         return Wanted(np.zeros(len(documents), np.int64), documents)
 
+    def within(self, part: slice) -> Wanted:
+        """Those of consecutive queries, as the pairs of a search for these."""
+        mine = (self.query >= part.start) & (self.query < part.stop)
+        return Wanted(self.query[mine] - part.start, self.document[mine])
+
     def among(self, queries: Ints, documents: Ints) -> Wanted:
         """The same pairs where only these queries and documents, in ascending order, are searched."""
         kept = np.isin(self.query, queries) & np.isin(self.document, documents)
@@ -110,15 +116,22 @@ def sort_hits(query: Ints, document: Ints, score: Floats, *, queries: int) -> Hi
     if queries * width > min(_TABLE, _UNEVEN * len(query)) or np.isnan(score).any():
         order = np.lexsort((document, -score, query))
         return Hits(offsets, document[order], score[order])
-    # Queries with about as many results each: rows of a table are sorted at a quarter of the time.
+    # Queries with about as many results each: rows of a table, the more in order the faster they are sorted.
     together = np.argsort(query, kind="stable")
-    row = query[together]
-    place = np.arange(len(row)) - offsets[row]
+    there = np.arange(width) < counts[:, None]
     falling, rows = np.full((queries, width), np.inf), np.full((queries, width), _NO_ROW)
-    falling[row, place], rows[row, place] = -score[together], document[together]
-    sorted_places = np.lexsort((rows, falling), axis=1) + offsets[:-1, None]
-    order = together[sorted_places[np.arange(width) < counts[:, None]]]
-    return Hits(offsets, document[order], score[order])
+    falling[there], rows[there] = -score[together], document[together]
+    places = np.argsort(falling, axis=1, kind="stable")
+    sorted_scores, sorted_rows = (np.take_along_axis(table, places, axis=1) for table in (falling, rows))
+    if _ties_out_of_order(sorted_scores, sorted_rows):
+        places = np.lexsort((rows, falling), axis=1)
+        sorted_scores, sorted_rows = (np.take_along_axis(table, places, axis=1) for table in (falling, rows))
+    return Hits(offsets, sorted_rows[there], -sorted_scores[there])
+
+
+def _ties_out_of_order(scores: Floats, rows: Ints) -> bool:
+    tied = scores[:, 1:] == scores[:, :-1]
+    return bool((tied & (rows[:, 1:] < rows[:, :-1])).any())
 
 
 def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
@@ -180,17 +193,72 @@ def exact_search(
     array([0, 2, 3, 1, 2, 3])
     """
     queries = np.ascontiguousarray(queries, dtype=np.float32)
-    best, seen = _join([], len(queries)), first
+    threads, seen = permitted_threads(), first
+    parts = [
+        _Part(part, _join([], len(queries[part])), wanted.within(part))
+        for part in slices(len(queries), -(-len(queries) // threads))
+    ]
     for vectors in windows:
         with exact_part(len(queries), *vectors.shape):
             window = np.ascontiguousarray(vectors, dtype=np.float32)
-            pieces = []
-            for query, document in _candidates(queries, window, k, last_scores(best, k), measure):
-                score = measure.exact(queries, window, query, document)
-                pieces.append(cut_hits(sort_hits(query, document + seen, score, queries=len(queries)), k, wanted))
-            best = _merge_hits(best, _join(pieces, len(queries)), k, wanted)
+            if len(window) and parts:
+                last = np.concatenate([last_scores(part.best, k) for part in parts])
+                proposals = _propose_documents(queries, window, k, last, measure)
+                parts = on_threads(partial(_decide, proposals, queries, window, seen, k), parts, threads)
         seen += len(window)
-    return best
+    return stack_hits([part.best for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some of the queries, and what was found for them: a thread decides on them."""
+
+    rows: slice
+    best: Hits
+    wanted: Wanted
+
+
+@dataclass(frozen=True, eq=False)
+class _Proposals:
+    """What float32 proposes for each query in a window: scores and documents [q, several], best first, and the score
+    from which on a document may be among the k best or tie with the last of them, float64[q]."""
+
+    measure: Measure
+    scaled: Scaled
+    scores: Vectors
+    documents: Ints
+    floor: Floats
+
+    def candidates(self, part: slice) -> Iterator[tuple[Ints, Ints]]:
+        """Every (query of the part, document of the window) above the floor; the pairs of a query are together."""
+        floor, window = self.floor[part, None], self.scaled.window
+        near = self.scores[part] >= floor
+        crowded = near[:, -1] & (near.shape[1] < len(window))  # there may be more that are as good as the last proposal
+        near[crowded] = False
+        query, place = np.nonzero(near)
+        yield query, self.documents[part][query, place]
+        rows = np.flatnonzero(crowded)  # queries at whose cut many documents tie: all documents above the floor
+        for few in slices(len(rows), _CELLS // permitted_threads() // len(window)):
+            scores = self.measure.score_all(self.scaled.queries[part][rows[few]], window)
+            place, above = np.nonzero(scores >= floor[rows[few]])
+            yield rows[few][place], above
+
+
+def _propose_documents(queries: Vectors, window: Vectors, k: int, last: Floats, measure: Measure) -> _Proposals:
+    """`last` float64[q] is the k-th best score of earlier windows."""
+    scaled = measure.in_float32(queries, window, last)
+    scores, documents = measure.propose(scaled, min(k + _PROPOSALS, len(window)))
+    reached = np.maximum(scaled.last, scores[:, k - 1]) if len(window) >= k else scaled.last
+    return _Proposals(measure, scaled, scores, documents.astype(np.int64), reached - scaled.slack)
+
+
+def _decide(proposals: _Proposals, queries: Vectors, window: Vectors, first: int, k: int, part: _Part) -> _Part:
+    """The best results of a part with those of a window, whose scores float64 gives."""
+    mine, pieces = queries[part.rows], []
+    for query, document in proposals.candidates(part.rows):
+        score = proposals.measure.exact(mine, window, query, document)
+        pieces.append(cut_hits(sort_hits(query, document + first, score, queries=len(mine)), k, part.wanted))
+    return replace(part, best=_merge_hits(part.best, _join(pieces, len(mine)), k, part.wanted))
 
 
 def merge_hits(parts: Iterable[Hits], k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
@@ -232,29 +300,6 @@ def _merge_hits(first: Hits, second: Hits, k: int, wanted: Wanted) -> Hits:
     last = last_scores(both, k)
     left_out = (np.where(last_scores(part, k) == last, part.left_out, 0) for part in (first, second))
     return replace(both, beyond=sum(left_out, both.left_out))
-
-
-def _candidates(
-    queries: Vectors, window: Vectors, k: int, last: Floats, measure: Measure
-) -> Iterator[tuple[Ints, Ints]]:
-    """Every (query, document of the window) that may be among the k best or tie with the last of them, for all that
-    float32 can tell; the pairs of a query are together."""
-    wide = min(k + _PROPOSALS, len(window))
-    if wide == 0 or len(queries) == 0:
-        return
-    queries, window, last = measure.in_float32(queries, window, last)
-    slack = measure.slack(queries, window)
-    scores, documents = measure.propose(queries, window, wide, last - slack)
-    floor = (np.maximum(last, scores[:, k - 1]) if len(window) >= k else last) - slack
-    near = scores >= floor[:, None]
-    crowded = near[:, -1] & (wide < len(window))  # there may be more that are as good as the last proposal
-    near[crowded] = False
-    query, place = np.nonzero(near)
-    yield query, documents[query, place].astype(np.int64)
-    rows = np.flatnonzero(crowded)  # queries at whose cut many documents tie: all documents above the floor
-    for part in slices(len(rows), _CELLS // max(1, len(window))):
-        place, above = np.nonzero(measure.score_all(queries[rows[part]], window) >= floor[rows[part], None])
-        yield rows[part][place], above
 
 
 def nearest(
@@ -346,15 +391,34 @@ def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposa
     """Put the best rows of the window among the earlier proposals, in place; of equal ones the earlier rows stay."""
     wide = best.shape[1]
     scores, places = largest_products(queries, window, min(wide, len(rows)), above=np.ascontiguousarray(best[:, -1]))
-    both = np.concatenate([best, scores], axis=1)
-    rows_of_both = np.concatenate([proposals, np.where(places < 0, -1, rows[places])], axis=1)
-    kept = np.lexsort((rows_of_both, -both), axis=1)[:, :wide]
-    best[:] = np.take_along_axis(both, kept, axis=1)
-    proposals[:] = np.take_along_axis(rows_of_both, kept, axis=1)
+
+    def merge(part: slice) -> None:
+        both = np.concatenate([best[part], scores[part]], axis=1)
+        rows_of_both = np.concatenate([proposals[part], np.where(places[part] < 0, -1, rows[places[part]])], axis=1)
+        kept = np.argsort(-both, axis=1, kind="stable")[:, :wide]  # both are in order, and rows of the window are later
+        best[part] = np.take_along_axis(both, kept, axis=1)
+        proposals[part] = np.take_along_axis(rows_of_both, kept, axis=1)
+
+    _in_parts(merge, len(queries))
 
 
 def _settle(queries: Vectors, vectors: Array, proposals: Ints, k: int) -> tuple[Floats, Ints]:
     """Distances in float64 of the proposed rows, and the k nearest of them."""
+    distances, rows = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+
+    def settle(part: slice) -> None:
+        distances[part], rows[part] = _nearest_proposals(queries[part], vectors, proposals[part], k)
+
+    _in_parts(settle, len(queries))
+    return distances, rows
+
+
+def _in_parts(work: Callable[[slice], None], queries: int) -> None:
+    threads = permitted_threads()
+    on_threads(work, list(slices(queries, -(-queries // threads))), threads)
+
+
+def _nearest_proposals(queries: Vectors, vectors: Array, proposals: Ints, k: int) -> tuple[Floats, Ints]:
     query, place = np.nonzero(proposals >= 0)
     distances = np.full(proposals.shape, np.inf)
     for part in slices(len(query), _NEAREST_CELLS // queries.shape[1]):

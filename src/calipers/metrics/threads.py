@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache
 from typing import TypeVar
 
@@ -94,12 +94,25 @@ def one_thread_each() -> Iterator[None]:
 
 
 def on_threads(work: Callable[[Item], Answer], items: Sequence[Item], threads: int) -> list[Answer]:
-    """What `work` gives for each item, in order, on so many threads, with every matrix product inside on one."""
+    """What `work` gives for each item, in order, on so many threads, with every matrix product inside on one, and with
+    the settings of the caller (`np.errstate`, `at_most`). Work that is divided once more stays on its thread."""
+    if min(threads, len(items)) <= 1 or _DIVIDED.get():
+        return [work(item) for item in items]
+    contexts = [copy_context() for _ in items]
+    for context in contexts:
+        context.run(_DIVIDED.set, True)
     with one_thread_each():
-        if min(threads, len(items)) <= 1:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(work, items))
+        return list(_pool(threads, os.getpid()).map(lambda item, context: context.run(work, item), items, contexts))
+
+
+_DIVIDED: ContextVar[bool] = ContextVar("divided among threads", default=False)
+
+
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: to start them takes as long as a matrix product. A process that was forked from
+    another has none of them, and starts its own."""
+    return ThreadPoolExecutor(threads, f"calipers-{process}")
 
 
 @cache
