@@ -139,7 +139,7 @@ def compare_inference(asked: argparse.Namespace) -> dict[str, dict[str, float]]:
         for _ in range(asked.rounds):
             for way, done in found.items():
                 before, answer = sgemm_rate(), ask(way, graph, asked)
-                done.append({**answer, "rate": (before + sgemm_rate()) / 2})
+                done.append({**answer, "rate": max(before, sgemm_rate())})
     for way, done in found.items():
         for name, value in found["theirs"][0]["figures"].items():
             assert abs(done[0]["figures"][name] - value) < 1e-4, (way, name, done[0]["figures"][name], value)

@@ -21,8 +21,9 @@ processor.
 
 Every round runs each contestant once; *ours* is the median of the seconds, *ratio* the median over the rounds of the
 peer's seconds over ours. The rate of sgemm, a float32 matrix product on all cores, is measured before and after each
-contestant in every round, and the *share of the limit* is the median of what was reached of it. *Memory* is anonymous
-memory at the peak beyond what there was. The docstrings in `bench/` say what each work is.
+contestant in every round; the higher one counts, since what else runs can only lower it. The *share of the limit* is
+the median of what was reached of it. *Memory* is anonymous memory at the peak beyond what there was. The docstrings in
+`bench/` say what each work is.
 """
 
 LIMITS = Path(__file__).parent / "limits.md"  # profiles of what misses its goal

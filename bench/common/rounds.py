@@ -16,8 +16,10 @@ import numpy as np
 
 from calipers.metrics.threads import available_cores
 
+_IDLE = 0.1  # seconds that threads of BLAS look for more work after a product, on a core that a contestant needs
 
-def sgemm_rate(size: int = 1024, repeats: int = 3) -> float:
+
+def sgemm_rate(size: int = 1024, repeats: int = 5) -> float:
     """GFLOP/s of a float32 matrix product on all cores, the best of numpy's and, where it is loaded, PyTorch's."""
     square = np.random.default_rng(0).random((size, size), dtype=np.float32)
     products: list[Callable[[], Any]] = [lambda: square @ square]
@@ -33,6 +35,7 @@ def sgemm_rate(size: int = 1024, repeats: int = 3) -> float:
             start = time.perf_counter()
             product()
             times.append(time.perf_counter() - start)
+    time.sleep(_IDLE)
     return 2 * size**3 / min(times) / 1e9
 
 
@@ -71,7 +74,8 @@ class Peak(threading.Thread):
 
 @dataclass(frozen=True)
 class Turn:
-    """One contestant in one round: its seconds, the rate around it in GFLOP/s, its memory in MB, what it gave."""
+    """One contestant in one round: its seconds, the rate around it in GFLOP/s (the higher one of before and after: what
+    else runs can only lower it), its memory in MB, what it gave."""
 
     seconds: float
     rate: float
@@ -97,7 +101,7 @@ def measure_turn(work: Callable[[], Any]) -> Turn:
         start = time.perf_counter()
         result = work()
         seconds = time.perf_counter() - start
-    return Turn(seconds, (before + sgemm_rate()) / 2, peak.added, result)
+    return Turn(seconds, max(before, sgemm_rate()), peak.added, result)
 
 
 def seconds_of(turns: list[Turn]) -> float:

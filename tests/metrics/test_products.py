@@ -31,7 +31,7 @@ def test_equal_numbers_in_the_order_of_rows(seed: int, queries: int, rows: int, 
     k = min(rows, 1 + seed % 60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "_CELLS", 1_024)  # blocks of some rows, so that the filter works
-        scores, places = largest_products(a, b, k, threads=threads)
+        scores, places, _ = largest_products(a, b, k, threads=threads)
     expected = sorted_whole(a, b, k)
     np.testing.assert_array_equal(scores, expected[0])
     np.testing.assert_array_equal(places, expected[1])
@@ -44,7 +44,7 @@ def test_what_must_be_exceeded(seed: int, queries: int, rows: int, levels: int) 
     above = np.random.default_rng(seed).choice([-np.inf, -3, 0, 3, 1e9], queries).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "_CELLS", 1_024)
-        scores, places = largest_products(a, b, k, above=above)
+        scores, places, _ = largest_products(a, b, k, above=above)
     expected, rows_of = sorted_whole(a, b, k)
     exceeds = expected > above[:, None]
     np.testing.assert_array_equal(scores, np.where(exceeds, expected, -np.inf))
@@ -57,7 +57,7 @@ def test_orders_that_defeat_the_filter(order: str) -> None:
     line = {"ascending": line, "descending": line[::-1], "equal": np.ones_like(line)}[order]
     rows = np.ascontiguousarray(np.stack([line, np.ones_like(line)], axis=1))
     queries = np.array([[1, 0], [0.5, 1], [0, 1]], np.float32)
-    scores, places = largest_products(queries, rows, 100)
+    scores, places, _ = largest_products(queries, rows, 100)
     expected = sorted_whole(queries, rows, 100)
     np.testing.assert_array_equal(scores, expected[0])
     np.testing.assert_array_equal(places, expected[1])

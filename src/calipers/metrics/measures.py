@@ -19,26 +19,26 @@ _SAFE = 40  # powers of two: float32 holds products of numbers up to 2 ** 40, an
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
-    """A window and its queries where float32 neither overflows nor loses their numbers: times powers of two. `last`
-    float64[q] are the scores to be reached on the scale of proposals, `slack` float64[q] by how much two of these
-    scores may be in the wrong order."""
+class Proposals:
+    """What float32 proposes for each query in a window: scores and documents [q, several], best first; those below what
+    is to be reached may be missing (-inf and -1).
+
+    `queries` and `window` are times powers of two, where float32 would overflow or lose their numbers. `last`
+    float64[q] are the scores to be reached on the scale of the proposals, `slack` float64[q] by how much two of these
+    may be in the wrong order."""
 
     queries: Vectors
     window: Vectors
     last: Floats
     slack: Floats
+    scores: Vectors
+    documents: Ints
 
 
 class Measure(ABC):
     @abstractmethod
-    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> Scaled:
-        """The same search in numbers that float32 holds; `last` float64[q] are the scores to be reached."""
-
-    @abstractmethod
-    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
-        """Scores and documents of the best `wide` of the window, [q, wide] each, best first; those below what is to be
-        reached may be missing (-inf and -1)."""
+    def propose(self, queries: Vectors, window: Vectors, last: Floats, wide: int) -> Proposals:
+        """The best `wide` documents of the window; `last` float64[q] are the scores to be reached."""
 
     @abstractmethod
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
@@ -72,27 +72,30 @@ def rounding(dimensions: int) -> float:
 class InnerProduct(Measure):
     """The inner product; of unit vectors, the cosine."""
 
-    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> Scaled:
-        lengths, longest = _lengths(queries, 2), _longest(window, 2)
-        if not (_is_moderate(lengths, queries, _SAFE) and _is_moderate(longest, window, _SAFE)):
-            queries, window, last = self._scale(queries, window, last)
-            lengths, longest = _lengths(queries, 2), _longest(window, 2)
-        return Scaled(queries, window, last, rounding(queries.shape[1]) * lengths * longest)
+    def propose(self, queries: Vectors, window: Vectors, last: Floats, wide: int) -> Proposals:
+        with np.errstate(over="ignore", invalid="ignore"):  # then longest is inf
+            proposals, longest = self._largest(queries, window, last, wide)
+        if _is_moderate(_lengths(queries, 2), queries, _SAFE) and _is_moderate(longest, window, _SAFE):
+            return proposals
+        scaled = self._scale(queries, window, last)
+        return proposals if scaled is None else self._largest(*scaled, wide)[0]
 
     @staticmethod
-    def _scale(queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats]:
+    def _largest(queries: Vectors, window: Vectors, last: Floats, wide: int) -> tuple[Proposals, float]:
+        margin = rounding(queries.shape[1]) * _lengths(queries, 2)
+        below = np.nextafter(last, -np.inf)  # what equals the last one ties with it
+        scores, documents, longest = largest_products(queries, window, wide, above=below, margin=margin)
+        return Proposals(queries, window, last, margin * longest, scores, documents), longest
+
+    @staticmethod
+    def _scale(queries: Vectors, window: Vectors, last: Floats) -> tuple[Vectors, Vectors, Floats] | None:
         rows, shift = in_reach(queries)
         shift_all = _power(window)
         if max(abs(shift_all), int(np.abs(shift).max())) <= _SAFE:
-            return queries, window, last
+            return None
         with np.errstate(under="ignore"):
             window = np.ldexp(window, np.int32(-shift_all))
             return rows.astype(np.float32), window, np.ldexp(last, -(shift + shift_all))
-
-    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
-        floor = (scaled.last - scaled.slack).astype(np.float32)
-        below = np.nextafter(floor, np.float32(-np.inf), dtype=np.float32)
-        return largest_products(scaled.queries, scaled.window, wide, above=below)
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
         return np.asarray(queries @ window.T)
@@ -106,18 +109,20 @@ class Distance(Measure):
 
     order: int
 
-    def in_float32(self, queries: Vectors, window: Vectors, last: Floats) -> Scaled:
-        lengths, longest = _lengths(queries, self.order), _longest(window, self.order)
-        shift = 0
-        if not _is_moderate(max(longest, lengths.max()), window, _SAFE // 2):
-            power = max(_power(queries), _power(window))  # one for both sides: distances are no products
-            shift = power if abs(power) > _SAFE // 2 else 0
+    def propose(self, queries: Vectors, window: Vectors, last: Floats, wide: int) -> Proposals:
+        power = max(_power(queries), _power(window))  # one for both sides: distances are no products
+        shift = power if abs(power) > _SAFE // 2 else 0
         if shift:
             with np.errstate(under="ignore"):
                 queries, window = np.ldexp(queries, np.int32(-shift)), np.ldexp(window, np.int32(-shift))
-            lengths, longest = _lengths(queries, self.order), _longest(window, self.order)
-        slack = 2.0 * rounding(queries.shape[1]) * (lengths + longest) ** self.order
-        return Scaled(queries, window, -(np.abs(np.ldexp(last, -shift)) ** self.order), slack)
+        reach = _lengths(queries, self.order) + _longest(window, self.order)
+        slack = 2.0 * rounding(queries.shape[1]) * reach**self.order
+        reached = -(np.abs(np.ldexp(last, -shift)) ** self.order)
+        return Proposals(queries, window, reached, slack, *self.closest(queries, window, wide))
+
+    @abstractmethod
+    def closest(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
+        """Scores and documents of the best `wide`, [q, wide] each, best first."""
 
     def decide(self, documents: Floats, queries: Floats) -> Floats:
         documents -= queries
@@ -134,11 +139,10 @@ class Euclidean(Distance):
 
     order = 2
 
-    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
-        queries, window = scaled.queries, scaled.window
+    def closest(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
         ones = np.ones((len(queries), 1), np.float32)
-        products, documents = largest_products(np.hstack([queries, ones]), np.hstack([window, -_halves(window)]), wide)
-        return 2.0 * (products - _halves(queries)), documents
+        largest = largest_products(np.hstack([queries, ones]), np.hstack([window, -_halves(window)]), wide)
+        return 2.0 * (largest.scores - _halves(queries)), largest.places
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:
         return np.asarray(2.0 * (queries @ window.T - _halves(window).T - _halves(queries)))
@@ -150,9 +154,9 @@ class Euclidean(Distance):
 class Manhattan(Distance):
     order = 1
 
-    def propose(self, scaled: Scaled, wide: int) -> tuple[Vectors, Ints]:
+    def closest(self, queries: Vectors, window: Vectors, wide: int) -> tuple[Vectors, Ints]:
         with faiss_threads(permitted_threads()) as faiss:
-            distances, documents = faiss.knn(scaled.queries, scaled.window, wide, metric=faiss.METRIC_L1)
+            distances, documents = faiss.knn(queries, window, wide, metric=faiss.METRIC_L1)
         return -distances, documents
 
     def score_all(self, queries: Vectors, window: Vectors) -> Vectors:

@@ -12,11 +12,11 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from calipers.metrics.arrays import Ints, Vectors, slices
+from calipers.metrics.arrays import Array, Ints, Vectors, slices
 from calipers.metrics.kernels import loaded_kernels
 from calipers.metrics.threads import on_threads, permitted_threads
 
@@ -30,41 +30,66 @@ _NO_KEY = np.iinfo(np.int64).max
 _ROW_BITS, _NUMBER_BITS = 0xFFFFFFFF, np.int32(0x7FFFFFFF)  # of a key; of a float32, without its sign
 
 
+class Largest(NamedTuple):
+    """The largest products of each query and their rows, and the length of the longest row of all: inf beyond
+    float32."""
+
+    scores: Vectors
+    places: Ints
+    longest: float
+
+
 def largest_products(
-    queries: Vectors, rows: Vectors, k: int, *, above: Vectors | None = None, threads: int | None = None
-) -> tuple[Vectors, Ints]:
+    queries: Vectors,
+    rows: Vectors,
+    k: int,
+    *,
+    above: Array | None = None,
+    margin: Array | None = None,
+    threads: int | None = None,
+) -> Largest:
     """The k largest inner products of each query, float32[q, k], and their rows, int64[q, k], best first; of equal
     numbers the earlier rows. k is at most the number of rows, which is below 2³². Memory: some MB a thread, and 40
     bytes a result.
 
-    `above` float32[q] is what a product must exceed, such as the k-th best of rows that were searched before; -inf and
-    -1 stand where fewer do.
+    `above` float[q] is what a product must exceed, such as the k-th best of rows that were searched before; -inf and -1
+    stand where fewer do. `margin` float[q] is by how much it may fall short, for rows of length 1; in proportion for
+    others.
 
-    >>> scores, places = largest_products(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)[::-1].copy(), 1)
+    >>> scores, places, _ = largest_products(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)[::-1].copy(), 1)
     >>> scores.tolist(), places.tolist()
     ([[1.0], [1.0]], [[1], [0]])
     """
     threads = threads or permitted_threads()
     multiply = fastest_product("torch" in sys.modules)
     least = np.full(len(queries), -np.inf, np.float32) if above is None else above
+    margin = np.zeros(len(queries)) if margin is None else margin
     parts, blocks = _tiles(len(queries), len(rows), threads)
     table = np.empty((len(queries), len(blocks) * k), np.int64)  # the k best keys of each block, in no order
     scores, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
 
-    def search(tile: tuple[slice, int]) -> None:
+    def search(tile: tuple[slice, int]) -> float:
         part, number = tile
-        best, block = _Best(least[part], k), blocks[number]
-        for start, values in _products(queries[part], rows[block], multiply):
-            best.add(values, block.start + start)
+        best, block, longest = _Best(len(queries[part]), k), blocks[number], 0.0
+        for start, values, length in _products(queries[part], rows[block], multiply):
+            best.add(values, block.start + start, _not_above(least[part] - margin[part] * length))
+            longest = max(longest, length)
         table[part, number * k : (number + 1) * k] = best.cut()
+        return longest
 
     def settle(part: slice) -> None:
         keys = np.sort(np.partition(table[part], k - 1, axis=1)[:, :k], axis=1)
         scores[part], places[part] = _numbers(keys), np.where(keys == _NO_KEY, -1, keys & _ROW_BITS)
 
-    on_threads(search, list(itertools.product(parts, range(len(blocks)))), threads)
+    lengths = on_threads(search, list(itertools.product(parts, range(len(blocks)))), threads)
     on_threads(settle, list(slices(len(queries), -(-len(queries) // threads))), threads)
-    return scores, places
+    return Largest(scores, places, max(lengths, default=0.0))
+
+
+def _not_above(numbers: Array) -> Vectors:
+    """The same in float32, or the next number below."""
+    single = numbers.astype(np.float32)
+    return np.where(single > numbers, np.nextafter(single, np.float32(-np.inf)), single)
 
 
 def _tiles(queries: int, rows: int, threads: int) -> tuple[list[slice], list[slice]]:
@@ -80,14 +105,16 @@ def _tiles(queries: int, rows: int, threads: int) -> tuple[list[slice], list[sli
     return list(slices(queries, -(-queries // parts))), list(slices(rows, height))
 
 
-def _products(queries: Vectors, rows: Vectors, multiply: Product) -> Iterator[tuple[int, Vectors]]:
-    """Products of consecutive rows, float32[n, q], and the first of these rows; the memory is used again."""
+def _products(queries: Vectors, rows: Vectors, multiply: Product) -> Iterator[tuple[int, Vectors, float]]:
+    """Products of consecutive rows, float32[n, q], the first of these rows and the length of the longest; the memory is
+    used again. To take lengths first costs nothing: it brings the rows into the caches in their order."""
     height = min(len(rows), max(_ROWS, _CELLS // len(queries)))
     columns, result = np.ascontiguousarray(queries.T), np.empty((height, len(queries)), np.float32)
     for part in slices(len(rows), height):
-        values = result[: len(rows[part])]
-        multiply(rows[part], columns, values)
-        yield part.start, values
+        block, values = rows[part], result[: len(rows[part])]
+        longest = float(np.sqrt(np.einsum("ij,ij->i", block, block).max()))
+        multiply(block, columns, values)
+        yield part.start, values, longest
 
 
 class _Best:
@@ -96,16 +123,16 @@ class _Best:
     A number and its row are one integer, the smaller the better: of equal numbers the earlier row is the better one,
     and whatever sorts or divides integers, which numpy does with vector instructions, settles ties as well."""
 
-    def __init__(self, least: Vectors, k: int) -> None:
-        queries = len(least)
+    def __init__(self, queries: int, k: int) -> None:
         self.k, self.spare = k, max(64, _SPARE * k)
         self.keys = np.full((queries, k + self.spare), _NO_KEY)
         self.filled = np.zeros(queries, np.int64)
-        self.last = least  # what a number must exceed
+        self.last = self.kth = np.full(queries, -np.inf, np.float32)  # what a number must exceed, and the k-th best
         self.above = np.empty((0, queries), np.bool_)
 
-    def add(self, values: Vectors, start: int) -> None:
-        """Numbers of consecutive rows from `start` on, [n, q]."""
+    def add(self, values: Vectors, start: int, least: Vectors) -> None:
+        """Numbers of consecutive rows from `start` on, [n, q], of which those count that exceed `least` [q]."""
+        self.last = np.maximum(self.kth, least)
         several = len(values) > self.spare
         if several and np.isneginf(self.last).any():
             self._raise(values)
@@ -155,7 +182,8 @@ class _Best:
         self.keys.partition(self.k - 1, axis=1)
         self.keys[:, self.k :] = _NO_KEY
         self.filled[:] = self.k
-        self.last = np.maximum(self.last, _numbers(self.keys[:, self.k - 1]))
+        self.kth = _numbers(self.keys[:, self.k - 1])
+        self.last = np.maximum(self.last, self.kth)
         return self.keys[:, : self.k]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, Vectors, slices
 from calipers.metrics.geometry import unit
 from calipers.metrics.magnitudes import common_power, single
-from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, Scaled, rounding
+from calipers.metrics.measures import INNER_PRODUCT, MEASURES, Measure, Proposals, rounding
 from calipers.metrics.products import largest_products
 from calipers.metrics.search_timing import exact_part
 from calipers.metrics.threads import on_threads, permitted_threads
@@ -122,16 +122,17 @@ def sort_hits(query: Ints, document: Ints, score: Floats, *, queries: int) -> Hi
     falling, rows = np.full((queries, width), np.inf), np.full((queries, width), _NO_ROW)
     falling[there], rows[there] = -score[together], document[together]
     places = np.argsort(falling, axis=1, kind="stable")
-    sorted_scores, sorted_rows = (np.take_along_axis(table, places, axis=1) for table in (falling, rows))
-    if _ties_out_of_order(sorted_scores, sorted_rows):
-        places = np.lexsort((rows, falling), axis=1)
-        sorted_scores, sorted_rows = (np.take_along_axis(table, places, axis=1) for table in (falling, rows))
-    return Hits(offsets, sorted_rows[there], -sorted_scores[there])
+    hits = _from_table(falling, rows, places, there, offsets)
+    tied = np.flatnonzero(hits.scores[1:] == hits.scores[:-1])
+    tied = tied[hits.documents[tied + 1] < hits.documents[tied]]
+    if not np.isin(tied + 1, offsets).all():  # within a query
+        hits = _from_table(falling, rows, np.lexsort((rows, falling), axis=1), there, offsets)
+    return hits
 
 
-def _ties_out_of_order(scores: Floats, rows: Ints) -> bool:
-    tied = scores[:, 1:] == scores[:, :-1]
-    return bool((tied & (rows[:, 1:] < rows[:, :-1])).any())
+def _from_table(falling: Floats, rows: Ints, places: Ints, there: Bools, offsets: Ints) -> Hits:
+    documents = np.take_along_axis(rows, places, axis=1)[there]
+    return Hits(offsets, documents, -np.take_along_axis(falling, places, axis=1)[there])
 
 
 def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
@@ -203,8 +204,8 @@ def exact_search(
             window = np.ascontiguousarray(vectors, dtype=np.float32)
             if len(window) and parts:
                 last = np.concatenate([last_scores(part.best, k) for part in parts])
-                proposals = _propose_documents(queries, window, k, last, measure)
-                parts = on_threads(partial(_decide, proposals, queries, window, seen, k), parts, threads)
+                above = _look_through(queries, window, k, last, measure)
+                parts = on_threads(partial(_decide, above, queries, window, seen, k), parts, threads)
         seen += len(window)
     return stack_hits([part.best for part in parts])
 
@@ -219,46 +220,48 @@ class _Part:
 
 
 @dataclass(frozen=True, eq=False)
-class _Proposals:
-    """What float32 proposes for each query in a window: scores and documents [q, several], best first, and the score
-    from which on a document may be among the k best or tie with the last of them, float64[q]."""
+class _Above:
+    """The proposals of a window, and the score from which on a document may be among the k best or tie with the last of
+    them, float64[q]."""
 
     measure: Measure
-    scaled: Scaled
-    scores: Vectors
-    documents: Ints
+    proposals: Proposals
     floor: Floats
 
     def candidates(self, part: slice) -> Iterator[tuple[Ints, Ints]]:
         """Every (query of the part, document of the window) above the floor; the pairs of a query are together."""
-        floor, window = self.floor[part, None], self.scaled.window
-        near = self.scores[part] >= floor
+        floor, window = self.floor[part, None], self.proposals.window
+        near = self.proposals.scores[part] >= floor
         crowded = near[:, -1] & (near.shape[1] < len(window))  # there may be more that are as good as the last proposal
         near[crowded] = False
         query, place = np.nonzero(near)
-        yield query, self.documents[part][query, place]
+        yield query, self.proposals.documents[part][query, place].astype(np.int64)
         rows = np.flatnonzero(crowded)  # queries at whose cut many documents tie: all documents above the floor
         for few in slices(len(rows), _CELLS // permitted_threads() // len(window)):
-            scores = self.measure.score_all(self.scaled.queries[part][rows[few]], window)
+            scores = self.measure.score_all(self.proposals.queries[part][rows[few]], window)
             place, above = np.nonzero(scores >= floor[rows[few]])
             yield rows[few][place], above
 
 
-def _propose_documents(queries: Vectors, window: Vectors, k: int, last: Floats, measure: Measure) -> _Proposals:
+def _look_through(queries: Vectors, window: Vectors, k: int, last: Floats, measure: Measure) -> _Above:
     """`last` float64[q] is the k-th best score of earlier windows."""
-    scaled = measure.in_float32(queries, window, last)
-    scores, documents = measure.propose(scaled, min(k + _PROPOSALS, len(window)))
-    reached = np.maximum(scaled.last, scores[:, k - 1]) if len(window) >= k else scaled.last
-    return _Proposals(measure, scaled, scores, documents.astype(np.int64), reached - scaled.slack)
+    proposals = measure.propose(queries, window, last, min(k + _PROPOSALS, len(window)))
+    reached = np.maximum(proposals.last, proposals.scores[:, k - 1]) if len(window) >= k else proposals.last
+    return _Above(measure, proposals, reached - proposals.slack)
 
 
-def _decide(proposals: _Proposals, queries: Vectors, window: Vectors, first: int, k: int, part: _Part) -> _Part:
+def _decide(above: _Above, queries: Vectors, window: Vectors, first: int, k: int, part: _Part) -> _Part:
     """The best results of a part with those of a window, whose scores float64 gives."""
-    mine, pieces = queries[part.rows], []
-    for query, document in proposals.candidates(part.rows):
-        score = proposals.measure.exact(mine, window, query, document)
-        pieces.append(cut_hits(sort_hits(query, document + first, score, queries=len(mine)), k, part.wanted))
-    return replace(part, best=_merge_hits(part.best, _join(pieces, len(mine)), k, part.wanted))
+    mine, pieces = queries[part.rows], [part.best]
+    for query, document in above.candidates(part.rows):
+        score = above.measure.exact(mine, window, query, document)
+        if len(pieces) == 1:  # the proposals, few of each query: sorted and cut with the earlier ones
+            counts = np.bincount(query, minlength=len(mine))
+            pieces.append(Hits(np.concatenate([[0], np.cumsum(counts)]), document + first, score))
+        else:
+            hits = sort_hits(query, document + first, score, queries=len(mine))
+            pieces.append(cut_hits(hits, k, part.wanted))
+    return replace(part, best=_merge_hits(pieces, k, part.wanted))
 
 
 def merge_hits(parts: Iterable[Hits], k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
@@ -268,7 +271,7 @@ def merge_hits(parts: Iterable[Hits], k: int, wanted: Wanted = NOTHING_WANTED) -
     >>> merge_hits([first, second], 1).documents
     array([0, 1])
     """
-    return reduce(lambda best, part: _merge_hits(best, part, k, wanted), parts)
+    return reduce(lambda best, part: _merge_hits([best, part], k, wanted), parts)
 
 
 def stack_hits(pieces: Sequence[Hits]) -> Hits:
@@ -294,11 +297,11 @@ def _join(pieces: Sequence[Hits], queries: int) -> Hits:
     return replace(hits, beyond=sum((piece.left_out for piece in pieces), np.zeros(queries, np.int64)))
 
 
-def _merge_hits(first: Hits, second: Hits, k: int, wanted: Wanted) -> Hits:
-    """The best of both, cut again. What either has left out still ties where its own cut is the cut of both."""
-    both = cut_hits(replace(_join([first, second], len(first.offsets) - 1), beyond=None), k, wanted)
+def _merge_hits(parts: Sequence[Hits], k: int, wanted: Wanted) -> Hits:
+    """The best of all, cut again. What one has left out still ties where its own cut is the cut of all."""
+    both = cut_hits(replace(_join(parts, len(parts[0].offsets) - 1), beyond=None), k, wanted)
     last = last_scores(both, k)
-    left_out = (np.where(last_scores(part, k) == last, part.left_out, 0) for part in (first, second))
+    left_out = (np.where(last_scores(part, k) == last, part.beyond, 0) for part in parts if part.beyond is not None)
     return replace(both, beyond=sum(left_out, both.left_out))
 
 
@@ -390,7 +393,7 @@ def _propose(queries: Vectors, vectors: Array, k: int, exclude: Ints | None, all
 def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposals: Ints) -> None:
     """Put the best rows of the window among the earlier proposals, in place; of equal ones the earlier rows stay."""
     wide = best.shape[1]
-    scores, places = largest_products(queries, window, min(wide, len(rows)), above=np.ascontiguousarray(best[:, -1]))
+    scores, places, _ = largest_products(queries, window, min(wide, len(rows)), above=best[:, -1].copy())
 
     def merge(part: slice) -> None:
         both = np.concatenate([best[part], scores[part]], axis=1)
