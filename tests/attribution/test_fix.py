@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,34 +13,63 @@ from calipers.artifacts.recipe import Recipe
 from calipers.attribution import fix
 from calipers.attribution.changes import Change, other_settings
 from calipers.attribution.culprits import CulpritSearch
+from calipers.attribution.parts import Part
 from calipers.attribution.records import FrontierLine
 from calipers.attribution.trials import Evaluation
 from calipers.comparison.records import Label
-from tests.support.attributions import counted
+from tests.support.attributions import CULPRIT
+
+NEAREST = Change("the settings of the target x86-vnni", Recipe("w8a8", per_channel=True))
 
 
-def test_settings_and_nodes_are_tried_together_where_neither_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    nearest = Change("a scale for each channel", Recipe("w8a8", per_channel=True))
-    both = replace(nearest, how="a scale for each channel, with nodes kept in float", tensors=frozenset("a"))
-    labels: list[Label] = ["PASS", "INCONCLUSIVE"]
-    changes: list[Change] = []
+class View:
+    def owners_of(self, tensors: frozenset[str]) -> set[str]:
+        return {f"node_{name}" for name in tensors}
 
-    def tried(case: Any, graph: Any, change: Change) -> Evaluation:
-        changes.append(change)
-        return Evaluation(1.0, labels.pop(0), passes=True)
 
-    def with_culprits(label: Label) -> tuple[Change, Evaluation] | None:
-        """After an evaluation of the culprits alone that has this label."""
-        case = SimpleNamespace(ledger=counted(set()))
-        case.ledger.evaluations[frozenset("a")] = Evaluation(1.0, label, passes=True)
-        search: Any = CulpritSearch(None, (), frozenset("a"))  # type: ignore[arg-type]
-        return fix.with_culprits(case, search, nearest)  # type: ignore[arg-type]
+def together(
+    monkeypatch: pytest.MonkeyPatch, evaluate: Callable[[Change], Evaluation | None]
+) -> list[tuple[int, int, Label]]:
+    """How many nodes each attempt has in 16 bits, how many tensors in float, and its label. Suspects are a to d by
+    their damage, then e."""
+
+    def tried(case: Any, graph: Any, change: Change) -> Evaluation | None:
+        return evaluate(change)
 
     monkeypatch.setattr(fix, "try_change", tried)
-    assert with_culprits("INCONCLUSIVE") == (both, Evaluation(1.0, "PASS", passes=True))
-    assert with_culprits("INCONCLUSIVE") is None
-    assert with_culprits("PASS") is None
-    assert changes == [both] * 2
+    damages = {"b": 3, "a": 4, "c": 2, "d": 1}
+    culprits = [replace(CULPRIT, tensors=(name,), damage=damage) for name, damage in damages.items()]
+    others = (Part("embeddings", None, ("e",), ("node_e",)),)
+    search: Any = CulpritSearch(SimpleNamespace(view=View()), tuple(culprits), frozenset("abcd"), others)  # type: ignore[arg-type]
+    made = fix.try_together(None, search, NEAREST)  # type: ignore[arg-type]
+    return [(len(c.recipe.wide) if c.recipe else 0, len(c.tensors), e.label) for c, e in made]
+
+
+def seen(label: Label, speedup: float = 2.0) -> Evaluation:
+    return Evaluation(1.0, label, passes=label == "PASS", size=23, p50=1.0, speedup=speedup)
+
+
+def test_settings_get_16_bits_for_as_few_culprits_as_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = together(monkeypatch, lambda c: seen("PASS" if c.recipe and len(c.recipe.wide) >= 2 else "AT_RISK"))
+    assert attempts == [(1, 0, "AT_RISK"), (2, 0, "PASS")]
+
+
+def test_where_16_bits_are_slower_than_float_the_fewest_culprits_stay_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluate(change: Change) -> Evaluation:
+        if change.recipe and change.recipe.wide:
+            return seen("PASS", speedup=0.5)
+        return seen("PASS" if {"a", "b", "c"} <= change.tensors else "AT_RISK")
+
+    attempts = together(monkeypatch, evaluate)
+    assert attempts == [(1, 0, "PASS"), (0, 1, "AT_RISK"), (0, 2, "AT_RISK"), (0, 4, "PASS"), (0, 3, "PASS")]
+
+
+def test_the_next_suspects_follow_the_culprits_and_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [seen("AT_RISK")] * 6
+    attempts = together(monkeypatch, lambda c: left.pop() if left else None)
+    assert [attempt[:2] for attempt in attempts] == [(1, 0), (2, 0), (4, 0), (0, 1), (0, 2), (0, 4)]
+    left = [seen("AT_RISK")] * 7
+    assert together(monkeypatch, lambda c: left.pop() if left else None)[-1][:2] == (0, 5)
 
 
 def line(name: str, label: Label, size: int, p50: float) -> FrontierLine:

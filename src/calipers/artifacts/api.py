@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calipers import data, models, tasks
 from calipers.artifacts import early, stages
@@ -18,6 +18,9 @@ from calipers.core import SILENT, Column, DataError, Dataset, ModelError, Progre
 from calipers.data import DataOptions
 from calipers.models import heads, identity, layout, onnx_files, torch_weights
 from calipers.models.onnx_session import choose_provider
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SAMPLES = 64  # rows of a dataset to calibrate on
 _CHECKED = 16  # rows that stages are checked on
@@ -104,16 +107,19 @@ def _from_torch(place: models.Source, options: BuildOptions) -> tuple[ExportSour
     requested = options.model_options
     requested.refuse_others("a build", *_MODEL_OPTIONS, "allow_pickle", "trust_remote_code")
     on_cpu = replace(requested, device="cpu", provider=None)  # the device is for the graph
-    folder = torch_weights.fetch_folder(place, on_cpu)
+    folder = torch_weights.find_folder(place, on_cpu)
     model_id = torch_weights.model_info(place, folder, on_cpu).model_id
     source = _source(folder, options, str(identity.fingerprint(place, on_cpu)), model_id)
     files = layout.read_layout(folder)
     transformer, arguments = files.transformer, files.config_arguments
     kind = HEADS[source.ability][0]
     size = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in transformer.glob(pattern))
-    return replace(
-        source, load=lambda: torch_weights.load_weights(kind, transformer, on_cpu, arguments), size=size
-    ), None
+
+    def load() -> PreTrainedModel:
+        torch_weights.require_torch()
+        return torch_weights.load_weights(kind, transformer, on_cpu, arguments)
+
+    return replace(source, load=load, size=size), None
 
 
 def _from_graph(place: models.Source, options: BuildOptions) -> tuple[ExportSource, Path]:

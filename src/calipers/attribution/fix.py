@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from calipers.artifacts import stages
@@ -20,17 +20,19 @@ from calipers.attribution.changes import Change, other_settings
 from calipers.attribution.culprits import CulpritSearch, make_sure
 from calipers.attribution.quantized import QuantizedGraph
 from calipers.attribution.records import BillLine, Fix, FrontierLine
-from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget
+from calipers.attribution.trials import INVALID, Evaluation, OutOfBudget, smallest_prefix
 from calipers.core import InferenceError
 
-_JOINT = 2  # evaluations: the best settings with 16-bit activations of the culprits, and with them in float
+_JOINT = 6  # evaluations: the best settings with 16-bit activations of culprits, and with culprits in float
+
+Tried = list[tuple[Change, Evaluation]]
 
 
 def reserve(case: Case) -> int:
-    """How many evaluations a search for culprits leaves for the fix: those of settings, of settings with culprits and
-    of other precisions, but at most half of the budget."""
+    """How many evaluations a search for culprits leaves for the fix: those of settings and of settings with culprits,
+    but at most half of the budget."""
     settings = len(other_settings(case.recipe, this_target())) if case.recipe else 0
-    return min(settings + _JOINT + len(case.built), case.options.budget // 2)
+    return min(settings + _JOINT, case.options.budget // 2)
 
 
 def mend(case: Case, search: CulpritSearch) -> Fix | None:
@@ -42,21 +44,21 @@ def mend(case: Case, search: CulpritSearch) -> Fix | None:
     if change is None:
         return None
     fix = _faster(case, search.graph, _build(case, search.graph, change))
-    lines = [_line(changed.how, evaluation) for changed, evaluation in tried]
+    lines = [_line(f"{c.how}: {e.nodes}" if e.nodes else c.how, e) for c, e in tried]
     frontier = sorted([*lines, *_restored(case, lines), *_already_built(case)], key=rank)
     wide = fix.recipe["wide"] if fix.recipe else ()
     return replace(fix, frontier=tuple(frontier), kept=_why(search, fix.nodes), wide=_why(search, wide))
 
 
-def _try_all(case: Case, search: CulpritSearch) -> list[tuple[Change, Evaluation]]:
+def _try_all(case: Case, search: CulpritSearch) -> Tried:
     """Settings that keep no further node in float; where none of them passes and is faster than float, the best of them
-    with 16-bit activations of the culprits, the best with the culprits in float, and the culprits alone."""
+    with some of the culprits in 16 bits or in float, and the culprits alone."""
     tried = _try_settings(case, search.graph, case.recipe) if case.recipe else []
-    if any(_is_good(evaluation) for _, evaluation in tried):
+    if _has_good(tried):
         return tried
     nearest = _nearest(case, tried)
     if nearest:
-        tried += [both for way in (with_wide, with_culprits) if (both := way(case, search, nearest))]
+        tried += try_together(case, search, nearest)
     tensors = make_sure(search, case.ledger)
     if tensors is None:
         tensors = frozenset(name for culprit in search.culprits for name in culprit.tensors)
@@ -66,24 +68,53 @@ def _try_all(case: Case, search: CulpritSearch) -> list[tuple[Change, Evaluation
     return tried
 
 
-def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> list[tuple[Change, Evaluation]]:
-    tried = []
+def _try_settings(case: Case, graph: QuantizedGraph, recipe: Recipe) -> Tried:
+    """Until one passes and is faster than float: the first is as small as the others, and as fast."""
+    tried: Tried = []
     for change in other_settings(recipe, this_target()):
         evaluation = try_change(case, graph, change)
         if evaluation is None:
             break
         tried.append((change, evaluation))
+        if _is_good(evaluation):
+            break
     return tried
 
 
-def _nearest(case: Case, tried: Sequence[tuple[Change, Evaluation]]) -> Change | None:
+def try_together(case: Case, search: CulpritSearch, nearest: Change) -> Tried:
+    """These settings with 16-bit activations of 1, 2, 4, … culprits, which makes nothing larger, as long as that is
+    faster than float; else with the fewest culprits in float that pass. The largest suspects come first."""
+    tried: Tried = []
+
+    def attempt(change: Change) -> Evaluation:
+        evaluation = try_change(case, search.graph, change)
+        if evaluation is None:
+            raise OutOfBudget
+        tried.append((change, evaluation))
+        return replace(evaluation, passes=evaluation.label == "PASS")
+
+    suspects = sorted(search.culprits, key=lambda culprit: -(culprit.damage or 0.0))
+    sets = [frozenset(culprit.tensors) for culprit in suspects]
+    with suppress(OutOfBudget):
+        for count in (2**power for power in range(len(sets).bit_length())):
+            nodes = sorted(search.graph.view.owners_of(frozenset().union(*sets[:count])))
+            mixed = nearest.widening(nodes)
+            if mixed is None or (evaluation := attempt(mixed)).passes or _line("", evaluation).slower:
+                break
+    if sets and not _has_good(tried):
+        sets += [frozenset(part.tensors) for part in search.others]
+        smallest_prefix(sets, lambda tensors, _: attempt(nearest.keeping(tensors)), str)
+    return tried
+
+
+def _nearest(case: Case, tried: Tried) -> Change | None:
     """The settings with the best metric."""
     sign = 1 if case.metric.higher_is_better else -1
     valid = [(sign * e.value, i) for i, (_, e) in enumerate(tried) if e.value is not None]
     return tried[max(valid)[1]][0] if valid else None
 
 
-def _best(case: Case, tried: Sequence[tuple[Change, Evaluation]]) -> Change | None:
+def _best(case: Case, tried: Tried) -> Change | None:
     """The smallest graph that passes, then the fastest; one slower than float only where no other passes. Where none
     passes, the nearest."""
     passing = [(change, evaluation) for change, evaluation in tried if evaluation.label == "PASS"]
@@ -91,6 +122,10 @@ def _best(case: Case, tried: Sequence[tuple[Change, Evaluation]]) -> Change | No
         by_estimate = [(change, evaluation) for change, evaluation in tried if evaluation.passes]
         return by_estimate[-1][0] if by_estimate else _nearest(case, tried) or (tried[-1][0] if tried else None)
     return min(passing, key=lambda pair: rank(_line(pair[0].how, pair[1])))[0]
+
+
+def _has_good(tried: Tried) -> bool:
+    return any(_is_good(evaluation) for _, evaluation in tried)
 
 
 def _is_good(evaluation: Evaluation) -> bool:
@@ -115,20 +150,17 @@ def _restored(case: Case, lines: Sequence[FrontierLine]) -> list[FrontierLine]:
 
 
 def _already_built(case: Case) -> list[FrontierLine]:
-    """The other precisions of the folder, measured on the same examples."""
+    """The other precisions of the folder, measured on the same examples. Like those of the stages, these evaluations do
+    not count, and runs that are stored are taken."""
     lines = []
     for name, path in case.built.items():
-        measure = partial(_measure, case, path)
+        case.begin(f"Measuring {name}, already built")
         try:
-            evaluation = case.ledger.count(f"Measuring {name}", measure)
-        except OutOfBudget:
-            break
+            evaluation = case.with_costs(case.assess(path), path)
+        except InferenceError:
+            evaluation = INVALID
         lines.append(_line(f"{name}, already built", evaluation))
     return lines
-
-
-def _measure(case: Case, path: Path) -> Evaluation:
-    return case.with_costs(case.assess(path, trial=True), path)
 
 
 def _why(search: CulpritSearch, nodes: Sequence[str]) -> dict[str, str]:
@@ -139,25 +171,6 @@ def _why(search: CulpritSearch, nodes: Sequence[str]) -> dict[str, str]:
         part = culprit.name if culprit else next((p.name for p in search.others if node in p.nodes), "beside a culprit")
         reasons[node] = f"{part}: {culprit.reasons[0]}" if culprit and culprit.reasons else part
     return reasons
-
-
-def with_wide(case: Case, search: CulpritSearch, nearest: Change) -> tuple[Change, Evaluation] | None:
-    """The best of the other settings with 16-bit activations of the culprits: as small as without. None where there is
-    nothing to widen, or no evaluation is left."""
-    nodes = sorted(search.graph.view.owners_of(search.tensors)) if search.tensors else []
-    mixed = nearest.widening(nodes)
-    evaluation = try_change(case, search.graph, mixed) if mixed else None
-    return (mixed, evaluation) if mixed and evaluation else None
-
-
-def with_culprits(case: Case, search: CulpritSearch, nearest: Change) -> tuple[Change, Evaluation] | None:
-    """The best of the other settings with the culprits in float, where that has the label PASS and the culprits alone
-    do not: it keeps fewer nodes in float than the next suspects would add."""
-    if not search.tensors or case.ledger.is_sure(search.tensors):
-        return None
-    both = nearest.keeping(search.tensors)
-    evaluation = try_change(case, search.graph, both)
-    return (both, evaluation) if evaluation and evaluation.label == "PASS" else None
 
 
 def try_change(case: Case, graph: QuantizedGraph, change: Change) -> Evaluation | None:

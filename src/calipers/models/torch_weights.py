@@ -47,6 +47,12 @@ _KINDS = {
 def fetch_folder(source: Source, options: ModelOptions) -> Path:
     """The model's folder, and PyTorch ready to load from it."""
     folder = find_folder(source, options)
+    require_torch()
+    return folder
+
+
+def require_torch() -> None:
+    """Import PyTorch and transformers, which takes seconds, and keep transformers quiet."""
     try:
         import torch  # noqa: F401
         import transformers
@@ -54,7 +60,6 @@ def fetch_folder(source: Source, options: ModelOptions) -> Path:
         raise ModelError(f"PyTorch models need {error.name}: {install('torch')}") from error
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    return folder
 
 
 def find_folder(source: Source, options: ModelOptions) -> Path:
