@@ -293,7 +293,9 @@ class _Work:
             settings |= {"pooling": source.pooling, "normalize": source.normalize}
 
         def make(target: Path) -> list[str]:
-            export.export(self.model, target, source, self.plan.rows, options)
+            model = self.model
+            self.progress.start("Exporting", 0)
+            export.export(model, target, source, self.plan.rows, options)
             return []
 
         packages = package_versions("torch", "transformers", "onnx", "onnxscript")
