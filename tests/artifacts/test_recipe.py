@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,9 @@ def test_rows_of_a_calibration_are_a_list(tmp_path: Path) -> None:
     path.write_text("{precision: w8a8, calibrated: {rows: 5}}")
     with pytest.raises(RequestError, match="calibrated must be dataset, fingerprint, rows, graph"):
         read_recipe(path)
+
+
+def test_the_page_lists_every_setting() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "build.md").read_text()
+    block = page.split("```yaml\n")[1].split("```")[0]
+    assert {line.split(":")[0] for line in block.splitlines()} == {entry.name for entry in fields(Recipe)}
