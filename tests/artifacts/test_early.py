@@ -80,6 +80,12 @@ def test_an_input_that_is_quantised_already_is_reported(
         small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts, stages=stages)
 
 
+def test_half_precision_is_no_float_graph_to_begin_with(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:
+    small.run(tiny_bert, tmp_path / "half", "fp16", few_texts, keep_stages=False)
+    with pytest.raises(RequestError, match=r"model_fp16\.onnx is already quantised \(\d+ weights in float16\)"):
+        small.run(tmp_path / "half" / "model_fp16.onnx", tmp_path / "out", "int8-dynamic", few_texts)
+
+
 @pytest.mark.usefixtures("no_export")
 def test_a_model_that_is_no_encoder_needs_texts_of_its_own(tiny_bert: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"w8a8 needs real texts of the model's own kind .* as `calibration`"):

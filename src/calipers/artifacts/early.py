@@ -17,6 +17,7 @@ from calipers.core import ModelError, RequestError
 
 # What names the nodes of a graph made here: torch's exporter, and onnxruntime's fusions, which begin with an operator.
 _OURS = ("node_",)
+_FLOAT, _HALF = 1, 10  # of onnx.TensorProto.DataType
 _FUSED = re.compile(r"[A-Z][A-Za-z]*_|[A-Z]")
 
 
@@ -25,8 +26,12 @@ def refuse_quantised(stages: Mapping[str, Path]) -> None:
     for name, path in stages.items():
         if name == "quantized" or not path.is_file():
             continue
-        kinds = [node.op_type for node in read_proto(path, weights=False).graph.node]
+        graph = read_proto(path, weights=False).graph
+        kinds = [node.op_type for node in graph.node]
         counts = [f"{kinds.count(kind)} {kind}" for kind in QUANTISED if kind in kinds]
+        matrices = [tensor.data_type for tensor in graph.initializer if len(tensor.dims) > 1]
+        if _HALF in matrices and _FLOAT not in matrices:
+            counts.append(f"{matrices.count(_HALF)} weights in float16")
         if counts:
             raise RequestError(
                 f"{path} is already quantised ({', '.join(counts)}): give the float graph or the PyTorch model that it "
