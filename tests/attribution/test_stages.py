@@ -41,6 +41,8 @@ def test_the_sentence_names_the_step_and_what_is_clean() -> None:
         "The loss comes from quantisation (−9.10 points ± 0.40 of cosine_spearman); "
         "export and optimisation are clean (−0.30 points ± 0.40)."
     )
+    from_folder = [all_stages[0], *all_stages[2:]]  # its float graph was not exported again
+    assert "; export and optimisation are clean (" in stages.sentence(from_folder, lost, "cosine_spearman")
 
 
 def test_a_float_stage_that_differs_is_guilty_though_the_metric_hardly_moves() -> None:

@@ -146,10 +146,10 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
     clean = [s for s in stages[1:] if s not in lost and s not in little]
     rest = ""
     if clean:
-        names = _join([STEPS[s.stage] for s in clean])
+        names = [name for s in clean for name in _steps(s, stages)]
         state = "within it" if undecided else "clean"
         largest = max(clean, key=lambda s: abs(s.step.delta) if s.step and s.step.delta is not None else -1.0)
-        rest = f"{names} {'is' if len(clean) == 1 else 'are'} {state} ({change(largest.step)})"
+        rest = f"{_join(names)} {'is' if len(names) == 1 else 'are'} {state} ({change(largest.step)})"
     if not lost:
         if len(stages) < 2:
             return "There is only one stage: there is nothing to compare it with."
@@ -158,7 +158,7 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
         if not little:
             return f"Nothing is lost: {rest}."
     where = "The loss comes from" if lost else "The small loss, within the thresholds, comes from"
-    parts = [_blame(s, metric) for s in lost or little]
+    parts = [_blame(s, _join(_steps(s, stages)), metric) for s in lost or little]
     return f"{where} {_join(parts)}{f'; {rest}' if rest else ''}."
 
 
@@ -169,8 +169,13 @@ def _is_worse(step: Comparison | None) -> bool:
     return step.interval[1] < 0 if step.higher_is_better else step.interval[0] > 0
 
 
-def _blame(figure: StageFigure, metric: str) -> str:
-    name = STEPS[figure.stage]
+def _steps(figure: StageFigure, stages: Sequence[StageFigure]) -> list[str]:
+    """What lies between a stage and the one before it; a float graph that was there already was exported, too."""
+    whole = figure.stage == "optimized" and stages[0].stage == "torch" and stages[1] is figure
+    return ["export", "optimisation"] if whole else [STEPS[figure.stage]]
+
+
+def _blame(figure: StageFigure, name: str, metric: str) -> str:
     if figure.invalid:
         return f"{name} (its output is invalid: {figure.reason})"
     if figure.differs and not _is_past(figure):
