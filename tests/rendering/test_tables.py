@@ -49,6 +49,14 @@ def test_a_column_without_room_stands_below_the_table() -> None:
     assert written(out).count("word") == 20
 
 
+def test_the_column_that_names_the_row_stays_in_the_table() -> None:
+    out = console(60)
+    show_table(out, ("model", "x" * 20, "y" * 25), [("built/model_quantized.onnx", "1", "2")], fold=(0,))
+    lines = [line.split() for line in written(out).splitlines() if line.strip()]
+    assert lines[2][1:] == ["1", "2"]
+    assert "".join(line[0] for line in lines[2:]) == "built/model_quantized.onnx"
+
+
 def test_a_second_line_stands_below_its_cell() -> None:
     out = console()
     show_table(out, ("metric", "delta"), [("f1", Cell("-0.14", "green", below="-0.2%"))], right=(1,))
