@@ -94,7 +94,8 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterator[str]:
         for words in wording.unread(verdict):
             yield f"note: {opening}{words}"
         for comparison, words in wording.notes(verdict):
-            yield f"{opening}{comparison.metric}: {words}"
+            if comparison.decides or comparison.reason or not many:  # of many, the table has the label
+                yield f"{opening}{comparison.metric}: {words}"
     if record := _bootstrap(verdicts[0]):
         yield record
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _UNBOUNDED = 10_000  # columns: how wide a table would like to be
 _READABLE = 30  # characters that a column needs to be read; the only one that folds goes below the table otherwise
+_NAMED = 8  # the same, of the column that names the rows: it stays in the table as long as it can
 
 
 class Cell(NamedTuple):
@@ -107,7 +108,7 @@ def show_table(
 
     `right` are columns whose cells stand at the right, `strong` rows in bold. `fold` are the columns that may break
     their lines where the terminal is narrow, by default all but the first; the only one stands below the table if its
-    lines would be too short to read and it does not name the row. A `title` puts a panel around.
+    lines would be too short to read. A `title` puts a panel around.
     """
     if not is_bounded(console):
         for line in ([f"\n{title}"] if title else []) + _plain_lines(header, rows, right):
@@ -121,7 +122,8 @@ def show_table(
     place = next(iter(fold), 0)
     needs, room = _needs(table), console.width - 2 * len(header) - 4 * bool(title)
     shown: RenderableType = table
-    if len(fold) == 1 < len(header) and place and room - sum(needs) < min(_READABLE - needs[place], 0):
+    readable = _READABLE if place else _NAMED
+    if len(fold) == 1 < len(header) and room - sum(needs) < min(readable - needs[place], 0):
         shown = _without_column(place, header, rows, right, strong)
     console.print(Panel(shown, title=Text(safe(title)), title_align="left", border_style="cyan") if title else shown)
 
