@@ -54,7 +54,7 @@ def refuse_unlike(baseline: Result, candidate: Result) -> None:
     if changed := _changed(plain(baseline.options), plain(candidate.options)):
         values = ", ".join(f"{key} {first!r} and {second!r}" for key, (first, second) in changed.items())
         raise _unlike(f"the task's options differ: {values}")
-    if (first := set(a)) != (second := set(b)):
+    if a != b and (first := set(a)) != (second := set(b)):
         lost, added = [id for id in a if id not in second], [id for id in b if id not in first]
         parts = [f"{name_some(ids, 3)} only in the {who}" for ids, who in ((lost, "first"), (added, "second")) if ids]
         raise _unlike(f"the examples differ ({len(a)} and {len(b)}): {', '.join(parts)}")

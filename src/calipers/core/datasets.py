@@ -65,7 +65,7 @@ class Dataset:
     included: columns that a task does not read are not kept.
     """
 
-    ids: tuple[str, ...]
+    ids: Sequence[str]  # a tuple, or packed texts of many rows
     columns: Mapping[str, Sequence[Any]]
     source: DataSource
     fingerprint: str

@@ -37,7 +37,7 @@ class Outcomes:
     Outcomes(2 examples: id, text_1, cosine)
     """
 
-    ids: tuple[str, ...]
+    ids: Sequence[str]  # a tuple, or packed texts of many examples
     columns: Columns
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     details: Mapping[str, Columns] = field(default_factory=dict)

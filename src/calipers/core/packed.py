@@ -1,4 +1,4 @@
-"""Many texts without a Python object for each: their bytes in a file that is mapped, and where each begins."""
+"""Many texts without a Python object for each: their bytes, in a file that is mapped where they are long."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import mmap
 import tempfile
 import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, overload
 
-_IN_MEMORY = 1 << 24  # bytes: fewer stay in memory, as a list of texts
+import numpy as np
+
+_FEW = 100_000  # texts: so many are a list
+_IN_MEMORY = 1 << 24  # bytes: more are in a file
 _AT_ONCE = 8_192  # texts that are read together
 
 
 class PackedTexts(Sequence[str]):
-    """A sequence of texts. Memory: 8 bytes each; what is read becomes a text while it is needed."""
+    """A sequence of texts, equal to any other of the same texts. Memory: 8 bytes each, beside the bytes of short ones;
+    what is read becomes a text while it is needed."""
 
     def __init__(self, content: mmap.mmap | bytes, ends: array[int]) -> None:
         self._content, self._ends = content, ends
@@ -44,6 +50,14 @@ class PackedTexts(Sequence[str]):
         for start in range(0, len(self), _AT_ONCE):
             yield from self[start : start + _AT_ONCE]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return False
+        starts = range(0, len(self), _AT_ONCE)
+        return self is other or all(self[i : i + _AT_ONCE] == list(other[i : i + _AT_ONCE]) for i in starts)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def _release(self) -> None:
         """Pages that were read stay in the system's cache and no longer count as this process's memory."""
         if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -66,14 +80,57 @@ def as_kept(texts: Sequence[str]) -> Sequence[str]:
     return texts if isinstance(texts, PackedTexts) else tuple(texts)
 
 
+def may_repeat(texts: Iterable[str]) -> bool:
+    """False where all texts differ; True where two are the same, or have the same hash. A set of a million texts would
+    be as large as all else.
+
+    >>> may_repeat(["a", "b"]), may_repeat(["a", "b", "a"])
+    (False, True)
+    """
+    hashes = np.sort(np.fromiter(map(hash, texts), np.int64))
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
+class TextPlaces:
+    """Where texts stand in a sequence of them. Memory: 16 bytes each, once a text is looked for.
+
+    >>> TextPlaces(["a", "b", "a"]).of("a"), TextPlaces(["a"]).of("x")
+    ([0, 2], [])
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    @cached_property
+    def _by_hash(self) -> tuple[array[int], array[int]]:
+        """The hashes, ascending, and the place of each."""
+        hashes = np.fromiter(map(hash, self._texts), np.int64, len(self._texts))
+        order = np.argsort(hashes, kind="stable")
+        return array("q", hashes[order].tobytes()), array("q", order.astype(np.int64).tobytes())
+
+    def of(self, text: str) -> list[int]:
+        """In their order."""
+        hashes, order = self._by_hash
+        wanted, places = hash(text), []
+        for i in range(bisect_left(hashes, wanted), len(hashes)):
+            if hashes[i] != wanted:
+                break
+            if self._texts[order[i]] == text:
+                places.append(order[i])
+        return places
+
+
 class TextPacker:
-    """Texts as they come; `finish` gives a list of a few, or packed ones."""
+    """Texts as they come; `finish` gives a list of a few, or packed ones, and is called once."""
 
     def __init__(self) -> None:
         self._few: list[str] | None = []
         self._waiting, self._ends = bytearray(), array("q")
         self._size = 0
         self._file: Any = None
+
+    def __len__(self) -> int:
+        return len(self._ends)
 
     def append(self, text: str) -> None:
         if self._few is not None:
@@ -82,6 +139,8 @@ class TextPacker:
         self._size += len(encoded)
         self._waiting += encoded
         self._ends.append(self._size)
+        if len(self._ends) > _FEW:
+            self._few = None
         if len(self._waiting) > _IN_MEMORY:
             self._few = None
             if self._file is None:
@@ -93,6 +152,8 @@ class TextPacker:
     def finish(self) -> Sequence[str]:
         if self._few is not None:
             return self._few
+        if self._file is None:
+            return PackedTexts(bytes(self._waiting), self._ends)
         with self._file as file:
             file.write(self._waiting)
             file.flush()

@@ -80,8 +80,8 @@ def gather(files: BeirFiles, source: DataSource, notice: Notice | None = None) -
 
 def refuse_absent(qrels: Sequence[Mapping[str, float]], ids: Sequence[str], where: str) -> None:
     """Judgements of which the corpus has no document do not belong to it: every figure would be 0, without a reason."""
-    judged, present = dict.fromkeys(document for grades in qrels for document in grades), set(ids)
-    if judged and present.isdisjoint(judged):
+    judged = dict.fromkeys(document for grades in qrels for document in grades)
+    if judged and not any(id in judged for id in ids):
         raise DataError(
             f"none of the {len(judged):,} documents that {where} judges is in the corpus: it judges "
             f"{name_some(list(judged), 3)}, and the corpus has {name_some(ids, 3)}"

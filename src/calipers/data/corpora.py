@@ -267,7 +267,8 @@ def note_absent(qrels: Iterable[Mapping[str, float]], ids: Sequence[str]) -> lis
     >>> note_absent([{"a": 1.0, "b": 0.0}], ["b", "c"])[0][:52]
     '1 of 2 judged documents are not in the corpus, or ha'
     """
-    judged, present = dict.fromkeys(document for grades in qrels for document in grades), set(ids)
+    judged = dict.fromkeys(document for grades in qrels for document in grades)
+    present = {id for id in ids if id in judged}
     absent = [document for document in judged if document not in present]
     if not absent:
         return []

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from calipers.core import DataError, Dataset, DataSource, fingerprint
-from calipers.core.packed import TextPacker
+from calipers.core.packed import TextPacker, as_kept, may_repeat
 from calipers.data.choose import choose
 from calipers.data.columns import Record
 
@@ -21,35 +19,36 @@ class KeptRows:
     """The ids, places and values of records. Texts are packed, numbers are eight bytes, all else are objects."""
 
     def __init__(self) -> None:
-        self.ids: list[str] = []
-        self._places, self._clusters = TextPacker(), TextPacker()
+        self._ids, self._places, self._clusters = TextPacker(), TextPacker(), TextPacker()
         self._columns: dict[str, _Column] = {}
         self._id_column = ""
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
     def append(self, record: Record) -> None:
-        if not self.ids:
+        if not len(self):
             self._columns = {key: _Column(value) for key, value in record.values.items()}
             self._id_column = record.id_column
-        self.ids.append(record.id)
+        self._ids.append(record.id)
         self._places.append(record.where)
-        self._clusters.append(record.cluster)
+        if record.cluster:  # of all rows or of none
+            self._clusters.append(record.cluster)
         for key, value in record.values.items():
             self._columns[key].append(value)
 
     def finish(self, source: DataSource) -> Dataset:
         """At least one row, with different ids."""
-        self._refuse_repeated_ids()
-        ids, columns = tuple(self.ids), {key: column.finish() for key, column in self._columns.items()}
+        ids = as_kept(self._ids.finish())
+        if may_repeat(ids):
+            self._refuse_repeated(ids)
+        columns = {key: column.finish() for key, column in self._columns.items()}
         clusters = tuple(self._clusters.finish()) if source.cluster else ()
         return Dataset(ids, columns, source, fingerprint(ids, columns), clusters=clusters)
 
-    def _refuse_repeated_ids(self) -> None:
-        """By hashes first: a set of a million ids is as large as all else."""
-        hashes = np.sort(np.fromiter(map(hash, self.ids), np.int64, len(self.ids)))
-        if not (hashes[1:] == hashes[:-1]).any():
-            return
+    def _refuse_repeated(self, ids: Sequence[str]) -> None:
         places, first = self._places.finish(), dict[str, int]()
-        for row, id in enumerate(self.ids):
+        for row, id in enumerate(ids):
             if first.setdefault(id, row) != row:
                 raise DataError(
                     f"{places[row]}, column {self._id_column!r}: the id {id!r} is already used at "
@@ -92,7 +91,7 @@ def keep(records: Iterable[Record], source: DataSource) -> Dataset:
         chosen, passed.seen, passed.blank = sample.kept, sample.seen, sample.blank
     for record in chosen:
         rows.append(record)
-    if not rows.ids:
+    if not len(rows):
         said = f": all {passed.seen} rows have a blank text" if passed.seen else ""
         raise DataError(f"{source.path} holds no row to measure{said}")
     return rows.finish(replace(source, rows_read=passed.seen, rows_blank=passed.blank))

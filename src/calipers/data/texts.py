@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from calipers.core import DataError, Dataset, DataSource, fingerprint
+from calipers.core.packed import TextPacker, as_kept, may_repeat
 from calipers.data import readers
 from calipers.data.columns import read_id, read_text
 from calipers.data.readers import Row
@@ -51,22 +52,26 @@ class TextRows:
 
     def load(self, notice: Notice | None = None) -> Dataset:
         """The texts that are not blank, in the column `text`. Other columns are not kept: see `Dataset.read_again`."""
-        ids: list[str] = []
-        texts: list[str] = []
-        blank = 0
-        for id, row in self.unique():
+        ids, texts, blank = TextPacker(), TextPacker(), list[str]()
+        for id, row in self.identified():
             if text := read_passage(row):
                 ids.append(id)
                 texts.append(text)
                 if notice:
                     notice(id, row.values)
             else:
-                blank += 1
-        if not ids:
+                blank.append(id)
+        if not len(ids):
             raise DataError(f"{self.name} holds no text")
-        source = DataSource(path=self.name, rows_read=len(ids) + blank, rows_blank=blank)
-        values = {"text": texts}
-        return Dataset(tuple(ids), values, source, fingerprint(ids, values), read_again=self.stored)
+        kept, values = as_kept(ids.finish()), {"text": texts.finish()}
+        if may_repeat(chain(kept, blank)):
+            self.refuse_repeated()
+        source = DataSource(path=self.name, rows_read=len(kept) + len(blank), rows_blank=len(blank))
+        return Dataset(kept, values, source, fingerprint(kept, values), read_again=self.stored)
+
+    def refuse_repeated(self) -> None:
+        for _ in self.unique():
+            pass
 
 
 def read_required_text(row: Row) -> str:

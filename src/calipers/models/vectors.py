@@ -10,7 +10,7 @@ for a search `ID/document` and `ID/query`. The plain id is enough where only one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from calipers.core import SILENT, InferenceError, ModelError, ModelInfo, Progress, RequestError, name_some
 from calipers.core.errors import explain, quote
 from calipers.core.inputs import check_input
+from calipers.core.packed import TextPacker, TextPlaces, may_repeat
+from calipers.core.room import make_room
+from calipers.core.text_ids import TextIds
 from calipers.metrics.arrays import Vectors
 from calipers.metrics.magnitudes import common_power, single
 from calipers.models.options import ModelOptions
@@ -39,89 +42,110 @@ def load(source: Source, options: ModelOptions) -> VectorsEncoder:
     keys, by, table = _read_parquet(file) if file.suffix == ".parquet" else _read_npy(file)
     if table.ndim != 2 or len(table) != len(keys):
         raise ModelError(f"{file} holds an array {list(table.shape)} for {len(keys)} {by}s: expected one row each")
-    if len(set(keys)) < len(keys):
+    if may_repeat(keys) and len(set(keys)) < len(keys):
         twice = sorted(key for key, count in Counter(keys).items() if count > 1)
         raise ModelError(f"{file} has more than one vector for the same {by}: {name_some(twice)}")
     shortening = shorten(options)
     settings = {"by": by, "vectors": len(keys), "dimensions": int(table.shape[1]), **shortening.settings}
     info = ModelInfo("vectors", options.model_id or file.stem, str(file), "none", "", settings)
     power = common_power(table)
-    return VectorsEncoder(table, {key: i for i, key in enumerate(keys)}, by, shortening, info, power=power)
+    return VectorsEncoder(table, TextPlaces(keys), by, shortening, info, power=power)
 
 
 @dataclass(frozen=True, eq=False)
 class VectorsEncoder:
     table: NDArray[np.floating]
-    rows: Mapping[str, int]  # text or id → row of the table
+    rows: TextPlaces  # of texts or ids, in the table
     by: str  # "text" or "id"
     shortening: Shortening
     info: ModelInfo
     ids: Mapping[str, Sequence[str]] | None = None  # of each text
-    shared: frozenset[str] = frozenset()  # plain ids that several texts have, such as a document and a query
+    is_shared: Callable[[str], bool] = lambda _: False  # whether several texts, as a document and a query, have an id
+    only: str = ""  # the side whose ids count, where a text has one there
     power: int = 0  # of two, that all vectors are divided by to fit into float32
 
     def bind(self, ids: Mapping[str, Sequence[str]]) -> VectorsEncoder:
         """The same vectors, with the ids of each text."""
-        sides: dict[str, set[str]] = {}
-        for id in chain.from_iterable(ids.values()):
-            plain, _, side = id.rpartition("/")
-            sides.setdefault(plain, set()).add(side)
-        return replace(self, ids=ids, shared=frozenset(plain for plain, names in sides.items() if len(names) > 1))
+        return replace(
+            self, ids=ids, is_shared=ids.is_shared if isinstance(ids, TextIds) else _shared(ids).__contains__
+        )
 
     def side(self, name: str) -> VectorsEncoder:
         """The vectors of one side, by the ids ID/NAME that a text has there: a query may be worded as a document is."""
-        own = {text: [id for id in ids if id.endswith(f"/{name}")] or ids for text, ids in (self.ids or {}).items()}
-        return self if self.by == "text" or self.ids is None else replace(self, ids=own)
+        return self if self.by == "text" or self.ids is None else replace(self, only=name)
 
     def encode(self, texts: Sequence[str], *, prompt: str | None = None, progress: Progress = SILENT) -> Vectors:
         if prompt is not None:
             raise RequestError(
                 f"a prompt does not apply to {self.info.path}: its vectors are already computed, with their own prompts"
             )
-        keys = [self._key(text) for text in texts]
-        missing = [key for key in dict.fromkeys(keys) if key not in self.rows]
-        if missing:
-            shared = [key for key in missing if (plain := _plain(key)) in self.shared and plain in self.rows]
-            hint = f" ({_plain(shared[0])} is the id of several texts: write {shared[0]})" if shared else ""
-            raise InferenceError(
-                f"{self.info.path} has no vector for {len(missing)} of {len(set(keys))} {self.by}s: "
-                f"{name_some(missing, 3)}{hint}"
-            )
-        return self.shortening.apply(single(self.table[[self.rows[key] for key in keys]], self.power))
+        rows = {text: self._row(text) for text in dict.fromkeys(texts)}
+        if -1 in rows.values():
+            raise self._without_vector(rows)
+        return self.shortening.apply(single(self.table[[rows[text] for text in texts]], self.power))
 
-    def _key(self, text: str) -> str:
+    def _without_vector(self, rows: Mapping[str, int]) -> InferenceError:
+        keys = {text: text if row >= 0 else self._ids(text)[0] for text, row in rows.items()}
+        missing = list(dict.fromkeys(keys[text] for text, row in rows.items() if row < 0))
+        shared = [key for key in missing if self.is_shared(plain := _plain(key)) and self.rows.of(plain)]
+        hint = f" ({_plain(shared[0])} is the id of several texts: write {shared[0]})" if shared else ""
+        return InferenceError(
+            f"{self.info.path} has no vector for {len(missing)} of {len(set(keys.values()))} {self.by}s: "
+            f"{name_some(missing, 3)}{hint}"
+        )
+
+    def _ids(self, text: str) -> Sequence[str]:
+        """The keys that the vector of a text may have."""
         if self.by == "text" or self.ids is None:
-            return text
+            return (text,)
         ids = self.ids.get(text, (text,))
-        stored = [id for id in ids if id in self.rows]
-        stored = stored or [plain for id in ids if (plain := _plain(id)) in self.rows and plain not in self.shared]
-        if not stored:
-            return ids[0]
-        vectors = np.asarray(self.table[[self.rows[id] for id in stored]])
-        if not np.array_equal(vectors, np.broadcast_to(vectors[0], vectors.shape), equal_nan=True):
-            raise InferenceError(
-                f"{self.info.path} has different vectors for the same text under the ids {name_some(stored)}: "
-                "a text has one vector here"
-            )
-        return stored[0]
+        return ([id for id in ids if id.endswith(f"/{self.only}")] if self.only else ids) or ids
+
+    def _row(self, text: str) -> int:
+        """Of the table; -1 where it has no vector."""
+        ids = self._ids(text)
+        stored = {id: places[0] for id in ids if (places := self.rows.of(id))}
+        if not stored and self.by == "id" and self.ids is not None:
+            plain = (id for id in map(_plain, ids) if not self.is_shared(id))
+            stored = {id: places[0] for id in plain if (places := self.rows.of(id))}
+        if len(stored) > 1:
+            vectors = np.asarray(self.table[list(stored.values())])
+            if not np.array_equal(vectors, np.broadcast_to(vectors[0], vectors.shape), equal_nan=True):
+                raise InferenceError(
+                    f"{self.info.path} has different vectors for the same text under the ids {name_some([*stored])}: "
+                    "a text has one vector here"
+                )
+        return next(iter(stored.values()), -1)
 
 
 def _plain(id: str) -> str:
     return id.rpartition("/")[0]
 
 
+def _shared(ids: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """The plain ids that texts of several sides have."""
+    sides: dict[str, set[str]] = {}
+    for id in chain.from_iterable(ids.values()):
+        plain, _, side = id.rpartition("/")
+        sides.setdefault(plain, set()).add(side)
+    return frozenset(plain for plain, names in sides.items() if len(names) > 1)
+
+
 _KEYS = {"text": ".txt", "id": ".ids"}
 _PARQUET_ROWS = 8192  # that are in hand at a time
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: Path) -> Sequence[str]:
     """Not splitlines(), which also splits at separators that a text may hold, such as U+2028."""
     check_input(file, ModelError)
+    lines = TextPacker()
     try:
-        content = file.read_text(encoding="utf-8-sig")
+        with file.open(encoding="utf-8-sig") as opened:
+            for line in opened:
+                lines.append(line.removesuffix("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{file} cannot be read as UTF-8 text: {first_line(error)}") from error
-    return content.removesuffix("\n").split("\n") if content else []
+    return lines.finish()
 
 
 def _refuse_stray(texts: Path, ids: Path, rows: int) -> None:
@@ -134,7 +158,7 @@ def _refuse_stray(texts: Path, ids: Path, rows: int) -> None:
         )
 
 
-def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
+def _read_parquet(file: Path) -> tuple[Sequence[str], str, NDArray[np.floating]]:
     """Batch by batch, from Arrow's own buffers: a number is never a Python object."""
     import pyarrow.parquet
 
@@ -147,36 +171,40 @@ def _read_parquet(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
         raise ModelError(f"{file} cannot be read as parquet: {first_line(error)}") from error
 
 
-def _read_columns(file: Path, opened: Any) -> tuple[list[str], str, NDArray[np.floating]]:
+def _read_columns(file: Path, opened: Any) -> tuple[Sequence[str], str, NDArray[np.floating]]:
     """The keys, which of the two they are, and the vectors of an open parquet file."""
     names = opened.schema_arrow.names
     key = next((name for name in ("text", "id") if name in names), None)
-    value = next((name for name in ("vector", "embedding") if name in names), None)
-    if key is None or value is None:
+    numbers = next((name for name in ("vector", "embedding") if name in names), None)
+    if key is None or numbers is None:
         raise ModelError(f"{file} needs a column 'vector' and a column 'text' or 'id': it has {', '.join(names)}")
 
     def batches(name: str) -> Iterator[Any]:
         return (batch.column(0) for batch in opened.iter_batches(_PARQUET_ROWS, columns=[name]))
 
-    keys = [id for column in batches(key) for id in column.to_pylist()]
-    if nothing := keys.count(None):
+    keys, nothing = TextPacker(), 0
+    for column in batches(key):
+        nothing += column.null_count
+        for value in column.to_pylist():
+            keys.append(str(value))
+    if nothing:
         raise ModelError(f"{file}: {nothing} rows have nothing in column {key!r}")
     wide = 0.0  # the largest number, where float32 may not hold it
-    for column in batches(value):
-        part = _arrow_rows(column, file, value)
+    for column in batches(numbers):
+        part = _arrow_rows(column, file, numbers)
         wide = max(
             wide, 0.0 if part.dtype.itemsize <= 4 else float(np.abs(part).max(initial=0.0, where=np.isfinite(part)))
         )
     power, table, start = common_power(np.array([[wide]])), np.empty((0, 0), np.float32), 0
-    for column in batches(value):
-        part = _arrow_rows(column, file, value)
+    for column in batches(numbers):
+        part = _arrow_rows(column, file, numbers)
         if start == 0:
-            table = np.empty((len(keys), *part.shape[1:]), np.float32)
+            table = make_room((len(keys), *part.shape[1:]), np.float32)
         if part.shape[1:] != table.shape[1:]:
-            raise _ragged(file, value)
+            raise _ragged(file, numbers)
         table[start : start + len(part)] = single(part, power)
         start += len(part)
-    return [str(id) for id in keys], key, table
+    return keys.finish(), key, table
 
 
 def _arrow_rows(column: Any, file: Path, name: str) -> NDArray[np.floating]:
@@ -203,7 +231,7 @@ def _ragged(file: Path, name: str) -> ModelError:
     return ModelError(f"{file}: the vectors in column {name!r} are not lists of numbers of one length")
 
 
-def _read_npy(file: Path) -> tuple[list[str], str, NDArray[np.floating]]:
+def _read_npy(file: Path) -> tuple[Sequence[str], str, NDArray[np.floating]]:
     try:
         table = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # also of a zip that is none, and of a header that is no Python

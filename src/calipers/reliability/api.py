@@ -23,6 +23,7 @@ from calipers.core import (
 from calipers.core.choices import CODECS, SIMILARITIES, SUCCESSES, TRUST_MAPS
 from calipers.core.inputs import expand
 from calipers.core.options import Options, option
+from calipers.core.text_ids import TextIds
 from calipers.data import beir, corpora, odd_queries, trec
 from calipers.data.texts import find_file, load_texts
 from calipers.metrics import geometry, predictors
@@ -35,7 +36,6 @@ from calipers.reliability.searching import Embedder, Lexicon, TrustedSearch, wit
 from calipers.reliability.trust import Trust
 from calipers.runs import embedding
 from calipers.runs.vector_cache import VectorCache
-from calipers.tasks.columns import ids_by_side
 from calipers.tasks.retrieval import RetrievalOptions
 
 ODD = 200  # odd queries of each kind that detectors are fitted on, at most
@@ -217,13 +217,11 @@ def _open_reranker(reference: str | None) -> PairScorer | None:
     return cast(PairScorer, load_model(reference, ability="score"))
 
 
-def _text_ids(documents: Dataset, material: TrustMaterial) -> dict[str, list[str]]:
+def _text_ids(documents: Dataset, material: TrustMaterial) -> TextIds:
     """Vectors may be stored as for `diagnose`, under `ID/document` and `ID/query`, or a document's under its id."""
-    queries = material.queries
+    queries, listed = material.queries, (documents.ids, documents.columns["text"])
     sides = [("query", queries.ids, queries.columns["text"])] if queries else []
-    ids = ids_by_side(("document", documents.ids, documents.columns["text"]), *sides)
-    plain = {text: id for id, text in zip(documents.ids, documents.columns["text"], strict=True)}
-    return {text: [*names, *([plain[text]] if text in plain else [])] for text, names in ids.items()}
+    return TextIds(("document", *listed), *sides, plain=listed)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from calipers.core import SILENT, Dataset, DataSource, Encoder, Model, ModelInfo
 from calipers.core.datasets import Listed
 from calipers.core.models import truncated_by
 from calipers.core.options import Options, option
+from calipers.core.packed import as_kept
+from calipers.core.text_ids import TextIds
 from calipers.data import corpora
 from calipers.data.texts import title_length
 from calipers.metrics import geometry
@@ -212,14 +214,11 @@ def open_encoder(
     return CachedEncoder(loaded, identity, vectors), loaded
 
 
-def text_ids(material: Material) -> dict[str, list[str]]:
+def text_ids(material: Material) -> TextIds:
     """Vectors may be stored under `ID/query`, `ID/document`, `ID/1` and `ID/2` (the two sides of a pair)."""
-    ids_of = {text: list(ids) for text, ids in retrieval.text_ids(material.dataset).items()}
-    if pairs := material.pairs:
-        for side, texts in (("1", pairs.left), ("2", pairs.right)):
-            for id, text in zip(pairs.ids, texts, strict=True):
-                ids_of.setdefault(text, []).append(f"{id}/{side}")
-    return ids_of
+    pairs = material.pairs
+    of_pairs = [("1", pairs.ids, pairs.left), ("2", pairs.ids, pairs.right)] if pairs else []
+    return TextIds(*retrieval.text_sides(material.dataset), *of_pairs)
 
 
 def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, progress: Progress) -> Space:
@@ -240,7 +239,7 @@ def embed(encoder: CachedEncoder, material: Material, options: SearchOptions, pr
         return vectors
 
     def texts(kind: str, side: Encoder, ids: Sequence[str], values: Sequence[str], prompt: str | None) -> Texts:
-        return Texts(tuple(ids), values, encode(kind, side, values, prompt), prompt)
+        return Texts(as_kept(ids), values, encode(kind, side, values, prompt), prompt)
 
     two_sides = [encode("texts of pairs", encoder, side) for side in (pairs.left, pairs.right)] if pairs else []
     documents = texts("documents", document, corpus.ids, corpus.columns["text"], passage_prompt)
@@ -269,7 +268,7 @@ def without_vectors(material: Material, ranker: Ranker, why: str) -> Space:
     lengths = np.array(material.title_lengths, np.int32) if any(material.title_lengths) else None
 
     def texts(ids: Sequence[str], values: Sequence[str]) -> Texts:
-        return Texts(tuple(ids), values, np.empty((len(ids), 0), np.float32))
+        return Texts(as_kept(ids), values, np.empty((len(ids), 0), np.float32))
 
     return Space(
         corpus=replace(texts(corpus.ids, corpus.columns["text"]), title_lengths=lengths),

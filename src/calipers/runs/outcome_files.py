@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from calipers.core import Outcomes, RequestError, name_some
 from calipers.core.files import sync_file, whole_file
 from calipers.core.inputs import refuse_irregular
+from calipers.core.packed import TextPacker, as_kept
 
 _SUFFIX = re.compile(r"(\.[^/\\\0]+)?\.parquet")
+_ROWS = 32_768  # whose texts are in hand at a time
 Digests = Mapping[str, str]  # what a file's name has behind the run id → its SHA-256
 
 
@@ -72,18 +74,36 @@ def read_outcomes(path: Path, digests: Digests | None = None) -> Outcomes:
         file = path.with_suffix(suffix)
         if file.is_file() and _sha256(file) != digest:
             raise RequestError(f"the outcomes in {file} are damaged: their checksum is not the one of the run")
-    named = _StoredColumns(_read_table(path), path)
-    ids = named["id"].to_pylist()
+    ids, texts, values = _read_examples(path)
     files = [file for file in outcome_files(path, digests) if file != path and file.is_file()]
     details = {file.stem.removeprefix(f"{path.stem}."): file for file in files}
     return Outcomes(
-        ids=tuple(ids),
-        texts={n.removeprefix("text:"): tuple(c.to_pylist()) for n, c in named.items() if n.startswith("text:")},
-        columns=_StoredColumns(
-            {n.removeprefix("value:"): _array(c) for n, c in named.items() if n.startswith("value:")}, path
-        ),
+        ids=ids,
+        texts=texts,
+        columns=_StoredColumns(values, path),
         details={name: {n: _array(c) for n, c in _read_table(file).items()} for name, file in details.items()},
     )
+
+
+def _read_examples(path: Path) -> tuple[Sequence[str], dict[str, Sequence[str]], dict[str, NDArray[Any]]]:
+    """The ids, the texts by name and the values by name. A text is an object only while there are few of them."""
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+        if "id" not in names:
+            _StoredColumns(dict.fromkeys(names), path)["id"]
+        table = file.read(columns=[name for name in names if name.startswith("value:")])
+        values = {name.removeprefix("value:"): _array(table[name]) for name in table.column_names}
+        ids = _read_texts(file, "id")
+        texts = {name.removeprefix("text:"): _read_texts(file, name) for name in names if name.startswith("text:")}
+    return ids, texts, values
+
+
+def _read_texts(file: Any, name: str) -> Sequence[str]:
+    packer = TextPacker()
+    for batch in file.iter_batches(_ROWS, columns=[name]):
+        for text in batch.column(0).to_pylist():
+            packer.append(text)
+    return as_kept(packer.finish())
 
 
 def _array(column: Any) -> NDArray[Any]:
@@ -101,6 +121,13 @@ def _array(column: Any) -> NDArray[Any]:
 
 
 def _read_table(path: Path) -> dict[str, Any]:
+    with _opened(path) as file:
+        table = file.read()
+    return {name: table[name] for name in table.column_names}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     import pyarrow
     import pyarrow.parquet
 
@@ -108,7 +135,6 @@ def _read_table(path: Path) -> dict[str, Any]:
     try:
         # Absolute, because arrow reads a leading ~ as a home folder. read_table() would import pandas too.
         with pyarrow.parquet.ParquetFile(path.absolute()) as file:
-            table = file.read()
+            yield file
     except (OSError, pyarrow.ArrowException) as error:
         raise RequestError(f"the outcomes in {path} cannot be read: {error}") from error
-    return {name: table[name] for name in table.column_names}

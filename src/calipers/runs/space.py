@@ -59,7 +59,7 @@ class Texts:
     title; 0 for one without a title, None where none has one.
     """
 
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     texts: Sequence[str]
     vectors: NDArray[Any]
     prompt: str | None = None

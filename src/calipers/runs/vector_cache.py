@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from calipers.core import SILENT, Encoder, InferenceError, ModelInfo, Progress, RequestError, on_side
 from calipers.core.files import whole_file
 from calipers.core.models import truncated_by
+from calipers.core.room import make_room
+from calipers.metrics.arrays import slices
 
 WINDOW = 65_536  # texts that are encoded at a time; a larger corpus is written to its file window by window
 MOST_BYTES = 10_000_000_000
@@ -208,9 +210,22 @@ class CachedEncoder:
 
     def _compute(self, texts: Sequence[str], prompt: str | None, progress: Progress) -> NDArray[np.float32]:
         before = truncated_by(self._model)
-        vectors = self._model.encode(texts, prompt=prompt, progress=progress)
+        vectors = _encode_all(self._model, texts, prompt, progress)
         self.counts["truncated"] += truncated_by(self._model) - before
         return vectors
+
+
+def _encode_all(model: Encoder, texts: Sequence[str], prompt: str | None, progress: Progress) -> NDArray[np.float32]:
+    """Of many texts window by window, into an array that need not be in memory."""
+    vectors = model.encode(texts[:WINDOW], prompt=prompt, progress=progress)
+    if len(texts) <= WINDOW:
+        return vectors
+    table = make_room((len(texts), vectors.shape[1]), vectors.dtype)
+    table[:WINDOW] = vectors
+    for part in slices(len(texts), WINDOW):
+        if part.start:
+            table[part] = model.encode(texts[part], prompt=prompt, progress=progress)
+    return table
 
 
 def text_key(identity: str, prompt: str | None, texts: Sequence[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from calipers.core import Column, Columns, Dataset, Statistic
+from calipers.core.text_ids import TextIds
 from calipers.metrics.means import ratio_statistic
 
 TEXT = Column("input_column", "text", "text", "the text")
@@ -15,29 +16,13 @@ PAIR = (
 )
 
 
-def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+def text_ids(dataset: Dataset) -> TextIds:
     """Text → the ids that its vector may be stored under: of every row that has it."""
-    stored: dict[str, list[str]] = {}
-    for id, text in zip(dataset.ids, dataset.columns[TEXT.key], strict=True):
-        stored.setdefault(text, []).append(id)
-    return stored
+    return TextIds(("", dataset.ids, dataset.columns[TEXT.key]))
 
 
-def pair_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    return ids_by_side(*((str(side), dataset.ids, dataset.columns[PAIR[side - 1].key]) for side in (1, 2)))
-
-
-def ids_by_side(*sides: tuple[str, Sequence[str], Sequence[str]]) -> Mapping[str, Sequence[str]]:
-    """Ids as ID/SIDE, for sides (name, ids, texts).
-
-    >>> ids_by_side(("1", ["a"], ["x"]), ("2", ["a"], ["x"]))
-    {'x': ['a/1', 'a/2']}
-    """
-    stored: dict[str, list[str]] = {}
-    for side, ids, texts in sides:
-        for id, text in zip(ids, texts, strict=True):
-            stored.setdefault(text, []).append(f"{id}/{side}")
-    return stored
+def pair_ids(dataset: Dataset) -> TextIds:
+    return TextIds(*((str(side), dataset.ids, dataset.columns[PAIR[side - 1].key]) for side in (1, 2)))
 
 
 def per_token(column: str, *, sign: float = 1.0) -> Callable[[Columns], Statistic]:

@@ -53,7 +53,7 @@ def refuse_constant(
     model: str = "the model",
 ) -> None:
     """Refuse one and the same answer, within `rounding`, for all examples. Equal `inputs` may have equal answers."""
-    if len(values) < 2 or (inputs and len(set(inputs)) < 2) or np.ptp(values, axis=0).max() > rounding:
+    if len(values) < 2 or np.ptp(values, axis=0).max() > rounding or (inputs and len(set(inputs)) < 2):
         return
     rows = list(dict.fromkeys(ids))
     raise InvalidOutput(f"{model} gives {answer} for all {len(values)} {unit} (rows {name_some(rows)})", rows)

@@ -23,16 +23,16 @@ from calipers.core.errors import DataError, RequestError
 from calipers.core.models import SILENT, ModelInfo, PairScorer, Progress, truncated_by
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
+from calipers.core.text_ids import Side, TextIds
 from calipers.metrics import ranking
 from calipers.metrics.arrays import Array, Bools, Floats, Ints
 from calipers.metrics.means import mean_of
 from calipers.metrics.ranking import Rankings
 from calipers.metrics.search import Hits, Wanted, last_scores
 from calipers.tasks import outputs
-from calipers.tasks.columns import ids_by_side
 from calipers.tasks.rankers import FirstStage, Fused, GivenRun, Ranker, prompts, similarity_of
 from calipers.tasks.retrieval_options import SHOWN, RetrievalOptions
-from calipers.tasks.search import IDENTICAL, id_ranks, places, search, settle, with_blank_documents
+from calipers.tasks.search import IDENTICAL, document_ids, id_ranks, places, search, settle, with_blank_documents
 from calipers.tasks.sizes import Remembered, at_sizes
 
 __all__ = ["TASK", "GivenRun", "Ranker", "RetrievalOptions", "TwoStage", "prompts", "search", "similarity_of"]
@@ -69,11 +69,14 @@ def check(dataset: Dataset) -> None:
         raise DataError(f"{dataset.source.path} judges no document relevant to any of {len(dataset)} queries")
 
 
-def text_ids(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+def text_ids(dataset: Dataset) -> TextIds:
+    return TextIds(*text_sides(dataset))
+
+
+def text_sides(dataset: Dataset) -> tuple[Side, Side]:
     """Vectors may be stored under `ID/query` and `ID/document`: the two are numbered apart."""
     corpus = dataset.tables["corpus"]
-    queries = ("query", dataset.ids, dataset.columns["query"])
-    return ids_by_side(queries, ("document", corpus.ids, corpus.columns["text"]))
+    return ("query", dataset.ids, dataset.columns["query"]), ("document", corpus.ids, corpus.columns["text"])
 
 
 def settle_options(options: RetrievalOptions, dataset: Dataset) -> RetrievalOptions:
@@ -332,11 +335,10 @@ def _details(hits: Hits, judgements: Judgements, dataset: Dataset, base_rank: In
     shown = hits.ranks <= k
     base_rank = base_rank if base_rank is None else base_rank[shown]
     hits = hits.take(shown)
-    ids = np.array(dataset.tables["corpus"].ids, dtype=object)
     table: dict[str, Array] = {
         "example": hits.queries.astype(np.int32),
         "rank": hits.ranks.astype(np.int32),
-        "document": ids[hits.documents],
+        "document": document_ids(hits, dataset),
         "score": hits.scores,
         "grade": judgements.look_up(hits.queries, hits.documents),
     }

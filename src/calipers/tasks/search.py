@@ -13,7 +13,7 @@ import numpy as np
 from calipers.core.benchmarks import ignores_identical_ids
 from calipers.core.datasets import Dataset
 from calipers.core.models import Progress
-from calipers.metrics.arrays import Ints
+from calipers.metrics.arrays import Array, Ints
 from calipers.metrics.search import NOTHING_WANTED, Hits, Wanted, cut_hits
 from calipers.tasks.rankers import FirstStage, GivenRun, UnreadTexts, rank_all
 from calipers.tasks.retrieval_options import RetrievalOptions
@@ -86,5 +86,11 @@ def _as_trec_eval(hits: Hits, dataset: Dataset) -> Hits:
 
 def id_ranks(hits: Hits, dataset: Dataset) -> Ints:
     """The place of each result's document in the order of ids, int64[n]."""
-    ids = np.array(dataset.tables["corpus"].ids, dtype=object)
-    return np.unique(ids[hits.documents], return_inverse=True)[1].astype(np.int64)
+    return np.unique(document_ids(hits, dataset), return_inverse=True)[1].astype(np.int64)
+
+
+def document_ids(hits: Hits, dataset: Dataset) -> Array:
+    """The id of each result's document, object[n]; those of other documents are not read."""
+    ids = dataset.tables["corpus"].ids
+    distinct, places = np.unique(hits.documents, return_inverse=True)
+    return np.array([ids[i] for i in distinct.tolist()], dtype=object)[places]

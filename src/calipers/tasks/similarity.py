@@ -55,8 +55,9 @@ def run(model: Encoder, dataset: Dataset, options: SizeOptions, progress: Progre
         values[unread] = np.nan
     read = np.flatnonzero(~unread)
     answer = f"the same cosine, {predicted['cosine'][read[0]]:.6f},"
-    ids = [dataset.ids[i] for i in read.tolist()]
-    outputs.refuse_constant(predicted["cosine"][read], ids, answer, "pairs", rounding=outputs.ROUNDING)
+    if np.ptp(predicted["cosine"][read]) <= outputs.ROUNDING:
+        ids = [dataset.ids[i] for i in read.tolist()]
+        outputs.refuse_constant(predicted["cosine"][read], ids, answer, "pairs", rounding=outputs.ROUNDING)
     return Outcomes(
         ids=dataset.ids,
         columns={

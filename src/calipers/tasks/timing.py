@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,17 @@ _MANY = 50_000  # rows
 
 def inputs(task: Task[Any], rows: Dataset) -> list[Any]:
     """At most 64 different texts of the data, or pairs for a cross-encoder, from all parts of them."""
-    if len(rows) > _MANY:  # the texts of a few are enough to choose from
-        rows = rows.take(np.linspace(0, len(rows) - 1, _MANY).astype(int).tolist())
-    distinct = list(dict.fromkeys(_all_inputs(task, rows)))
+    tables = {name: _a_few(table) for name, table in rows.tables.items()}
+    distinct = list(dict.fromkeys(_all_inputs(task, replace(_a_few(rows), tables=tables))))
     places = np.linspace(0, len(distinct) - 1, min(_MOST, len(distinct))).astype(int)
     return [distinct[place] for place in places.tolist()]
+
+
+def _a_few(rows: Dataset) -> Dataset:
+    """Rows whose texts are enough to choose from."""
+    if len(rows) <= _MANY:
+        return rows
+    return rows.take(np.linspace(0, len(rows) - 1, _MANY).astype(int).tolist())
 
 
 def _all_inputs(task: Task[Any], rows: Dataset) -> Inputs:

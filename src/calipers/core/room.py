@@ -1,0 +1,27 @@
+"""Arrays that may be larger than what memory should hold."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+_IN_MEMORY = 1 << 25  # bytes
+
+
+def make_room(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
+    """An array to be filled: in memory, or a large one in a temporary file that is mapped and goes with the array, if
+    the disk has room for it."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    if size > _IN_MEMORY and hasattr(os, "posix_fallocate"):
+        try:
+            with tempfile.TemporaryFile() as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a page that finds no room would end the process
+                return np.asarray(np.memmap(file, kind, "r+", shape=shape))
+        except OSError:
+            pass
+    return np.empty(shape, kind)
