@@ -163,7 +163,8 @@ def _read_parquet(file: Path) -> tuple[Sequence[str], str, NDArray[np.floating]]
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(file.absolute()) as opened:  # absolute: arrow would expand a ~
+        # Absolute: arrow would expand a ~. Mapped, so that a column of a million vectors is not in memory as a whole.
+        with pyarrow.parquet.ParquetFile(file.absolute(), memory_map=True) as opened:
             return _read_columns(file, opened)
     except ModelError:
         raise
