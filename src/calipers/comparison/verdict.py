@@ -9,7 +9,7 @@ resamples, and every statistic works for every metric.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -133,7 +133,8 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     resamples = terms.resamples or enough_resamples(units.count)
     terms = replace(terms, resamples=resamples)
     gathered = evidence.gather(shared, a, b, units, resamples=resamples, seed=terms.seed, threads=terms.threads)
-    comparisons = tuple(_compare_metric(each, (a, b), terms) for each in gathered)
+    p_values = _p_values(gathered, (a, b), terms)
+    comparisons = tuple(_compare_metric(each, p, terms) for each, p in zip(gathered, p_values, strict=True))
     return Verdict(
         baseline=baseline,
         candidate=candidate,
@@ -219,7 +220,7 @@ def _refuse_unlike_units(metrics: Sequence[Metric], a: Outcomes, b: Outcomes, te
                 )
 
 
-def _compare_metric(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> Comparison:
+def _compare_metric(each: Evidence, p_value: float | None, terms: Terms) -> Comparison:
     metric, (a, b) = each.metric, each.values
     if not (math.isfinite(a) and math.isfinite(b)):
         who = " and ".join(w for w, v in (("baseline", a), ("candidate", b)) if not math.isfinite(v))
@@ -238,7 +239,7 @@ def _compare_metric(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: 
         estimate=estimate,
         confidence=chances.of(estimate) if chances else None,
         chances=chances,
-        p_value=_p_value(each, outcomes, terms),
+        p_value=p_value,
         settled_by=evidence.settled_by(each, thresholds, terms.question, terms.confidence) if unsettled else None,
         reason=_reason(each, interval is None),
     )
@@ -285,17 +286,24 @@ def _without_influence(each: Evidence) -> str:
     return f"{method}{missing}: leaving out one at a time is for {most:,} at most, found {each.draws.units:,}"
 
 
-def _p_value(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> float | None:
-    units = each.draws.units
+def _p_values(gathered: Sequence[Evidence], outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> list[float | None]:
+    """Of each metric; all that exchange outcomes do so alike."""
+    units, (a, b) = gathered[0].draws.units, (o.columns for o in outcomes)
+    p_values: list[float | None] = [None] * len(gathered)
     if units < 2:
-        return None
-    if each.metric.exchange and units == len(outcomes[0]):
-        both = each.metric.statistic(_side_by_side(each.metric.exchange, *(o.columns for o in outcomes)))
-        drawing = {"permutations": permutations(units), "seed": terms.seed, "threads": terms.threads}
-        return exchange.exchange_p(both, units, each.values[1] - each.values[0], **drawing)
-    if each.by_unit is None:
-        return None
-    return paired.permutation_p(each.by_unit, permutations=permutations(units), seed=terms.seed)
+        return p_values
+    tests = {}
+    for i, each in enumerate(gathered):
+        delta = each.values[1] - each.values[0]
+        if each.metric.exchange and units == len(outcomes[0]):
+            if math.isfinite(delta):
+                tests[i] = each.metric.statistic(_SideBySide(each.metric.exchange, a, b)), delta
+        elif each.by_unit is not None:
+            p_values[i] = paired.permutation_p(each.by_unit, permutations=permutations(units), seed=terms.seed)
+    drawing = {"permutations": permutations(units), "seed": terms.seed, "threads": terms.threads}
+    for i, p_value in zip(tests, exchange.exchange_ps([*tests.values()], units, **drawing), strict=True):
+        p_values[i] = p_value
+    return p_values
 
 
 def permutations(units: int) -> int:
@@ -307,15 +315,25 @@ def permutations(units: int) -> int:
     return enough_resamples(units) - 1
 
 
-def _side_by_side(exchangeable: exchange.Exchange, a: Columns, b: Columns) -> Columns:
-    """The outcomes of both models as those of one with twice the examples. What both have, such as gold, is no
-    model's."""
+@dataclass(frozen=True)
+class _SideBySide(Mapping[str, NDArray[Any]]):
+    """The outcomes of both models as those of one with twice the examples, made when they are read. What both have,
+    such as gold, is no model's."""
 
-    def join(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    exchangeable: exchange.Exchange
+    a: Columns
+    b: Columns
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        one, other = self.a[name], self.b[name]
         shared = np.array_equal(one, other)
-        return np.concatenate([one, other] if shared else [exchangeable(one), exchangeable(other)])
+        return np.concatenate([one, other] if shared else [self.exchangeable(one), self.exchangeable(other)])
 
-    return {name: join(values, b[name]) for name, values in a.items() if name in b}
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.a if name in self.b)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _unknown(

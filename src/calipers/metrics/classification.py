@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calipers.metrics.arrays import Bools, Counts, Floats, Ints, Statistic, once, refuse_rows, share, tie_starts
-from calipers.metrics.correlation import running_sum
 from calipers.metrics.jackknife import Jackknifed
+from calipers.metrics.running import running_sum
 
 _FEW_CLASSES = 8  # 8! = 40,320 orders are tried one and all
 

@@ -7,20 +7,20 @@ A correlation is NaN where one of the columns is constant.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows, tie_starts
 from calipers.metrics.jackknife import Jackknifed, kendall_left_out, pearson_left_out, spearman_left_out
 from calipers.metrics.mixtures import pearson_mixtures, spearman_mixtures
+from calipers.metrics.moments import moment_sums
+from calipers.metrics.running import run_up, running_sum, scratch, take_rows
 
 # Below this share of the largest possible variance, what varies is rounding error and not the column.
 _ROUNDING = 1e-14
 _EXACT_IN_FLOAT32 = 1 << 23  # halves up to here
-_BLOCK = 32  # rows of a running sum
+_FEW_GROUPS = 48  # of equal values
 _EXPLAINED = 1e-9  # of 1 − r²: less than this of a column is left when others are taken out
 
 
@@ -62,13 +62,10 @@ def kendall(x: Floats, y: Floats) -> float:
 def pearson_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Every sum of a resample is one weighted sum over the examples."""
     x, y = _standard(_without_nan(x, "x")), _standard(_without_nan(y, "y"))
+    sums = moment_sums(x, y)
 
     def statistic(counts: Counts) -> Floats:
-        n = counts.sum(axis=0, dtype=np.float64)
-        weights = np.asarray(counts, dtype=np.float64)
-        terms = (x, y, x * x, y * y, x * y)  # made anew: two columns of a million are held, not five
-        # einsum and not matmul: the resamples already run on every core, and BLAS threads would only get in the way.
-        mx, my, xx, yy, xy = (np.einsum("i,ij->j", term, weights) / n for term in terms)
+        mx, my, xx, xy, yy = sums(counts) / counts.sum(axis=0, dtype=np.float64)
         return _ratio(xy - mx * my, xx - mx**2, yy - my**2, floor=_ROUNDING)
 
     return Jackknifed(
@@ -81,29 +78,28 @@ def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
 
     In the order of the column with more distinct values ranks are running sums; the other column only needs sums over
     its groups of equal values. All are whole numbers and halves: float32 holds a rank times a count exactly while
-    examples × the largest count stay below 2²³; sums over groups are in float64.
+    examples × the largest count stay below 2²³; what is summed beyond that is summed in float64.
     """
     x, y = _without_nan(x, "x"), _without_nan(y, "y")
     few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
     order = np.argsort(many, kind="stable")
     share_ties = _tie_sharing(many[order])
-    by_few = np.argsort(few[order], kind="stable")
-    starts = tie_starts(few[order][by_few])
-
-    def group_sums(rows: Floats) -> Floats:
-        return np.add.reduceat(_take(rows, by_few, "moved"), starts, axis=0, dtype=np.float64)
+    values, codes = np.unique(few, return_inverse=True)
+    group_sums, codes = _group_sums(codes, len(values)), codes[order]
 
     def statistic(counts: Counts) -> Floats:
-        kind = np.float32 if len(counts) * counts.max(initial=1) < _EXACT_IN_FLOAT32 else np.float64
-        converted = _scratch("converted", counts.shape, kind)
+        largest = int(counts.max(initial=1))
+        kind = np.float32 if len(counts) * largest < _EXACT_IN_FLOAT32 else np.float64
+        converted = scratch("converted", counts.shape, kind)
         converted[:] = counts
-        weights = _take(converted, order, "weights")
-        sizes = group_sums(weights)
+        sizes = group_sums(converted)
+        weights = take_rows(converted, order, "weights")
         n = sizes.sum(axis=0)
-        ranks, spread_many = share_ties(weights, n)
+        ranks, spread_many = share_ties(weights, n, largest)
         ranks *= weights
-        centred = np.cumsum(sizes, axis=0) - sizes / 2 - n / 2  # one of the two is enough
-        covariance = np.einsum("ij,ij->j", group_sums(ranks), centred)
+        centred = (np.cumsum(sizes, axis=0) - sizes / 2 - n / 2).astype(kind)  # one of the two is enough
+        # What is centred has at most a fraction of a half: products are exact.
+        covariance = np.einsum("ij,ij->j", ranks, take_rows(centred, codes, "moved"), dtype=np.float64)
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
     return Jackknifed(
@@ -229,7 +225,22 @@ def _inversions(weights: Floats, ones: Ints, zeros: Ints, before_group: Ints, be
     return np.asarray(np.einsum("ij,ij->j", weights[zeros], ones_beside))
 
 
-def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
+def _group_sums(codes: Ints, groups: int) -> Callable[[Floats], Floats]:
+    """Sums of whole numbers over the rows of each group, float64[groups, r]; of a few groups by a matrix product."""
+    if groups <= _FEW_GROUPS and len(codes) <= _EXACT_IN_FLOAT32 // 32:
+        members = (np.arange(groups)[:, None] == codes).astype(np.float32)
+        return lambda rows: (members @ rows).astype(np.float64)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=groups)) - 1
+
+    def sums(rows: Floats) -> Floats:
+        up_to = run_up(take_rows(rows, order, "moved"), "ranks")[ends].astype(np.float64)
+        return np.diff(up_to, axis=0, prepend=0.0)
+
+    return sums
+
+
+def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats, int], tuple[Floats, Floats]]:
     """Mean ranks less a half, of every example in every resample, and the sum of their squares about their mean. A
     group of t examples with p before them has the mean rank p + (t + 1) / 2."""
     starts = tie_starts(ordered)
@@ -237,16 +248,17 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Fl
     first, size = starts[sizes > 1], sizes[sizes > 1]
     members = np.repeat(first - np.cumsum(size) + size, size) + np.arange(size.sum())
 
-    def share(weights: Floats, n: Floats) -> tuple[Floats, Floats]:
-        up_to = _run_up(weights, "ranks")
+    def share(weights: Floats, n: Floats, largest: int) -> tuple[Floats, Floats]:
+        up_to = run_up(weights, "ranks")
         ends = up_to[first + size - 1]
         before = np.where(first[:, None] > 0, up_to[first - 1], 0.0)
-        halves = np.multiply(weights, 0.5, out=_scratch("moved", weights.shape, weights.dtype))
+        halves = np.multiply(weights, 0.5, out=scratch("moved", weights.shape, weights.dtype))
         up_to -= halves
         up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
         halves *= weights
-        # A cube is beyond what float32 holds exactly from 257 on: it is taken in float64.
-        cubes = 2.0 * np.einsum("ij,ij->j", halves, weights, dtype=np.float64)
+        # Σ t³ is at most n times the square of the largest t.
+        exact = np.float32 if len(weights) * largest**2 < _EXACT_IN_FLOAT32 else np.float64
+        cubes = 2.0 * np.einsum("ij,ij->j", halves, weights, dtype=exact).astype(np.float64)
         tied, alone = (part.astype(np.float64) for part in (ends - before, weights[members]))
         cubes += (tied**3).sum(axis=0) - (alone**3).sum(axis=0)
         return up_to, _spread(n, cubes)
@@ -257,42 +269,6 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats], tuple[Floats, Fl
 def _spread(n: Floats, cubes: Floats) -> Floats:
     """The sum of squared distances of mean ranks from their mean: (n³ - Σ t³) / 12 for groups of t."""
     return (n**3 - cubes) / 12
-
-
-_BUFFERS = threading.local()  # its dictionary is of each thread: bytes by name
-
-
-def _scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
-    """An array of this thread, used again under its name, since fresh pages cost more than what is done with them. Its
-    content is undefined and overwritten by the next call: it must not leave this module."""
-    size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    buffers: dict[str, NDArray[np.uint8]] = vars(_BUFFERS)
-    if name not in buffers or len(buffers[name]) < size:
-        buffers[name] = np.empty(size, np.uint8)
-    return buffers[name][:size].view(kind).reshape(shape)
-
-
-def _take(rows: Floats, places: Ints, name: str) -> Floats:
-    """rows[places], in scratch."""
-    return np.take(rows, places, axis=0, out=_scratch(name, (len(places), rows.shape[1]), rows.dtype), mode="clip")
-
-
-def running_sum(rows: Floats) -> Floats:
-    """np.cumsum(rows, axis=0), four times faster: whole rows are added at once, inside blocks and then across them."""
-    return _run_up(rows, "sums").copy()
-
-
-def _run_up(rows: Floats, name: str) -> Floats:
-    """The same, in scratch."""
-    n, width = rows.shape
-    padded = _scratch(name, (-(-n // _BLOCK) * _BLOCK, width), rows.dtype)
-    padded[:n] = rows
-    padded[n:] = 0.0
-    blocks = padded.reshape(-1, _BLOCK, width)
-    for i in range(1, _BLOCK):
-        blocks[:, i] += blocks[:, i - 1]
-    blocks[1:] += np.cumsum(blocks[:-1, -1], axis=0)[:, None]
-    return padded[:n]
 
 
 def _standard(values: Floats) -> Floats:

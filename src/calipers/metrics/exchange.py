@@ -9,13 +9,14 @@ statistic as it is, such as their ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
-from calipers.metrics.jackknife import Jackknifed
+from calipers.metrics.jackknife import Exchanged, Jackknifed
+from calipers.metrics.threads import one_thread_each
 
 _CELLS = 1 << 19  # outcomes × permutations in hand at a time; see bootstrap
 
@@ -61,23 +62,40 @@ def exchange_p(
     `both` is the statistic of the 2 × `examples` outcomes of the first model and then of the second. A permutation in
     which it is undefined counts as one that differs. The drawn models count as one more, so the value is never 0.
     """
-    bound = abs(delta) * (1 - 1e-9)
-    if bound == 0:
-        return 1.0
-    width = max(1, _CELLS // max(1, 2 * examples))
-    starts = range(0, permutations, width)
+    (p_value,) = exchange_ps([(both, delta)], examples, permutations=permutations, seed=seed, threads=threads)
+    return p_value
 
-    def count(start: int, own_seed: np.random.SeedSequence) -> int:
+
+def exchange_ps(
+    tests: Sequence[tuple[Statistic, float]], examples: int, *, permutations: int, seed: int, threads: int = 1
+) -> list[float]:
+    """The same of several statistics, each with its delta, by the same permutations."""
+    bounds = [abs(delta) * (1 - 1e-9) for _, delta in tests]
+    mixtures = [_mixtures(both) for both, _ in tests]
+    width = max(1, _CELLS // max(1, 2 * examples))
+    starts = range(0, permutations if any(bounds) else 0, width)
+
+    def count(start: int, own_seed: np.random.SeedSequence) -> list[int]:
         size = (examples, min(width, permutations - start))
         first = np.random.default_rng(own_seed).integers(0, 2, size=size).astype(np.float64)
-        one, other = mixtures(first)
-        return int((~(np.abs(one - other) < bound)).sum())
+        seen = []
+        for bound, mixture in zip(bounds, mixtures, strict=True):
+            one, other = mixture(first) if bound else (np.zeros(0), np.zeros(0))
+            seen.append(int((~(np.abs(one - other) < bound)).sum()))
+        return seen
+
+    with one_thread_each(), ThreadPoolExecutor(max_workers=threads) as pool:
+        seen = [*pool.map(count, starts, np.random.SeedSequence(seed).spawn(len(starts)))]
+    return [
+        (sum(counts[i] for counts in seen) + 1) / (permutations + 1) if bound else 1.0 for i, bound in enumerate(bounds)
+    ]
+
+
+def _mixtures(both: Statistic) -> Exchanged:
+    """Who has what to the statistic of both mixtures: the fast way, if there is one."""
 
     def one_by_one(first: Floats) -> tuple[Floats, Floats]:
         one, other = (both(np.concatenate([rows, 1.0 - rows])) for rows in (first, 1.0 - first))
         return one, other
 
-    mixtures = (both.exchanged if isinstance(both, Jackknifed) else None) or one_by_one
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        seen = sum(pool.map(count, starts, np.random.SeedSequence(seed).spawn(len(starts))))
-    return (seen + 1) / (permutations + 1)
+    return (both.exchanged if isinstance(both, Jackknifed) else None) or one_by_one

@@ -6,10 +6,14 @@ is what the first one lacks: both follow from the same sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from calipers.metrics.arrays import Floats, Ints, share, tie_starts
 from calipers.metrics.jackknife import Exchanged
+from calipers.metrics.running import run_up, scratch, take_rows
 
 _EXACT_IN_FLOAT32 = 1 << 22  # halves up to here
 
@@ -38,7 +42,7 @@ def pearson_mixtures(values: Floats, gold: Floats, floor: float) -> Exchanged | 
         return np.where((own > floor) & (variance > floor), np.clip(r, -1.0, 1.0), np.nan)
 
     def mixtures(first: Floats) -> tuple[Floats, Floats]:
-        sums = second + np.einsum("ki,ij->kj", change, first)
+        sums = second + change @ first
         return correlation(sums), correlation(whole - sums)
 
     return mixtures
@@ -67,58 +71,79 @@ def spearman_mixtures(values: Floats, gold: Floats) -> Exchanged | None:
     order = np.argsort(values, kind="stable")
     starts = tie_starts(values[order])
     sizes = np.diff(starts, append=len(order)).astype(np.float64)
-    pairs = bool((sizes == 2).all())
-    kind = np.float32 if n * sizes.max() < _EXACT_IN_FLOAT32 else np.float64
-    pull = centred[order % n].astype(kind)[:, None]
-    places = np.cumsum(sizes) - sizes / 2
-    pulls = _sum_groups(pull.astype(np.float64), starts, pairs)[:, 0]
+    places, pulls = np.cumsum(sizes) - sizes / 2, np.add.reduceat(centred[order % n], starts)
     # Covariances of both mixtures differ by a sum that is linear in who has what.
     linear = np.empty(2 * n)
     linear[order] = np.repeat(places, sizes.astype(np.int64)) * centred[order % n]
     linear[order] += np.repeat(np.cumsum(pulls[::-1])[::-1] - pulls / 2, sizes.astype(np.int64))
     constant, change = float(places @ pulls - linear[n:].sum()), linear[:n] - linear[n:]
     spread = float(centred @ centred)
+    one_each = len(sizes) == n and (order[0::2] < n).all() and (order[1::2] >= n).all()
+    mixed = _mixed_pairs(order, centred) if one_each else _mixed_groups(order, centred, starts, sizes)
 
     def correlation(covariance: Floats, cubes: Floats) -> Floats:
         return np.clip(share(covariance, np.sqrt((float(n) ** 3 - cubes) / 12 * spread)), -1.0, 1.0)
 
     def mixtures(first: Floats) -> tuple[Floats, Floats]:
-        rows = np.empty((2 * n, first.shape[1]), kind)
-        rows[:n] = first
-        np.subtract(1.0, rows[:n], out=rows[n:])
-        rows = rows[order]
-        counts = _sum_groups(rows, starts, pairs)
-        rows *= pull
-        covariance = _covariance(counts, _sum_groups(rows, starts, pairs))
-        other = covariance + constant - np.einsum("i,ij->j", change, first)
-        cubes = _cubes(counts, sizes, n, pairs)
-        return correlation(covariance, cubes[0]), correlation(other, cubes[1])
+        covariance, cubes, other_cubes = mixed(first)
+        other = covariance + constant - change @ first
+        return correlation(covariance, cubes), correlation(other, other_cubes)
 
     return mixtures
 
 
-def _covariance(counts: Floats, pulls: Floats) -> Floats:
-    """Of how many of each group a mixture has, and the sum of their centred ranks of gold, [groups, r] each."""
-    places = np.cumsum(counts, axis=0, dtype=counts.dtype)
-    counts = counts * counts.dtype.type(0.5)
-    places -= counts
-    return np.asarray(np.einsum("ij,ij->j", places, pulls, dtype=np.float64))
+# Who has what, float64[n, r], to the covariance of the first mixture, and Σ t³ over groups of t equal values of both.
+_Mixed = Callable[[Floats], tuple[Floats, Floats, Floats]]
 
 
-def _cubes(counts: Floats, sizes: Floats, n: int, pairs: bool) -> tuple[Floats, Floats]:
-    """Σ t³ over the groups of both mixtures; of a pair t is 0, 1 or 2, and its cube is 3 t² − 2 t."""
-    if pairs:
-        squares = np.einsum("ij,ij->j", counts, counts).astype(np.float64)
-        cubes = 3 * squares - 2 * n
-        return cubes, 8 * n - 12 * n + 6 * squares - cubes
-    others = sizes[:, None] - counts
-    one, other = (np.einsum("ij,ij,ij->j", rows, rows, rows, dtype=np.float64) for rows in (counts, others))
-    return one, other
+def _mixed_pairs(order: Ints, centred: Floats) -> _Mixed:
+    """Where a rank of one model is a rank of the other, and no other is equal: most often."""
+    n = len(centred)
+    kind: Any = np.float32 if 2 * n < _EXACT_IN_FLOAT32 else np.float64
+    of_first, of_second = order[0::2], order[1::2] - n
+    pull, other_pull = (centred[rows].astype(kind)[:, None] for rows in (of_first, of_second))
+    steps = (np.arange(n, dtype=kind) + kind(0.5))[:, None]
+
+    def mixed(first: Floats) -> tuple[Floats, Floats, Floats]:
+        converted = scratch("converted", first.shape, kind)
+        converted[:] = first
+        one, other = take_rows(converted, of_first, "one"), take_rows(converted, of_second, "other")
+        change = np.subtract(one, other, out=converted)  # a rank is there 1 + this many times
+        squares = n + np.einsum("ij,ij->j", change, change).astype(np.float64)
+        places = run_up(change, "places")
+        change *= kind(0.5)
+        places -= change
+        places += steps
+        one *= pull
+        other *= other_pull
+        one -= other
+        one += other_pull
+        cubes = 3 * squares - 2 * n  # t is 0, 1 or 2: its cube is 3 t² − 2 t
+        return np.einsum("ij,ij->j", places, one, dtype=np.float64), cubes, 6 * squares - 4 * n - cubes
+
+    return mixed
 
 
-def _sum_groups(rows: Floats, starts: Ints, pairs: bool) -> Floats:
-    """Sums over groups of rows; most often every group is a rank of one model and the same of the other."""
-    return rows[0::2] + rows[1::2] if pairs else np.add.reduceat(rows, starts, axis=0)
+def _mixed_groups(order: Ints, centred: Floats, starts: Ints, sizes: Floats) -> _Mixed:
+    n = len(centred)
+    kind: Any = np.float32 if n * sizes.max() < _EXACT_IN_FLOAT32 else np.float64
+    pull = centred[order % n].astype(kind)[:, None]
+
+    def mixed(first: Floats) -> tuple[Floats, Floats, Floats]:
+        both = scratch("converted", (2 * n, first.shape[1]), kind)
+        both[:n] = first
+        np.subtract(1.0, both[:n], out=both[n:])
+        rows = take_rows(both, order, "one")
+        counts = np.add.reduceat(rows, starts, axis=0)
+        rows *= pull
+        places = run_up(counts, "places")
+        places -= counts * kind(0.5)
+        covariance = np.einsum("ij,ij->j", places, np.add.reduceat(rows, starts, axis=0), dtype=np.float64)
+        others = sizes[:, None] - counts
+        cubes, other_cubes = (np.einsum("ij,ij,ij->j", t, t, t, dtype=np.float64) for t in (counts, others))
+        return covariance, cubes, other_cubes
+
+    return mixed
 
 
 def _doubled_ranks(values: Floats) -> Floats:

@@ -16,6 +16,7 @@ import numpy as np
 
 from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Counts, Floats, Statistic, once
+from calipers.metrics.moments import moment_sums
 from calipers.metrics.paired import has_closed_form, influence
 
 MOST_TO_LEAVE_OUT = 20_000  # units; beyond, leaving out one at a time takes minutes where there is no closed form
@@ -71,13 +72,10 @@ def error_statistic(change: Floats, base: Floats) -> Statistic:
            [0. , 0. ],
            [0. , 0. ]])
     """
-    change, base = np.nan_to_num(change), np.nan_to_num(base)
-    rows = np.stack([change, base, change * change, change * base, base * base])
+    n, sums = len(change), moment_sums(np.nan_to_num(change), np.nan_to_num(base))
 
     def statistic(counts: Counts) -> Floats:
-        n = len(change)
-        # einsum and not matmul: BLAS would start threads of its own inside ours, which takes ten times as long.
-        d, a, dd, da, aa = np.einsum("ki,ij->kj", rows, np.asarray(counts, np.float64)) / n
+        d, a, dd, da, aa = sums(counts) / n
         return np.stack([dd - d * d, da - d * a, aa - a * a]) / n
 
     return statistic
