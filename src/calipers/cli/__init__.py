@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -165,6 +164,8 @@ def _describe(error: click.ClickException) -> str:
         kind, word, words = "command", error.message.split("'")[1], context.command.list_commands(context)
     else:
         return error.format_message()
+    import difflib
+
     near = difflib.get_close_matches(word, words, n=2, cutoff=0.7)
     hint = f". Did you mean {' or '.join(near)}?" if near else ""
     return f"No such {kind}: {word if kind == 'option' else repr(word)}{hint}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +24,8 @@ def why_unreachable(repository: str, kind: str = "model") -> str | None:
         return None
     address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     port = address.port or (80 if address.scheme == "http" else 443)
+    import socket
+
     try:
         socket.create_connection((address.hostname or "", port), timeout=_SECONDS).close()
     except OSError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from calipers.core import Column, DataError, Dataset, DataSource, RequestError, Task
 from calipers.core.errors import boundary
-from calipers.data import beir, hub, nanobeir, readers, trec
+from calipers.data import hub, readers, trec
 from calipers.data.choose import DataOptions
 from calipers.data.columns import map_columns, records
 from calipers.data.hints import other_task
@@ -61,9 +61,13 @@ def _load(
             f"{task.name} reads a corpus, queries and judgements: `columns`, `streaming` and `cluster` do not apply"
         )
     if task.data == "beir":
+        from calipers.data import beir
+
         return beir.load(reference, options)
     if options.name or options.split:
         raise RequestError(f"{task.name} takes its data by `sets`: `DataOptions.name` and `split` do not apply")
+    from calipers.data import nanobeir
+
     return nanobeir.load(reference, task_options.splits, options, rerank_k=task_options.rerank_k)
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calipers.core import Encoder, ModelInfo, RequestError
 from calipers.core.errors import quote
 from calipers.core.references import clean
 from calipers.metrics.fusion import Fusion
-from calipers.models import bm25
 from calipers.models.source import Source, split_hybrid
+
+if TYPE_CHECKING:
+    from calipers.models import bm25
 
 _DEEPEST = 1_000_000_000  # results of a list
 _KINDS: dict[str, type[float]] = {"weight": float, "constant": float, "depth": int}
@@ -35,6 +37,8 @@ class Hybrid:
 
 def combine(encoder: Encoder, source: Source) -> Hybrid:
     """The encoder of a reference, once it is loaded, with the BM25 and the fusion that the reference names."""
+    from calipers.models import bm25
+
     fusion, lexical = settle(source)
     settings, facts = bm25.settle(lexical)
     ranker = bm25.BM25(settings, ModelInfo("bm25", "bm25", None, "cpu", "", facts))

@@ -18,7 +18,7 @@ from typing import Any
 
 from calipers.core import ModelError, ModelInfo
 from calipers.core.errors import boundary
-from calipers.models import bm25, hybrid, onnx_files
+from calipers.models import hybrid, onnx_files
 from calipers.models.layout import Layout, prompt_settings, read_layout, read_modules, settle
 from calipers.models.options import ModelOptions
 from calipers.models.source import Source, encoder_of
@@ -38,7 +38,7 @@ def identity(source: Source, options: ModelOptions, ability: str) -> Facts | Non
     if source.backend == "hybrid":
         fusion, lexical = hybrid.settle(source)
         encoder = identity(encoder_of(source), options, ability)
-        return None if encoder is None else {**encoder, "fusion": asdict(fusion), "bm25": bm25.settle(lexical)[1]}
+        return None if encoder is None else {**encoder, "fusion": asdict(fusion), "bm25": _lexical(lexical)}
     read = _READERS.get(source.backend)
     with boundary(ModelError, f"the files of {source.reference} cannot be read"):
         facts = read(source, options, ability) if read else None
@@ -191,7 +191,13 @@ def _vectors_files(source: Source, options: ModelOptions) -> dict[str, str]:
 
 
 def _bm25_files(source: Source, options: ModelOptions) -> dict[str, str]:
-    return {"weights": hashlib.sha256(json.dumps(bm25.settle(source)[1]).encode()).hexdigest()}
+    return {"weights": hashlib.sha256(json.dumps(_lexical(source)).encode()).hexdigest()}
+
+
+def _lexical(source: Source) -> dict[str, Any]:
+    from calipers.models import bm25
+
+    return bm25.settle(source)[1]
 
 
 _FILES: dict[str, Callable[[Source, ModelOptions], dict[str, str]]] = {

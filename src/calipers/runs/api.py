@@ -29,15 +29,13 @@ from calipers.metrics.threads import at_most
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs import ranking, slices
-from calipers.runs.protocol import Protocol
+from calipers.runs.protocol import TASK, Protocol
 from calipers.runs.record import CONFIDENCE, Resampling, make_result, measure
 from calipers.runs.shards import sharded
 from calipers.runs.store import Store, refuse_name
 from calipers.tasks import retrieval, timing
 
 __all__ = ["CONFIDENCE", "TASK", "evaluate"]
-
-TASK = "sentence-similarity"
 
 
 def evaluate(

@@ -9,6 +9,8 @@ from typing import Any
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
 
+TASK = "sentence-similarity"  # unless another is named
+
 
 @dataclass(frozen=True)
 class Protocol:

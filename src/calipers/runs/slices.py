@@ -9,18 +9,19 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calipers.core import CLUSTER, DataError, DataSource, Measurement, Metric, Outcomes, RequestError, Result, Task
 from calipers.core.errors import quote
 from calipers.core.slices import Slice, Slices
-from calipers.data import labels as label_columns
-from calipers.data.labels import LabelColumns, to_label
 from calipers.metrics.arrays import Floats, Ints
 from calipers.rendering.numbers import count
 from calipers.runs.record import Resampling, measure_metrics
+
+if TYPE_CHECKING:
+    from calipers.data.labels import LabelColumns
 
 MOST = 20  # groups of a column that are measured
 _KANA = frozenset(("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH"))  # first words of Unicode names
@@ -85,11 +86,13 @@ class Labels:
 
 def columns_of(task: Measurement[Any], source: DataSource, ids: Sequence[str]) -> LabelColumns:
     """The columns beside the examples of a run, read again from where its data lie."""
+    from calipers.data import labels
+
     if not isinstance(task, Task) or task.data == "beir":
-        return label_columns.of_beir(source)
+        return labels.of_beir(source)
     if task.data == "rows":
-        return label_columns.of_rows(source)
-    return LabelColumns(source.path, lambda: ((id, {"set": id.partition("/")[0]}) for id in ids))
+        return labels.of_rows(source)
+    return labels.LabelColumns(source.path, lambda: ((id, {"set": id.partition("/")[0]}) for id in ids))
 
 
 def find(names: Sequence[str], columns: Callable[[], LabelColumns]) -> tuple[Labels, ...]:
@@ -137,6 +140,8 @@ Given = tuple[Sequence[str | None], Sequence[str]]  # the label of each example,
 def _by_value(name: str, values: Mapping[str, Any], outcomes: Outcomes) -> Given:
     """By the value itself; numbers of which there are too many different ones, and how often a query is made, by
     thirds."""
+    from calipers.data.labels import to_label
+
     mine = [values.get(id) for id in outcomes.ids]
     numbers = np.array([_number(value) for value in mine])
     given = [to_label(value) for value in mine]

@@ -220,11 +220,18 @@ class Store:
         if not self._database.exists():
             return
         made = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with suppress(RequestError), self._open() as database, self._writing(database):
-            database.executemany(
-                "INSERT OR REPLACE INTO labels SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = ?)",
-                [(run_id, baseline, label, made, run_id) for run_id, (baseline, label) in labels.items()],
-            )
+        newest = "SELECT baseline, label FROM labels WHERE run_id = ? ORDER BY made DESC LIMIT 1"
+        with suppress(RequestError), self._open() as database:
+            rows = [
+                (run_id, *verdict, made, run_id)
+                for run_id, verdict in labels.items()
+                if database.execute(newest, (run_id,)).fetchone() != verdict  # to write the same again takes a flush
+            ]
+            if not rows:
+                return
+            keep = "INSERT OR REPLACE INTO labels SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = ?)"
+            with self._writing(database):
+                database.executemany(keep, rows)
 
     def keep_timing(self, results: Sequence[Result]) -> None:
         """The times of runs that were measured after they were stored; nothing else of a run changes."""
