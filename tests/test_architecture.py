@@ -142,6 +142,12 @@ def test_help_does_not_even_import_numpy() -> None:
     assert found.stdout.splitlines()[-1] == "False"
 
 
+def test_stored_runs_are_compared_without_what_measures_models() -> None:
+    code = "import sys; import calipers.comparison.api; print(*{'calipers.runs.api', 'calipers.shop'} & {*sys.modules})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
 def test_unknown_attributes_are_refused() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         calipers.nonsense  # noqa: B018

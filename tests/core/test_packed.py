@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from calipers.core import packed
-from calipers.core.packed import PackedTexts, TextPacker
+from calipers.core.packed import PackedTexts, TextPacker, TextPlaces, may_repeat
 
 TEXTS = ["one", "", "größer 大きい", "line\nbreak", "🙂", "last"]
 
@@ -78,3 +78,36 @@ def test_what_was_read_is_not_held() -> None:
 def file_pages() -> int:
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(next(line for line in status.splitlines() if line.startswith("RssFile")).split()[1])
+
+
+def test_many_short_texts_are_packed_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_FEW", 3)
+    packer = TextPacker()
+    for text in TEXTS:
+        packer.append(text)
+    texts = packer.finish()
+    assert isinstance(texts, PackedTexts)
+    assert (texts, texts[2:4], len(packer)) == (TEXTS, TEXTS[2:4], len(TEXTS))
+
+
+def test_packed_texts_equal_any_sequence_of_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = pack(TEXTS, monkeypatch)
+    monkeypatch.setattr(packed, "_AT_ONCE", 4)
+    assert texts == TEXTS
+    assert texts == tuple(TEXTS)
+    assert texts == pack(TEXTS, monkeypatch)
+    assert texts != TEXTS[:-1]
+    assert texts != [*TEXTS[:-1], "other"]
+    assert texts != 6
+
+
+def test_places_are_those_of_every_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"text {i % 7}" for i in range(40)]
+    places = TextPlaces(pack(texts, monkeypatch))
+    assert all(places.of(text) == [i for i, each in enumerate(texts) if each == text] for text in {*texts, "absent"})
+
+
+def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "hash", lambda text: 7, raising=False)
+    assert [TextPlaces(TEXTS).of(text) for text in (*TEXTS, "x")] == [[0], [1], [2], [3], [4], [5], []]
+    assert may_repeat(["a", "b"])  # it may: who asks looks closer

@@ -12,7 +12,7 @@ from scipy import stats
 from calipers.metrics import classification, paired
 from calipers.metrics.arrays import once
 from calipers.metrics.correlation import kendall_statistic, pearson_statistic, spearman_statistic
-from calipers.metrics.exchange import exchange_p, ranks, standard_scores
+from calipers.metrics.exchange import exchange_p, exchange_ps, ranks, standard_scores
 from calipers.metrics.means import mean_statistic
 
 
@@ -124,3 +124,14 @@ def test_the_fast_way_follows_a_change_of_scale() -> None:
     assert both.exchanged
     assert points.exchanged
     np.testing.assert_allclose(points.exchanged(first), 100 * np.array(both.exchanged(first)))
+
+
+def test_several_statistics_have_the_p_values_that_each_has_alone() -> None:
+    gold, a, b = experiment(0, binary=False)
+    tests = [
+        (statistic(np.concatenate([a, b]), np.concatenate([gold, gold])), delta)
+        for statistic, delta in ((spearman_statistic, 0.02), (pearson_statistic, 0.0), (kendall_statistic, 0.01))
+    ]
+    alone = [exchange_p(both, 60, delta, permutations=999, seed=5) for both, delta in tests]
+    assert exchange_ps(tests, 60, permutations=999, seed=5, threads=2) == alone
+    assert alone[1] == 1.0
