@@ -72,9 +72,9 @@ def test_tags_and_labels_are_kept_beside_a_run_and_go_with_it(store: Store) -> N
     store.tag("int8", ["v2"], remove=True)
     store.keep_labels({run_id: ("20261001-120000-abc120", "REGRESSION"), "unknown": ("x", "PASS")})
     store.keep_labels({run_id: ("20261001-120000-abc120", "PASS")})
-    before = (store.folder / "runs.db").read_bytes()
+    before = (store.folder / "calipers.db").read_bytes()
     store.keep_labels({run_id: ("20261001-120000-abc120", "PASS")})
-    assert (store.folder / "runs.db").read_bytes() == before  # the same again is not written
+    assert (store.folder / "calipers.db").read_bytes() == before  # the same again is not written
     chosen = RunFilter(label="pass", tag=("release",)).choose(store.lines())
     assert [(x.run_id, x.tags, x.label) for x in chosen] == [(run_id, ("release",), "PASS")]
     store.remove("int8")
