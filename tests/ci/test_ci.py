@@ -134,7 +134,8 @@ def test_the_action_gives_the_job_its_status_and_summary(
     assert ("::" in job.log) == bool(annotation)
     name = re.escape(repository.name)
     assert re.match(f"## {label}: `{name}/{candidate}.npy` against `{name}/base.npy`\n", job.summary), job.summary
-    assert "| `cosine_spearman` |" in job.summary.replace("**", "")
+    assert "`cosine_spearman`, with the chances of PASS/AT_RISK/REGRESSION:" in job.summary
+    assert f"{repository.name}/{candidate}.npy` |" in job.summary
     suites = ElementTree.parse(repository / "verdict.xml").getroot()
     assert bool(suites.findall(".//failure") + suites.findall(".//error")) == (label != "PASS")
 
