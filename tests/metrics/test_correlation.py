@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from calipers.metrics import correlation
 from calipers.metrics.arrays import Floats, once
 from calipers.metrics.bootstrap import draw
 from calipers.metrics.correlation import (
@@ -264,3 +265,14 @@ def test_too_few_rows_or_a_constant_column_have_no_tau(x: list[float], y: list[f
 def test_nan_is_refused_with_its_column_and_rows() -> None:
     with pytest.raises(ValueError, match=r"y is NaN in rows \[1, 3\]"):
         kendall_statistic(np.arange(4.0), np.array([0, np.nan, 1, np.nan]))
+
+
+@pytest.mark.parametrize("levels", [3, 200])
+def test_many_rows_are_summed_by_group_as_few_are(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=300), rng.integers(0, levels, size=300).astype(float)
+    counts = draw(300, 5, rng)
+    expected = spearman_statistic(x, y)(counts)
+    monkeypatch.setattr(correlation, "_MANY_ROWS", 10)
+    monkeypatch.setattr(correlation, "_EXACT_IN_FLOAT32", 700)
+    np.testing.assert_allclose(spearman_statistic(x, y)(counts), expected, rtol=0, atol=1e-13)

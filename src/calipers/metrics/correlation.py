@@ -21,6 +21,8 @@ from calipers.metrics.running import run_up, running_sum, scratch, take_rows
 _ROUNDING = 1e-14
 _EXACT_IN_FLOAT32 = 1 << 23  # halves up to here
 _FEW_GROUPS = 48  # of equal values
+_MANY_ROWS = 1 << 18
+_OFTEN = 255  # times that an example is drawn: more are no resample
 _EXPLAINED = 1e-9  # of 1 − r²: less than this of a column is left when others are taken out
 
 
@@ -77,29 +79,34 @@ def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Memory: four arrays of the shape of `counts`, which a thread keeps for the next call.
 
     In the order of the column with more distinct values ranks are running sums; the other column only needs sums over
-    its groups of equal values. All are whole numbers and halves: float32 holds a rank times a count exactly while
-    examples × the largest count stay below 2²³; what is summed beyond that is summed in float64.
+    its groups of equal values. All are whole numbers and halves, which float32 holds exactly up to 2²³, a rank times a
+    count while examples × the largest count stay below it; what is summed beyond that is summed in float64.
     """
     x, y = _without_nan(x, "x"), _without_nan(y, "y")
     few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
     order = np.argsort(many, kind="stable")
     share_ties = _tie_sharing(many[order])
     values, codes = np.unique(few, return_inverse=True)
-    group_sums, codes = _group_sums(codes, len(values)), codes[order]
+    codes = codes[order]
+    group_sums = _group_sums(codes, len(values))
 
     def statistic(counts: Counts) -> Floats:
         largest = int(counts.max(initial=1))
-        kind = np.float32 if len(counts) * largest < _EXACT_IN_FLOAT32 else np.float64
+        kind = np.float32 if 2 * len(counts) < _EXACT_IN_FLOAT32 and largest <= _OFTEN else np.float64
         converted = scratch("converted", counts.shape, kind)
         converted[:] = counts
-        sizes = group_sums(converted)
         weights = take_rows(converted, order, "weights")
+        sizes = group_sums(weights)
         n = sizes.sum(axis=0)
         ranks, spread_many = share_ties(weights, n, largest)
-        ranks *= weights
         centred = (np.cumsum(sizes, axis=0) - sizes / 2 - n / 2).astype(kind)  # one of the two is enough
-        # What is centred has at most a fraction of a half: products are exact.
-        covariance = np.einsum("ij,ij->j", ranks, take_rows(centred, codes, "moved"), dtype=np.float64)
+        # All are whole numbers and halves: products are exact.
+        expected = take_rows(centred, codes, "moved")
+        if len(counts) * largest < _EXACT_IN_FLOAT32:
+            ranks *= weights
+            covariance = np.einsum("ij,ij->j", ranks, expected, dtype=np.float64)
+        else:
+            covariance = np.einsum("ij,ij,ij->j", ranks, weights, expected, dtype=np.float64)
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
     return Jackknifed(
@@ -227,9 +234,11 @@ def _inversions(weights: Floats, ones: Ints, zeros: Ints, before_group: Ints, be
 
 def _group_sums(codes: Ints, groups: int) -> Callable[[Floats], Floats]:
     """Sums of whole numbers over the rows of each group, float64[groups, r]; of a few groups by a matrix product."""
-    if groups <= _FEW_GROUPS and len(codes) <= _EXACT_IN_FLOAT32 // 32:
+    if groups <= _FEW_GROUPS and len(codes) <= _MANY_ROWS:
         members = (np.arange(groups)[:, None] == codes).astype(np.float32)
         return lambda rows: (members @ rows).astype(np.float64)
+    if len(codes) > _MANY_ROWS:  # no second order of a million rows is held; a few resamples are in hand at a time
+        return lambda rows: np.stack([np.bincount(codes, column, minlength=groups) for column in rows.T], axis=1)
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=groups)) - 1
 

@@ -18,13 +18,15 @@ from calipers.core.choices import MOST_RESAMPLES
 from calipers.core.files import package_versions
 from calipers.core.machine import processor_fact
 from calipers.core.options import Options, option
+from calipers.core.room import give_back
 from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Floats, slices
 from calipers.metrics.threads import available_cores
 from calipers.rendering.numbers import plural
 
 CONFIDENCE = 0.95
-_PREPARED = 1 << 22  # examples × metrics: of a million examples, four metrics
+_PREPARED = 1 << 21  # examples × metrics: of a million examples, two metrics
+_MANY = 100_000  # examples: what was freed before is given back
 _PACKAGES = (
     "numpy",
     "onnxruntime",
@@ -163,6 +165,8 @@ def _draw(metrics: Sequence[Metric], outcomes: Outcomes, count: int, resampling:
     of many examples, a few metrics are prepared at a time."""
     cluster, rows = outcomes.clusters, []
     for part in slices(len(metrics), max(1, _PREPARED // max(1, len(outcomes)))):
+        if len(outcomes) > _MANY:
+            give_back()
         statistics: list[Statistic] = [metric.statistic(outcomes.columns) for metric in metrics[part]]
         if cluster is not None:
             statistics = [bootstrap.grouped(statistic, cluster) for statistic in statistics]
