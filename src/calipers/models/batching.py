@@ -181,8 +181,13 @@ def once_each(items: Sequence[Item]) -> tuple[list[Item], list[int]]:
 
 
 def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:
-    """`compute(rows)` for every batch, as they finish. One thread computes a batch: their number changes no bit."""
-    waiting, workers = iter(plan(lengths, work.batching)), work.workers
+    """`compute(rows)` for every batch, as they finish. One thread computes a batch: their number changes no bit. A batch
+    that is alone needs none of its own, whose start would be a part of the latency of one text."""
+    batches = plan(lengths, work.batching)
+    if len(batches) == 1:
+        yield batches[0], compute(batches[0])
+        return
+    waiting, workers = iter(batches), work.workers
     with ThreadPoolExecutor(max_workers=workers) as pool:
         running: dict[Future[Answer], Ints] = {}
         try:
