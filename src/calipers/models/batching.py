@@ -181,8 +181,8 @@ def once_each(items: Sequence[Item]) -> tuple[list[Item], list[int]]:
 
 
 def answers(lengths: Ints, compute: Callable[[Ints], Answer], work: Work) -> Iterator[tuple[Ints, Answer]]:
-    """`compute(rows)` for every batch, as they finish. One thread computes a batch: their number changes no bit. A batch
-    that is alone needs none of its own, whose start would be a part of the latency of one text."""
+    """`compute(rows)` for every batch, as they finish. One thread computes a batch: their number changes no bit. The
+    only batch needs no thread of its own, whose start would be a part of the latency of one text."""
     batches = plan(lengths, work.batching)
     if len(batches) == 1:
         yield batches[0], compute(batches[0])
