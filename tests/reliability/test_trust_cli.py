@@ -184,6 +184,9 @@ def test_questions_come_from_a_file_or_standard_input_and_answers_are_lines(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     assert run([*map(str, arguments), "--questions", "-"]) == 0
     assert capsys.readouterr().out == found.stdout
+    monkeypatch.setattr("sys.stdin", None)  # so Python has it where the shell closed it
+    assert run([*map(str, arguments), "--questions", "-"]) == 2
+    assert capsys.readouterr().err.startswith("calipers: --questions -: standard input is closed")
     for content, why in (("", "holds no question"), ('{"text": 3}', "expected a text"), ('{"text"', "not valid JSON")):
         (tmp_path / "bad").write_text(content, encoding="utf-8")
         refused = calipers(*arguments, "--questions", tmp_path / "bad")

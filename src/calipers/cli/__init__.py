@@ -120,6 +120,8 @@ def run(line: Sequence[str], *, debug: bool = False) -> int:
 
         if isinstance(error, OSError) and error.filename is not None:  # of a file that the request names, or leads to
             return fail(f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}", 2)
+        if isinstance(error, MemoryError):
+            return fail(f"the command cannot go on: {explain(error)}", 4)
         return fail(f"unexpected {type(error).__name__}: {explain(error)} (--debug shows where)", 4)
 
 

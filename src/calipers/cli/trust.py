@@ -136,8 +136,12 @@ def _read(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     from calipers.core.inputs import expand
     from calipers.reliability.questions import parse_questions, read_questions
 
-    is_stream = place == "-"
-    questions = parse_questions(sys.stdin.buffer, "standard input") if is_stream else read_questions(expand(place))
+    if place != "-":
+        questions = read_questions(expand(place))
+    elif sys.stdin is None:
+        raise click.UsageError("--questions -: standard input is closed")
+    else:
+        questions = parse_questions(sys.stdin.buffer, "standard input")
     return questions.ids, questions.texts
 
 
