@@ -23,6 +23,7 @@ _HEAD = "sentence1,sentence2,score\n"
 _ROWS = "".join(f"the cat {i},a dog {i * 7 % 5},{i % 6}\n" for i in range(12))
 _CSV = (
     _HEAD + _ROWS.replace("\n", "\r"), _HEAD.replace(",", ";") + _ROWS.replace(",", ";"), "sentence1,sentence1,score\n" + _ROWS, "\x1b[31m,\u202e,score\n" + _ROWS, _HEAD + '"' + _ROWS, _HEAD + _ROWS + '"a""b,c,1\n', _HEAD + _ROWS.replace(",", ",,"),
+    _HEAD + _ROWS.replace("\n", "\x85"), _HEAD + _ROWS.replace("\n", "\n\r"), "# comment\n" + _HEAD + _ROWS, _HEAD.replace("score", "sc\x00ore") + _ROWS, _HEAD + _ROWS + "a,b\n" + "a,b,1,2\n",
     _HEAD + "a\x00b,c,1\n" + _ROWS, _HEAD, _ROWS, _HEAD + _ROWS * 40_000, _HEAD + f"{'a ' * 400_000},b,1\n" + _ROWS, _HEAD + "".join(f"a{i},b{i},{'9' * 400}\n" for i in range(6)), _HEAD + "".join(f"a{i},b{i},1e{i * 100}\n" for i in range(6)),
     _HEAD + "".join(f"a{i},b{i},{v}\n" for i, v in enumerate(("nan", "inf", "-0", "1e-400", "٣", "½", "0x1p3", "1_0"))), _HEAD + "".join(f"{'é' * 2_000}{i},b,{i}\n" for i in range(9)), "\ufeff\ufeff" + _HEAD + _ROWS, _HEAD + _ROWS.replace("text", "\u200b"),
     "sep=;\n" + _HEAD + _ROWS, _HEAD + "".join(f"\ufdfa{i},\U0001f468\u200d\U0001f469{i},{i}\n" for i in range(9)), _HEAD.upper() + _ROWS, " sentence1 , sentence2 , score \n" + _ROWS, "id,sentence1,sentence2,score\n" + "".join(f"x,a{i},b{i},{i}\n" for i in range(6)),
@@ -30,6 +31,7 @@ _CSV = (
 _JSON = (
     '{"sentence1": "a\\ud800", "sentence2": "b", "score": 1}\n' * 5, '{"sentence1": ["a"], "sentence2": {"b": 1}, "score": "1"}\n' * 5, '{"sentence1": "a", "sentence1": "c", "sentence2": "b", "score": 1}\n' * 5, "".join(f'{{"id": {i}e400, "sentence1": "a", "sentence2": "b", "score": {i}}}\n' for i in range(5)),
     "".join(f'{{"id": "\\u0000{i}", "sentence1": "a\\u0000", "sentence2": "b", "score": {i}}}\n' for i in range(5)), "".join(f'{{"sentence1": "a{i}", "sentence2": "b", "score": true}}\n' for i in range(5)), "".join(f'{{"sentence1": "a{i}", "sentence2": "b", "score": -{i}e307}}\n' for i in range(5)), "NaN\n" * 5,
+    "[" + ",".join(['{"sentence1": "a", "sentence2": "b", "score": 1}'] * 5) + "]garbage", '{"sentence1": ["a"], "sentence2": ["b"], "score": [1]}', "[null, [], {}]", '{"sentence1": "a",' * 50_000, "".join(f'{{"sentence1": "a{i}", "sentence2": "b", "score": 1{"0" * 5_000}}}\n' for i in range(5)),
     "".join(f'{{"id": [{i}], "sentence1": "a", "sentence2": "b", "score": {i}}}\n' for i in range(5)), '{"sentence1": "a", "sentence2": "b", "score": 1}' * 5, "[" + ",".join(['{"sentence1": "a", "sentence2": "b", "score": 1}'] * 5) + "]\n[]\n", '{"data": [{"sentence1": "a"}]}\n', "\x1e" + '{"sentence1": "a", "sentence2": "b", "score": 1}\n' * 5,
     "".join(json.dumps({"sentence1": f"a{i}", "sentence2": "b", "score": i, **{f"k{j}": j for j in range(3_000)}}) + "\n" for i in range(5)), "// comment\n" + '{"sentence1": "a"}\n', "'" + "\n", '{"sentence1": "' + "\\u0061" * 100_000 + '", "sentence2": "b", "score": 1}\n',
 )  # fmt: skip
@@ -38,7 +40,8 @@ _JSON = (
 def forms(sound: Sound, folder: Path, rng: Random) -> list[str]:
     content, endings = rng.choice(((_CSV, ("csv", "tsv", "txt")), (_JSON, ("jsonl", "json", "ndjson"))))
     path = folder / f"pairs.{rng.choice(endings[:2])}"
-    path.write_bytes(rng.choice(content).encode("utf-8", "replace"))
+    code = rng.choice(("utf-8",) * 6 + ("utf-16", "utf-16-be", "utf-32", "utf-7", "cp037", "gb18030"))
+    path.write_bytes(rng.choice(content).encode(code, "replace"))
     task = rng.choice(
         (
             (),

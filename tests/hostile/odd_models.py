@@ -150,9 +150,11 @@ def graphs(sound: Sound, folder: Path, rng: Random) -> list[str]:
             "empty",
             "half",
             "unused",
+            "wire",
+            "kind",
         )
     )
-    made = proto.graph
+    made, more = proto.graph, b""
     if kind == "version":
         proto.ir_version = rng.choice((0, 1, 99, 2**40))
     elif kind == "opset":
@@ -170,7 +172,9 @@ def graphs(sound: Sound, folder: Path, rng: Random) -> list[str]:
         tensor.ClearField("raw_data")
         tensor.data_location = TensorProto.EXTERNAL
         facts = {
-            "location": rng.choice(("../x", "/etc/passwd", "/dev/zero", "data.bin", "", ".", "link", "a/../data.bin")),
+            "location": rng.choice(
+                ("../x", "/etc/passwd", "/dev/zero", "data.bin", "", ".", "link", "a/../data.bin", "data.bin\x00y")
+            ),
             "offset": rng.choice(("0", "-1", "9999999999", "x")),
             "length": rng.choice(("16000", "-1", "99999999999999", "x")),
         }
@@ -256,6 +260,13 @@ def graphs(sound: Sound, folder: Path, rng: Random) -> list[str]:
         made.node[-1].CopyFrom(helper.make_node("F", ["rows"], ["tokens"], domain="evil"))
     elif kind == "strings":
         made.initializer[0].CopyFrom(helper.make_tensor("table", TensorProto.STRING, [2], [b"\xff", b"x"]))
+    elif kind == "wire":  # a second graph, which protobuf adds to the first: a tensor whose bytes have an unusual form
+        entry = rng.choice(_ENTRIES)
+        more = _field(7, 5, content=b"\x08\x08\x10\x01\x42\x01w\x70\x01" + _field(13, content=entry))
+    elif kind == "kind":
+        operator = rng.choice(("SequenceConstruct", "Optional", "Shape", "NonZero", "RandomNormalLike", "Size"))
+        made.node[-1].CopyFrom(helper.make_node(operator, ["rows"], ["tokens"]))
+        made.output[0].ClearField("type")
     elif kind == "empty":
         del made.node[:]
     elif kind == "half":
@@ -263,8 +274,21 @@ def graphs(sound: Sound, folder: Path, rng: Random) -> list[str]:
     else:
         made.initializer.append(numpy_helper.from_array(np.zeros(rng.choice((1, 10**6)), np.float32), "unused"))
         made.node.append(helper.make_node("RandomNormal", [], ["noise"], shape=rng.choice(([1], [10**9], [2**40]))))
-    path.write_bytes(proto.SerializeToString())
+    path.write_bytes(proto.SerializeToString() + more)
     return eval_line(path.parent, "--dataset", sound.root / "pairs.jsonl")
+
+
+_ENTRIES = (
+    b"\x12\x04../x\x0a\x08location", b"\x0a\x08location\x12\x01w\x12\x04../x", b"\x8a\x00\x88\x80\x00location\x12\x84\x00../x", b"\x0a\x08location\x12\x06../x\x00y",
+    b"\x0a\x08location", b"\x0a\x08location\x12\x7fx", b"\x0b\x0a\x08location\x0c", b"\x0a\x08location\x12\x0b/etc/passwd\x1a\x00", b"\xff" * 11 + b"location",
+)  # fmt: skip
+
+
+def _field(*numbers: int, content: bytes) -> bytes:
+    """A message within messages, by the numbers of their fields."""
+    for number in reversed(numbers):
+        content = bytes([number << 3 | 2, len(content)]) + content
+    return content
 
 
 def tables(sound: Sound, folder: Path, rng: Random) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,6 +124,50 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer_empty(self) -> None:
         self._send(204, b"")
+
+    def answer_chunk(self) -> None:
+        Handler.turn += 1
+        size = (b"zz", b"-5", b"f" * 16, b"1;" + b"a" * 100_000)[Handler.turn % 4]
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + size + b"\r\n[\r\n")
+
+    def answer_date(self) -> None:
+        Handler.turn += 1
+        late = ("Fri, 31 Dec 9999 23:59:59 GMT", "-5", "nan", "inf", "9" * 500)
+        self._send(503, b"", Retry_After=late[Handler.turn % 5])
+
+    def answer_length(self) -> None:
+        Handler.turn += 1
+        length = (b"-1", b"abc", b"9" * 30, b"2\r\nContent-Length: 50")[Handler.turn % 4]
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: " + length + b"\r\n\r\n[]")
+
+    def answer_status(self) -> None:
+        Handler.turn += 1
+        status = (b"1.1 000 ", b"1.1 999 \x1b[31m", b"1.1 abc OK", b"9.9 200 OK", b"1.1 101 X")[Handler.turn % 5]
+        self.wfile.write(b"HTTP/" + status + b"\r\nContent-Length: 2\r\n\r\n[]")
+
+    def answer_rows(self) -> None:
+        """More rows than texts, each of them whole."""
+        self._send(200, json.dumps({"data": [{"index": i, "embedding": [1.0, 2.0]} for i in range(500)]}).encode())
+
+    def answer_numbers(self) -> None:
+        Handler.turn += 1
+        vector = (f"[1{'0' * 400}, 2]", "[true, false]", '["1", "2"]', "[[[1]]]", "[1e300, 1]", "null")[
+            Handler.turn % 6
+        ]
+        self._send(200, f'{{"data": [{{"index": 0, "embedding": {vector}}}]}}'.encode())
+
+    def answer_mark(self) -> None:
+        self._send(200, b"\xef\xbb\xbf[[1, 2]] trailing", Content_Type="application/json; charset=utf-99")
+
+    def answer_file(self) -> None:
+        self._send(302, b"", Location="file:///etc/passwd")
+
+    def answer_reset(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
+    def answer_many(self) -> None:
+        self.wfile.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 5_000 + b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000)
 
     def answer_text(self) -> None:
         self._send(200, b'{"data": [{"index": "a", "embedding": "b"}]}')

@@ -115,6 +115,8 @@ _YAML = (
     "compare: {resamples: 10000000000}\n", "compare: {confidence: .nan}\n", "compare: {worst: -1}\n", "colours: {1: 2}\n",
     "compare: {metrics: {a: b}}\n", "compare: {fail_on: [1]}\n", "precision: {a: b}\n", "ranges: {a: [1e999, 2]}\n",
     "[" * 3_000, "{a: " * 3_000, "- " * 3_000, "!!binary '%'\n", "!!set {a}\n", "!!omap [a]\n", "compare: 0x\n", "kinds: {a: {units: {b: {factor: 0}}}}\n",
+    "compare: {metrics: 5}\n", "compare: {metrics: }\n", "compare:\n  worst: 1\n  worst: 2\n", "compare: {confidence: 0.9999999999999999}\n", "a: &a {confidence: 0.9}\ncompare: {<<: [*a, *a]}\n", "compare: &a\n  <<: *a\n",
+    "compare: !!pairs [a: b]\n", "compare: !<tag:x> y\n", "compare: {thresholds: {cosine_spearman: {a: 1}}}\n", 'compare: {"\\ud800": 1}\n', "compare: *none\n", "~: 1\n", "compare: {resamples: 1:30}\n", "%TAG ! tag:x,2000:\n---\ncompare: !a b\n",
     "compare: {resamples: 1" + "0" * 5_000 + "}\n", "a: 1:99999999999999999999:9\n", "\ufeffcompare: 1\n", "%YAML 9.9\n---\na\n",
 )  # fmt: skip
 
@@ -296,6 +298,7 @@ def http(sound: Sound, folder: Path, rng: Random) -> list[str]:
         "gzip",
         "text",
         *("wide", "zero", "flip", "endless", "strange", "bomb", "index", "base64", "failure", "loop", "empty"),
+        *("chunk", "date", "length", "status", "rows", "numbers", "mark", "file", "reset", "many"),
     )
     path = rng.choice(("/v1/embeddings", "/embed", ""))
     address = f"http://user:S3CRET@SERVER/{rng.choice(kinds)}{path}?key=S3CRET"

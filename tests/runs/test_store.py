@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -177,6 +178,25 @@ def test_an_empty_database_is_brought_up_and_has_no_write_ahead_log(place: Store
     assert sql(place, "PRAGMA user_version") == (len(migrations.MIGRATIONS),)
     assert sql(place, "PRAGMA journal_mode") == ("delete",)
     assert same(place.load("a"), make("a"))
+
+
+def test_what_is_no_file_of_its_own_is_no_queue_of_writers(place: Store, tmp_path: Path) -> None:
+    place.save(make("a"))
+    queue, canary = place.folder / ".writing", tmp_path / "canary"
+    canary.write_text("stays")
+    for make_other in (lambda: os.mkfifo(queue), lambda: queue.symlink_to(canary)):
+        queue.unlink()
+        make_other()
+        with pytest.raises(RequestError, match="cannot be written"):
+            place.remove("a")
+    assert canary.read_text() == "stays"
+
+
+def test_a_store_of_no_version_is_refused(place: Store) -> None:
+    place.save(make("a"))
+    sql(place, "PRAGMA user_version = -1")
+    with pytest.raises(RequestError, match="its schema is -1"):
+        place.list()
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(place: Store) -> None:
@@ -367,12 +387,25 @@ def test_runs_are_removed_on_the_command_line(calipers: Run, place: Store) -> No
     assert [line.run_id for line in place.list()] == ["run-1"]
 
 
-def test_a_run_whose_facts_another_version_wrote_is_refused_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts: facts.pop("options"),
+        lambda facts: facts.update(task=[]),
+        lambda facts: facts.update(metrics=[]),
+        lambda facts: facts["metrics"].update(x="a"),
+        lambda facts: facts["model"].update(settings=5),
+        lambda facts: facts["dataset"].update(path=None),
+    ],
+)
+def test_a_run_whose_facts_another_version_wrote_is_refused_in_one_sentence(
+    change: Callable[[dict[str, Any]], object], tmp_path: Path
+) -> None:
     kept = Store(tmp_path)
     kept.save(make("20250101-000000-aaaaaa"))
     with closing(sqlite3.connect(tmp_path / "calipers.db")) as database, database:
         facts = json.loads(database.execute("SELECT facts FROM runs").fetchone()[0])
-        del facts["options"]
+        change(facts)
         database.execute("UPDATE runs SET facts = ?", (json.dumps(facts),))
     with pytest.raises(RequestError, match="another version of calipers"):
         kept.load("latest")

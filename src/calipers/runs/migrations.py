@@ -66,6 +66,8 @@ def migrate(database: sqlite3.Connection, path: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
         raise RequestError(f"{path} was written by a newer Calipers (schema {version}): update Calipers to read it")
+    if version < 0:
+        raise RequestError(f"{path} cannot be used as a store: its schema is {version}")
     if version == len(MIGRATIONS):
         return
     database.execute("BEGIN IMMEDIATE")

@@ -12,18 +12,19 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from calipers.core import DataSource, ModelInfo, Outcomes, RequestError, Result, RunLine
 from calipers.core.errors import boundary, quote
 from calipers.core.files import check_place, size_of, sync_folder, write_whole
-from calipers.core.inputs import below, expand
+from calipers.core.inputs import below, expand, number_of
 from calipers.rendering.document import to_json
 from calipers.runs.migrations import NAME, migrate
 from calipers.runs.outcome_files import outcome_files, read_outcomes, write_outcomes
@@ -319,11 +320,7 @@ class Store:
         """A transaction that has its lock from the start. Writers queue at a file, in their order: SQLite lets them try
         again and again, so that one of many may wait beyond any limit, and gives up at once where a transaction that
         has read wants to write while another one ends."""
-        try:
-            file = (self.folder / ".writing").open("w")
-        except OSError as error:
-            raise RequestError(f"the store in {self.folder} cannot be written: {error.strerror}") from error
-        with file as queue:
+        with self._open_queue() as queue:
             with suppress(ImportError, OSError):
                 import fcntl  # not on Windows
 
@@ -335,6 +332,18 @@ class Store:
                 database.rollback()
                 raise
             database.commit()
+
+    def _open_queue(self) -> IO[bytes]:
+        """A file of its own: a link would lead to another one, and a pipe would block."""
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            handle = os.open(self.folder / ".writing", flags, 0o666)
+        except OSError as error:
+            raise RequestError(f"the store in {self.folder} cannot be written: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise RequestError(f"the store in {self.folder} cannot be written: .writing is no regular file")
+        return os.fdopen(handle, "r+b")
 
     def has_name(self, name: str) -> bool:
         return any(self._ids(f"{NAME} = ?", name))
@@ -434,7 +443,32 @@ def _facts(result: Result) -> dict[str, Any]:
     return {**facts, "model": asdict(result.model), "dataset": asdict(result.dataset), **outcomes}
 
 
+_JSON_KINDS = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "Mapping": dict,
+    "tuple": list,
+    "ModelInfo": dict,
+    "DataSource": dict,
+}
+
+
+def _check_kinds(record: type[Any], facts: Mapping[str, Any]) -> None:
+    """TypeError where a fact is of another kind than its field: a damaged row must not surprise whoever shows it."""
+    for entry in fields(record):
+        kind, *others = str(entry.type).split(" | ")
+        expected, value = _JSON_KINDS.get(kind.partition("[")[0], object), facts.get(entry.name)
+        is_absent = entry.name not in facts or (value is None and "None" in others)
+        if not is_absent and not isinstance(value, expected):
+            raise TypeError(f"{entry.name} is {quote(value)}")
+
+
 def _result(facts: dict[str, Any], outcomes: Outcomes) -> Result:
+    for record, values in ((Result, facts), (ModelInfo, facts["model"]), (DataSource, facts["dataset"])):
+        _check_kinds(record, values)
+    if any(value is not None and number_of(value) is None for value in facts["metrics"].values()):
+        raise TypeError("a metric is no number")
     changed = {
         "model": ModelInfo(**{**facts["model"], "notes": tuple(facts["model"].get("notes", ()))}),
         "dataset": DataSource(**facts["dataset"]),
