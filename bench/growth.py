@@ -2,11 +2,12 @@
 
     python -m bench.growth [--largest 1000000] [--model static:FOLDER] [--plot FILE] [--only NAME …]
 
-Each is a command in a process of its own; its CPU seconds and the peak of its resident memory are the system's. What a
-start of the command costs is measured with 10 examples and taken off before an exponent is fitted: the slope of
-log seconds over log size between the two largest sizes. 1 is linear; an exact search of a fixed number of queries is
-linear in its documents. Pairs and documents are made of random words and read by the static model; the vectors are
-random, 64 numbers each, in parquet.
+Each is a command in a process of its own: its CPU seconds, and the peak of its anonymous memory, looked at every 10 ms
+(pages of mapped files belong to the file; the peak of all resident memory stands beside it). What a start of the
+command costs is measured with 10 examples: memory of that start is named, and its seconds are taken off before an
+exponent is fitted, the slope of log seconds over log size between the two largest sizes. 1 is linear; an exact search
+of a fixed number of queries is linear in its documents. Pairs and documents are made of random words and read by the
+static model; the vectors are random, 64 numbers each, in parquet.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +40,8 @@ WORDS = [f"word{i}" for i in range(5_000)]
 class Cost:
     size: int
     seconds: float  # of CPU, all cores
-    peak: float  # MB of resident memory
+    peak: float  # MB of anonymous memory
+    resident: float  # MB, pages of mapped files among them
 
 
 def text(rng: random.Random) -> str:
@@ -85,44 +89,60 @@ def make_vectors(folder: Path, size: int) -> Path:
     return folder / "vectors.parquet"
 
 
-def run(arguments: Sequence[str], store: Path) -> tuple[float, float, str]:
-    """CPU seconds, MB at the peak and the output of a command; a verdict is no failure."""
+Run = tuple[float, float, float]  # CPU seconds, and MB at the peak: anonymous and resident
+
+
+def watch(process: int, peaks: list[float], done: threading.Event) -> None:
+    """Anonymous memory of a process, in MB, until it is done."""
+    while not done.wait(0.01):
+        with suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{process}/status").read_text().splitlines()
+            peaks.append(int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024)
+
+
+def run(arguments: Sequence[str], store: Path) -> Run:
+    """What a command costs; a verdict is no failure."""
     command = [sys.executable, "-W", "ignore", "-m", "calipers", *arguments]
     with tempfile.TemporaryFile() as out:
         started = subprocess.Popen(command, env={**os.environ, "CALIPERS_STORE": str(store)}, stdout=out, stderr=out)
+        peaks, done = [0.0], threading.Event()
+        watcher = threading.Thread(target=watch, args=(started.pid, peaks, done))
+        watcher.start()
         _, status, usage = os.wait4(started.pid, 0)
+        done.set()
+        watcher.join()
         started.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         said = out.read().decode()
     if started.returncode not in (0, 1, 5):
         raise SystemExit(f"{' '.join(arguments)} failed: {said[-500:]}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said
+    return usage.ru_utime + usage.ru_stime, max(peaks), usage.ru_maxrss / 1024
 
 
-def pairs(size: int, folder: Path, model: str) -> tuple[float, float]:
+def pairs(size: int, folder: Path, model: str) -> Run:
     line = ["eval", model, "--dataset", str(make_pairs(folder, size)), "--json", "--no-store"]
-    return run(line, folder / "store")[:2]
+    return run(line, folder / "store")
 
 
-def retrieval(size: int, folder: Path, model: str) -> tuple[float, float]:
+def retrieval(size: int, folder: Path, model: str) -> Run:
     line = ["eval", model, "--task", "retrieval", "--dataset", str(make_corpus(folder, size)), "--json", "--no-store"]
-    return run(line, folder / "store")[:2]
+    return run(line, folder / "store")
 
 
-def parquet(size: int, folder: Path, _: str) -> tuple[float, float]:
+def parquet(size: int, folder: Path, _: str) -> Run:
     make_corpus(folder, size)
     return retrieval(size, folder, str(make_vectors(folder, size)))
 
 
-def compare(size: int, folder: Path, model: str) -> tuple[float, float]:
+def compare(size: int, folder: Path, model: str) -> Run:
     """Two stored runs: the second reads half of the numbers."""
     file = make_pairs(folder, size)
     for name, flags in (("one", ()), ("two", ("--truncate-dim", "32"))):
         run(["eval", model, "--dataset", str(file), "--name", name, "--resamples", "100", *flags], folder / "store")
-    return run(["compare", "one", "two", "--json"], folder / "store")[:2]
+    return run(["compare", "one", "two", "--json"], folder / "store")
 
 
-def diagnose(size: int, folder: Path, _: str) -> tuple[float, float]:
+def diagnose(size: int, folder: Path, _: str) -> Run:
     corpus, vectors = make_corpus(folder, size), make_vectors(folder, size)
     line = [
         "diagnose",
@@ -134,15 +154,15 @@ def diagnose(size: int, folder: Path, _: str) -> tuple[float, float]:
         "--no-store",
         "--json",
     ]
-    return run(line, folder / "store")[:2]
+    return run(line, folder / "store")
 
 
-def trust(size: int, folder: Path, model: str) -> tuple[float, float]:
+def trust(size: int, folder: Path, model: str) -> Run:
     corpus = make_corpus(folder, size)
-    return run(["trust", model, "--corpus", str(corpus), "word1 word2", "--json"], folder / "store")[:2]
+    return run(["trust", model, "--corpus", str(corpus), "word1 word2", "--json"], folder / "store")
 
 
-WORKS: dict[str, tuple[str, Callable[[int, Path, str], tuple[float, float]]]] = {
+WORKS: dict[str, tuple[str, Callable[[int, Path, str], Run]]] = {
     "pairs": ("eval of pairs", pairs),
     "retrieval": ("eval of a search, static model", retrieval),
     "parquet": ("eval of a search, vectors in parquet", parquet),
@@ -160,13 +180,13 @@ def exponent(costs: Sequence[Cost], start: float) -> float:
     return math.log(large[1] / small[1]) / math.log(large[0] / small[0])
 
 
-def measure(name: str, sizes: Sequence[int], model: str, place: Path | None) -> tuple[list[Cost], float]:
+def measure(name: str, sizes: Sequence[int], model: str, place: Path | None) -> tuple[list[Cost], Cost]:
     costs = []
     for size in (START, *sizes):
         with tempfile.TemporaryDirectory(dir=place) as folder:
             costs.append(Cost(size, *WORKS[name][1](size, Path(folder), model)))
         print(f"  {name:10} {size:9,} {costs[-1].seconds:9.1f} s {costs[-1].peak:7.0f} MB", flush=True)
-    return costs[1:], costs[0].seconds
+    return costs[1:], costs[0]
 
 
 def main() -> None:
@@ -183,9 +203,10 @@ def main() -> None:
     for name in chosen.only:
         costs, start = measure(name, sizes, chosen.model, chosen.folder)
         curves[WORKS[name][0]] = [(cost.size, cost.seconds, cost.peak) for cost in costs]
-        last, slope = costs[-1], exponent(costs, start) if len(costs) > 1 else math.nan
+        last, slope = costs[-1], exponent(costs, start.seconds) if len(costs) > 1 else math.nan
         said = "; ".join(f"{cost.size:,}: {cost.seconds:.1f} s, {cost.peak:.0f} MB" for cost in costs[:-1])
-        growth = "" if math.isnan(slope) else f"exponent {slope:.2f}; {said}"
+        memory = f"start {start.peak:.0f} MB, resident {last.resident:.0f} MB"
+        growth = memory if math.isnan(slope) else f"exponent {slope:.2f}; {memory}; {said}"
         lines.append(
             Entry(f"{WORKS[name][0]}, {last.size:,} (CPU s)", "", last.seconds, memory=last.peak, agreement=growth)
         )

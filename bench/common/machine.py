@@ -30,7 +30,7 @@ LIMITS = Path(__file__).parent / "limits.md"  # profiles of what misses its goal
 
 GROWTH = """## Growth
 
-`python -m bench.growth --plot docs/images/growth.svg`: CPU seconds and peak of resident memory of whole commands, each
+`python -m bench.growth --plot docs/images/growth.svg`: CPU seconds and peak of anonymous memory of whole commands, each
 in a process of its own, with the static model and 1,000 queries.
 
 ![CPU seconds and memory over the number of examples](images/growth.svg)
