@@ -41,7 +41,7 @@ class Cost:
     size: int
     seconds: float  # of CPU, all cores
     peak: float  # MB of anonymous memory
-    resident: float  # MB, pages of mapped files among them
+    resident: float = 0.0  # MB, pages of mapped files among them
 
 
 def text(rng: random.Random) -> str:
