@@ -276,3 +276,12 @@ def test_every_task_that_is_named_must_be_there(tmp_path: Path) -> None:
     a_model(tmp_path, "o/a", [0.5, 0.6])
     with pytest.raises(DataError, match=r"no mteb result of Tsk1 is there; there are Task0, Task1"):
         import_results([tmp_path], tasks=["Task0", "Tsk1"])
+
+
+def test_names_in_result_files_lose_their_logins(tmp_path: Path) -> None:
+    secret = "http://u:S3CRET@h/?key=S3CRET"
+    place = write(tmp_path / "o__a" / "1", "Task0", {secret: rows(**{secret: 0.5})}, task_name=secret)
+    (place / "model_meta.json").write_text(json.dumps({"name": secret, "revision": secret}))
+    (result,) = import_results([tmp_path])
+    assert list(result.outcomes.ids) == ["http://h//http://h//http://h/"]
+    assert (result.model.model_id, result.model.settings["revision"]) == ("http://h/", "http://h/")

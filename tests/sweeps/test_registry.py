@@ -40,6 +40,7 @@ def problems(folder: Path, text: str, name: str = "registry.yaml") -> list[str]:
         ("- {id: a}", "line 2: a model has no `reference`"),
         ("- {id: a, reference: x, max_length: long}", "line 2: `max_length` must be a whole number, found 'long'"),
         ("- {id: a, reference: x, max_length: 0}", "line 2: `max_length` must be at least 1, found 0"),
+        ("- {id: a, reference: x, threads: 1000000000}", "line 2: `threads` must be at most 1,024, found 1000000000"),
         ("- {id: a, reference: x, pooling: middle}", "line 2: `pooling` must be one of mean, cls, max, last"),
         ("- {id: a, reference: 'no/such/*'}", "line 2: the glob 'no/such/*' matches no model"),
         ("- {id: a, reference: '/**/x'}", "line 2: the glob '/**/x' holds **: a * stands for one folder or name"),

@@ -14,6 +14,7 @@ from calipers.core.datasets import DataSource, fingerprint
 from calipers.core.errors import DataError, InvalidOutput, RequestError, name_some
 from calipers.core.inputs import load_json, number_of
 from calipers.core.models import ModelInfo
+from calipers.core.references import clean
 from calipers.core.results import NoOptions, Result
 from calipers.runs.record import Resampling, describe_environment, make_result, measure
 from calipers.tasks import mteb as task
@@ -155,7 +156,7 @@ def read_scores(
         for name, revision, score in _read_file(file, model_id):
             names.add(score.task)
             if not tasks or score.task in tasks:
-                by_model.setdefault((name, revision), []).append((file, score))
+                by_model.setdefault((clean(name), clean(revision)), []).append((file, score))
     read = {score.task for rows in by_model.values() for _, score in rows}
     if absent := [name for name in tasks if name not in read]:
         there = f"; there are {name_some(sorted(names))}" if names else ""
@@ -263,12 +264,12 @@ def _score(content: Mapping[str, Any], split: str, row: Mapping[str, Any], file:
         raise DataError(f"{file}: expected a number as main_score of split {split}, found {shown}")
     seconds = number_of(content.get("evaluation_time"))
     return TaskScore(
-        task=str(content["task_name"]),
-        split=split,
-        subset=str(row.get("hf_subset", "default")),
+        task=clean(str(content["task_name"])),
+        split=clean(split),
+        subset=clean(str(row.get("hf_subset", "default"))),
         main_score=math.nan if value is None else float(value),
-        dataset_revision=str(content.get("dataset_revision") or _UNKNOWN),
-        mteb_version=str(row.get("mteb_version") or content.get("mteb_version") or _UNKNOWN),
+        dataset_revision=clean(str(content.get("dataset_revision") or _UNKNOWN)),
+        mteb_version=clean(str(row.get("mteb_version") or content.get("mteb_version") or _UNKNOWN)),
         seconds=seconds if seconds is not None and math.isfinite(seconds) else None,
     )
 

@@ -64,7 +64,7 @@ class ModelOptions(Options):
     )
     batch_tokens: int | None = _running(None, "Tokens in a batch. Default: what is fastest.", metavar="N", at_least=1)
     batch_size: int | None = _running(None, "Rows in a batch, instead of a token budget.", metavar="N", at_least=1)
-    threads: int | None = _running(None, "Cores to use. Default: all.", metavar="N", at_least=1)
+    threads: int | None = _running(None, "Cores to use. Default: all.", metavar="N", at_least=1, at_most=1_024)
     sandbox: str = _running(
         "auto",
         "First run one text in a process with limits on time and memory. auto: ONNX graphs that have not passed yet.",
