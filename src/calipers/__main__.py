@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from typing import NoReturn
+
+_GARBAGE = 100_000  # objects made between two searches for cycles among them: imports make many, and all of them stay
 
 
 class Interruption(KeyboardInterrupt):
@@ -15,6 +18,7 @@ class Interruption(KeyboardInterrupt):
 def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
         signal.signal(signal.SIGINT, _interrupt)
+    gc.set_threshold(_GARBAGE)
     try:
         from calipers.cli import main as run_command
 
@@ -22,6 +26,8 @@ def main() -> None:
     except KeyboardInterrupt:  # before the command began, or after it
         print("calipers: interrupted", file=sys.stderr)
         sys.exit(130)
+    finally:
+        gc.freeze()  # the interpreter ends without a last search: with the above a tenth of a short command
 
 
 def _interrupt(*_: object) -> NoReturn:
