@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from calipers.core import SILENT, Progress
+from calipers.core.errors import shorten_sentence
 from calipers.rendering.tables import say
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class LogLines:
         self._thread = threading.Thread(target=self._write, daemon=True)
 
     def start(self, label: str, total: int) -> None:
-        self._label, self._done, self._total = label, 0, total
+        self._label, self._done, self._total = shorten_sentence(label, 200), 0, total  # it may hold a name
 
     def advance(self, count: int) -> None:
         self._done += count

@@ -10,6 +10,7 @@ from typing import Any
 
 from calipers.core import Thresholds
 from calipers.core.choices import MOST_RESAMPLES
+from calipers.core.errors import shorten_sentence
 from calipers.core.options import Options, option
 from calipers.data import DataOptions
 from calipers.models import ModelOptions
@@ -129,8 +130,11 @@ class SweepStatus:
         """
         >>> str(SweepStatus(10, ("minilm/sts/w8a8",), 4, 1, 60.0, 75.0))
         '4 of 10 jobs done, 1 failed, 1 running (minilm/sts/w8a8), 4.0 a minute, about 75 s to go'
+        >>> len(str(SweepStatus(9, ("a name without an end" * 999,) * 9, 0, 0, 60.0))) < 400
+        True
         """
-        names = f" ({', '.join(self.running[:3])}{', …' if len(self.running) > 3 else ''})" if self.running else ""
+        shown = ", ".join(shorten_sentence(name, 80) for name in self.running[:3])
+        names = f" ({shown}{', …' if len(self.running) > 3 else ''})" if self.running else ""
         rate = f", {60 * self.done / self.seconds:.1f} a minute" if self.done and self.seconds else ""
         left = f", about {self.left:.0f} s to go" if self.left is not None else ""
         running = f"{len(self.running)} running{names}"
