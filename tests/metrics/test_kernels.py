@@ -49,6 +49,16 @@ def test_generic_kernels() -> None:
     assert not Kernel("openblas 0.3.31", "numpy", "SkylakeX").is_generic
 
 
+def test_a_generic_kernel_of_numpy_is_seen_under_the_name_that_openblas_gives_it() -> None:
+    """Releases without the oldest kernels call Prescott's Katmai, the first name of those that share it."""
+    code = "from calipers.metrics.kernels import *; import numpy; print(*(k.description for k in loaded_kernels()))"
+    environment = {**os.environ, "OPENBLAS_CORETYPE": "PRESCOTT"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    if "Katmai" not in done.stdout and "Prescott" not in done.stdout:
+        pytest.skip("this numpy has no OpenBLAS that follows OPENBLAS_CORETYPE to Prescott")
+    assert "WARNING, a generic kernel" in done.stdout
+
+
 def test_faiss_gets_the_kernel_of_numpy() -> None:
     _, faiss_kernel, setting = run(numpy="Nehalem")
     if faiss_kernel == "none":

@@ -15,7 +15,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-_GENERIC = {"prescott", "core2", "nehalem", "generic", "barcelona", "armv8"}
+# Katmai is what recent releases call Prescott's kernel.
+_GENERIC = {"prescott", "katmai", "core2", "nehalem", "generic", "barcelona", "armv8"}
 # Kernels of later releases, and the nearest one that FAISS's copy of OpenBLAS has.
 _EARLIER = {"sapphirerapids": "SkylakeX", "cooperlake": "SkylakeX"}
 _SETTING = "OPENBLAS_CORETYPE"
