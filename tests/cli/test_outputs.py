@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import click
@@ -81,6 +83,18 @@ def test_every_output_is_tried_and_the_failure_comes_last(capsys: pytest.Capture
 def test_a_device_is_written_to_and_not_replaced(calipers: Run, vectors: Path, pairs: Path) -> None:
     assert calipers("eval", vectors, "--dataset", pairs, "-o", "/dev/null").returncode == 0
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_pipe_is_written_to_and_nobody_is_waited_for(
+    calipers: Run, vectors: Path, pairs: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = calipers("eval", vectors, "--dataset", pairs, "-o", pipe)
+    assert (done.returncode, "pipe cannot be written: nobody reads from it" in done.stderr) == (2, True), done.stderr
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        assert calipers("eval", vectors, "--dataset", pairs, "-o", pipe).returncode == 0
+        assert json.loads(reader.communicate()[0])["task"] == "sentence-similarity"
 
 
 def test_a_tilde_in_a_path_is_the_home_folder(

@@ -74,6 +74,8 @@ def test_every_backend_keeps_the_first_numbers(backend: str, request: pytest.Fix
     assert model.info.settings["truncate_dim"] == 5
     with pytest.raises(RequestError, match=r"`truncate_dim` must be at most .* the size of the vectors, found 9999"):
         load(reference, truncate_dim=9999).encode(TEXTS)
+    with pytest.raises(RequestError, match=r"`truncate_dim` must be sizes above 0, .*, found '999"):
+        load(reference, truncate_dim="9" * 5_000)
 
 
 def test_a_requested_normalisation_comes_last(minilm: Path) -> None:

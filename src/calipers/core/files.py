@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -23,7 +24,8 @@ def whole_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """A place beside `path` to write to. It is flushed to the disk (unless the caller has done so) and moved to `path`,
     or deleted after an error. A device or a pipe is written to as it is."""
     if _is_stream(path):
-        yield path
+        with _open_stream(path):
+            yield path
         return
     part = _part(path)
     try:
@@ -68,6 +70,20 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def _open_stream(path: Path) -> Iterator[None]:
+    """Hold a device or a pipe open. Whoever opens a pipe that nobody reads from waits for ever, unless by this flag."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        why = "nobody reads from it" if error.errno == errno.ENXIO else error.strerror
+        raise OSError(error.errno, why, str(path)) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def _is_stream(path: Path) -> bool:

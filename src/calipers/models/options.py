@@ -8,6 +8,7 @@ from functools import partial
 
 from calipers.core import RequestError
 from calipers.core.choices import DTYPES, POOLINGS, SANDBOX
+from calipers.core.errors import quote
 from calipers.core.options import Options, option
 from calipers.metrics.threads import available_cores
 
@@ -108,9 +109,9 @@ def _read_sizes(value: int | str) -> int | str:
     (64, '32,64,all', 'all')
     """
     parts = [part.strip() for part in str(value).split(",")]
-    sizes = sorted({int(part) for part in parts if part.isdecimal() and int(part) > 0})
+    sizes = sorted({int(part) for part in parts if part.isdecimal() and len(part) < 10 and int(part) > 0})
     if isinstance(value, bool) or len(sizes) + parts.count("all") != len(parts) or parts.count("all") > 1:
-        raise RequestError(f"`truncate_dim` must be sizes above 0, each once, or all, found {value!r}")
+        raise RequestError(f"`truncate_dim` must be sizes above 0, each once, or all, found {quote(value)}")
     if len(parts) == 1:
         return sizes[0] if sizes else "all"
     return ",".join([*map(str, sizes), "all"])
