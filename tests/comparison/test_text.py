@@ -14,6 +14,7 @@ from calipers.comparison import text as verdict_text
 from calipers.comparison.records import GateOptions, Verdict
 from calipers.core import DataSource, Result, Speed
 from tests.support import verdicts as made
+from tests.support.shown import shown as text_of
 
 ALL = [
     [made.passing()],
@@ -157,6 +158,18 @@ def test_settings_that_can_change_a_number_are_put_in_words() -> None:
         "prompt 'query: ' (the baseline none), its vectors are not normalised (those of the baseline are), "
         "was measured with other versions of torch"
     )
+
+
+def test_an_execution_provider_can_change_a_number_and_is_named() -> None:
+    provider = "OpenVINOExecutionProvider"
+    words = f"provider '{provider}' (the baseline 'CPUExecutionProvider')"
+    assert settings.in_words({"provider": ("CPUExecutionProvider", provider)}) == words
+    assert settings.in_words({"provider": (None, "CPUExecutionProvider")}) == ""
+    places = {provider: f"onnx, cpu, {provider}", "CPUExecutionProvider": "onnx, cpu", None: "onnx, cpu"}
+    info = made.result().model
+    for name, place in places.items():
+        model = replace(info, settings={**info.settings, "provider": name})
+        assert re.search(rf"Runs on +{place}\s*\n", text_of(made.result(model=model, timing={})))
 
 
 def test_what_is_assumed_of_a_model_is_a_warning_on_a_pass_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,14 @@ TOY = Measurement(name="toy", about="", unit="query", metrics=(MEAN, OTHER, ABSE
 def outcomes(size: int) -> Outcomes:
     ids = tuple(str(i) for i in range(size))
     return Outcomes(ids, {"x": np.arange(size, dtype=np.float64), "y": np.full(size, np.nan)})
+
+
+def test_a_run_names_the_build_of_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "onnxruntime_openvino-1.24.1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-openvino\nVersion: 1.24.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert record.describe_environment()["versions"]["onnxruntime-openvino"] == "1.24.1"
 
 
 def test_metrics_that_are_defined_have_a_value_and_an_interval() -> None:

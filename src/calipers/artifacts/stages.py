@@ -22,7 +22,7 @@ from calipers.artifacts.processor import gains_nothing
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import FILES, BuildOptions, Difference, Latency, Leak, Manifest, Stage
 from calipers.core import SILENT, InferenceError, ModelError, Progress, RequestError
-from calipers.core.files import package_versions, uninterrupted
+from calipers.core.files import ONNX_RUNTIMES, package_versions, uninterrupted
 from calipers.metrics.arrays import Vectors
 from calipers.models.batching import Forward
 from calipers.models.onnx_session import CPU, open_graph
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _CODE = 2  # raised when this code would make another artifact of the same settings
-_PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
+_PACKAGES = ("calipers", "torch", "transformers", "onnx", "onnxscript", *ONNX_RUNTIMES, "numpy")
 _TIMED_ROWS = 16
 _TIMED_ROUNDS = 2
 
@@ -315,7 +315,7 @@ class _Work:
             export.optimize(Path(before.path), target, source, method)
             return notes
 
-        settings = {"methods": methods, "made_with": package_versions("onnxruntime", "onnx")}
+        settings = {"methods": methods, "made_with": package_versions(*ONNX_RUNTIMES, "onnx")}
         return self._stage("optimized", before, settings, [partial(make, m) for m in methods], "Optimising")
 
     def _quantized(self, before: Stage) -> Stage:
@@ -345,7 +345,7 @@ class _Work:
             masks = quantize.drowned(graph, ranges, recipe) if ranges else ""
             return [note for note in (counts, kept, masks, other, *self.plan.warnings) if note]
 
-        packages = package_versions("onnxruntime", "onnx")
+        packages = package_versions(*ONNX_RUNTIMES, "onnx")
         settings = {"recipe": recipe.to_dict(), "calibration": data, "made_with": packages}
         stage = self._stage("quantized", before, settings, [make], f"Quantising to {recipe.precision}")
         if recipe.needs_texts:

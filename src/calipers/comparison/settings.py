@@ -13,7 +13,7 @@ from calipers.rendering.text import truncated_texts
 
 # How a model is run, or where something comes from: the answers are the same.
 _HARMLESS = {
-    *("backend", "device", "provider", "shape", "batching", "through", "short_cut", "revision", "output"),
+    *("backend", "device", "shape", "batching", "through", "short_cut", "revision", "output"),
     *("pooling_assumed", "by", "vectors", "protocol", "mlm_head", "truncation", "version of calipers"),
 }
 _VERSION = "version of "

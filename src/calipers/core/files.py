@@ -149,6 +149,10 @@ def check_place(path: Path) -> str | None:
     return None
 
 
+# ONNX Runtime's builds, each under a name of its own.
+ONNX_RUNTIMES = ("onnxruntime", *(f"onnxruntime-{build}" for build in ("gpu", "directml", "openvino", "qnn")))
+
+
 def package_versions(*packages: str) -> dict[str, str]:
     """Package → version; those that are not installed are left out."""
     from importlib import metadata  # here, because it takes as long to import as two stored runs take to read

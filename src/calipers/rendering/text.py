@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def _place(result: Result) -> str:
+    """Backend and device, and the execution provider unless it is the CPU's: outputs depend on it."""
+    provider = result.model.settings.get("provider") or ""
+    beyond = "" if provider == "CPUExecutionProvider" else provider
+    return ", ".join(filter(None, (result.model.backend, result.model.device, beyond)))
+
+
 def show_result(console: Console, result: Result, task: Measurement[Any]) -> None:
     """A panel with what was measured and how, then a table of metrics."""
     facts = [
         ("Model", result.model.model_id),
-        ("Runs on", f"{result.model.backend}, {result.model.device}"),
+        ("Runs on", _place(result)),
         ("Settings", _settings(result)),
         ("Data", data_line(result)),
         (plural(task.unit).capitalize(), _counts(result)),

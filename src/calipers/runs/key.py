@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import calipers
-from calipers.core.files import package_versions
+from calipers.core.files import ONNX_RUNTIMES, package_versions
 from calipers.core.machine import processor_fact
 
 SCHEMA = "calipers/cache/1"
 
 # Our own parts that can change a number; reports, commands and the store cannot.
 PARTS = ("core", "metrics", "models", "data", "tasks", "runs/api.py")
-# Those that compute; the builds of ONNX Runtime have names of their own.
+# Those that compute.
 PACKAGES = (
-    *("numpy", "onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn"),
+    *("numpy", *ONNX_RUNTIMES),
     *("onnx", "torch", "transformers", "tokenizers", "sentence-transformers", "safetensors", "faiss-cpu", "bm25s"),
 )
 # Instruction sets that choose another kernel: without VNNI u8s8 products saturate, and sums are added in another order.

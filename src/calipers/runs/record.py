@@ -15,7 +15,7 @@ import numpy as np
 import calipers
 from calipers.core import DataSource, InferenceError, Measurement, Metric, ModelInfo, Outcomes, Result, Statistic
 from calipers.core.choices import MOST_RESAMPLES
-from calipers.core.files import package_versions
+from calipers.core.files import ONNX_RUNTIMES, package_versions
 from calipers.core.machine import processor_fact
 from calipers.core.options import Options, option
 from calipers.core.room import give_back
@@ -29,7 +29,7 @@ _PREPARED = 1 << 21  # examples × metrics: of a million examples, two metrics
 _MANY = 100_000  # examples: what was freed before is given back
 _PACKAGES = (
     "numpy",
-    "onnxruntime",
+    *ONNX_RUNTIMES,
     "tokenizers",
     "torch",
     "transformers",
