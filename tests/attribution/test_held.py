@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -98,3 +100,23 @@ def test_a_graph_without_a_manifest_is_taken_as_it_is(sound: Sound, folder: Path
 def test_a_work_folder_in_use_is_refused_before_anything_is_measured(sound: Sound, tmp_path: Path) -> None:
     with claim(tmp_path / "work"), pytest.raises(RequestError, match="wait for it, or name another `work`"):
         attribute(sound.folder, sound, tmp_path / "work")
+
+
+@pytest.mark.parametrize("other_texts", [False, True])
+def test_columns_have_names_of_the_users_own(sound: Sound, folder: Path, tmp_path: Path, other_texts: bool) -> None:
+    rows = [json.loads(line) for line in sound.data.read_text().splitlines()]
+    with (tmp_path / "pairs.csv").open("w", newline="") as file:
+        names = ("sentence1", "sentence2", "score")
+        csv.writer(file).writerows([("left", "right", "human"), *([row[name] for name in names] for row in rows)])
+    texts = str(folder.parent / "texts.txt") if other_texts else None
+    columns = {"input_column_1": "left", "input_column_2": "right", "score_column": "human"}
+    result = api.attribute(
+        str(sound.folder),
+        recipe=Recipe("w8a8"),
+        protocol=Protocol(task=sound.task, dataset=str(tmp_path / "pairs.csv"), columns=columns),
+        build=BuildOptions(calibration=texts),
+        options=AttributionOptions(resamples=200, work=tmp_path / "work", built=folder),
+    )
+    assert [stage.value is not None for stage in result.stages] == [True] * 3
+    measured = "the ranges are taken from rows that are measured too"
+    assert any(note.startswith(measured) for note in result.notes) != other_texts

@@ -189,19 +189,23 @@ def _rows(source: ExportSource, options: BuildOptions, calibrated: bool) -> Rows
 
 
 def _load(path: str, source: ExportSource, options: BuildOptions) -> Dataset:
-    """The text columns of the dataset: those of the task, or a column called text."""
+    """The text columns of the dataset: those of the task, or a column called text. Names of its other columns, such as
+    the scores, are taken and not read."""
     task = tasks.find(options.task or _TASKS[source.ability])
     columns = [column for column in task.columns if column.kind in ("text", "texts", "documents")]
+    others = {column.key for column in task.columns} - {column.key for column in columns}
+    mapping = {key: name for key, name in options.columns.items() if key not in others}
     most = options.data_options.samples or SAMPLES
     chosen = replace(options.data_options, samples=most + len(options.excluded_ids))
-    if not columns or (source.ability != "score" and not options.columns and _has_texts(path, chosen)):
+    if not columns or (source.ability != "score" and not mapping and has_texts(path, chosen)):
         columns = [_TEXT]
-    dataset = data.load_rows(path, columns, mapping=options.columns, options=chosen)
+    dataset = data.load_rows(path, columns, mapping=mapping, options=chosen)
     free = [i for i, name in enumerate(dataset.ids) if name not in options.excluded_ids]
     return dataset.take((free or range(len(dataset)))[:most])
 
 
-def _has_texts(path: str, options: DataOptions) -> bool:
+def has_texts(path: str, options: DataOptions) -> bool:
+    """Whether a dataset has a column called text."""
     try:
         return len(data.load_rows(path, [_TEXT], mapping={}, options=replace(options, samples=1, shuffle=False))) == 1
     except DataError:

@@ -13,6 +13,7 @@ from calipers.artifacts.graphs import read_proto
 from calipers.artifacts.manifest import key_of
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions
+from calipers.artifacts.stages import BuildPlan
 from calipers.attribution import culprits, fix, stages
 from calipers.attribution.case import Case
 from calipers.attribution.divergence import compare_floats
@@ -62,6 +63,11 @@ def attribute(
         plan = artifacts.plan(model, folder, recipe, build_options(recipe, protocol, build), progress=progress)
         built, place = other_precisions(held, recipe.precision), held.graph.parent if held else None
         case = Case(protocol, options, plan, store, progress, built=built, folder=place)
+        if _measures_its_ranges(plan):
+            case.notes.append(
+                "the ranges are taken from rows that are measured too, since the data has no others: name other texts "
+                "as `calibration` for figures that are held out"
+            )
         attribution = _attribute(model, case, held)
     return replace(attribution, seconds=round(time.perf_counter() - start, 2))
 
@@ -112,6 +118,11 @@ def _explain(case: Case) -> tuple[tuple[Culprit, ...], tuple[Divergence, ...], F
     return search.culprits, divergence, fix.mend(case, search) if case.options.fix else None
 
 
+def _measures_its_ranges(plan: BuildPlan) -> bool:
+    rows, measured = plan.calibration, plan.options.excluded_ids  # the texts of a row are ROW:1, ROW:2
+    return rows is not None and any({name, name.rpartition(":")[0]} & measured for name in rows.ids)
+
+
 def _work_folder(store: Store, model: str, recipe: Recipe, protocol: Protocol, build: BuildOptions) -> Path:
     """A folder beside the store: the same request finds its stages there again."""
     key = key_of(
@@ -128,16 +139,20 @@ def build_options(recipe: Recipe, protocol: Protocol, build: BuildOptions) -> Bu
     """By default, ranges come from other rows of the data that are measured, if it has others."""
     others = replace(protocol.data_options, samples=None, seed=protocol.data_options.seed + 1, shuffle=True)
     measured: frozenset[str] = frozenset()
-    if recipe.needs_ranges and protocol.dataset and build.calibration in (None, protocol.dataset):
-        columns = tasks.find(protocol.task or runs.TASK).columns
-        dataset = data.load_rows(protocol.dataset, columns, mapping=protocol.columns, options=protocol.data_options)
+    own_texts = build.calibration not in (None, protocol.dataset)
+    columns = build.columns or protocol.columns
+    if own_texts and not build.columns and artifacts.has_texts(str(build.calibration), others):
+        columns = {}  # the names are those of the data that are measured
+    if recipe.needs_ranges and protocol.dataset and not own_texts:
+        scored = tasks.find(protocol.task or runs.TASK).columns
+        dataset = data.load_rows(protocol.dataset, scored, mapping=protocol.columns, options=protocol.data_options)
         measured = frozenset(dataset.ids)
     return replace(
         build,
         task=protocol.task or runs.TASK,
         calibration=build.calibration or protocol.dataset,
         excluded_ids=measured,
-        columns=build.columns or protocol.columns,
+        columns=columns,
         data_options=build.data_options if build.data_options != DataOptions() else others,
         model_options=replace(protocol.model_options, output=None, batch_tokens=None, batch_size=None),
         accept_differences=True,
