@@ -12,6 +12,8 @@ import pytest
 
 from calipers import cli
 from calipers.cli import options
+from calipers.core import RequestError
+from calipers.rendering import markdown
 from calipers.runs.store import Store
 from tests.support.samples import Run, write_jsonl
 
@@ -92,6 +94,8 @@ def test_a_pipe_is_written_to_and_nobody_is_waited_for(
     os.mkfifo(pipe)
     done = calipers("eval", vectors, "--dataset", pairs, "-o", pipe)
     assert (done.returncode, "pipe cannot be written: nobody reads from it" in done.stderr) == (2, True), done.stderr
+    with pytest.raises(RequestError, match="pipe cannot be written: nobody reads from it"):
+        markdown.append(pipe, "what is added to a summary")
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
         assert calipers("eval", vectors, "--dataset", pairs, "-o", pipe).returncode == 0
         assert json.loads(reader.communicate()[0])["task"] == "sentence-similarity"

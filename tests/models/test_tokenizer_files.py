@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -260,3 +261,32 @@ def test_a_tokenizer_that_transformers_cannot_load_is_read_from_its_file(tmp_pat
     write_tokenizer(tmp_path, cased=False, added=[], tokenizer_class="T5Tokenizer")
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     assert tokenizer_files.prepare(tmp_path).backend.encode("the dog").ids == [2, 5, 7, 3]
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "words"),
+    [
+        ([{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40, "1.1e+12 times as long"),
+        (
+            [
+                {
+                    "type": "Sequence",
+                    "normalizers": [{"type": "Replace", "pattern": {"Regex": "."}, "content": "b" * 9_999}],
+                }
+            ],
+            "1e+04",
+        ),
+        ([{"type": "Precompiled", "precompiled_charsmap": "////////"}], "of its normalizer is damaged"),
+    ],
+)
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_normalizer_that_would_end_the_process_is_refused(
+    normalizer: list[dict[str, Any]], words: str, escaped: bool, bert: Path, tmp_path: Path
+) -> None:
+    content = json.loads((bert / "tokenizer.json").read_text())
+    text = json.dumps({**content, "normalizer": {"type": "Sequence", "normalizers": normalizer}})
+    for word in ("Replace", "Precompiled") if escaped else ():
+        text = text.replace(f'"{word}"', f'"\\u00{ord(word[0]):x}{word[1:]}"')
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(ModelError, match=re.escape(words)):
+        tokenizer_files.load_backend(tmp_path)

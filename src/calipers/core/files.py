@@ -24,7 +24,7 @@ def whole_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """A place beside `path` to write to. It is flushed to the disk (unless the caller has done so) and moved to `path`,
     or deleted after an error. A device or a pipe is written to as it is."""
     if _is_stream(path):
-        with _open_stream(path):
+        with held_open(path):
             yield path
         return
     part = _part(path)
@@ -73,8 +73,12 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _open_stream(path: Path) -> Iterator[None]:
-    """Hold a device or a pipe open. Whoever opens a pipe that nobody reads from waits for ever, unless by this flag."""
+def held_open(path: Path) -> Iterator[None]:
+    """Hold a device or a pipe open while it is written to; nothing is done for a file. Whoever opens a pipe that nobody
+    reads from waits for ever, unless by this flag."""
+    if not _is_stream(path):
+        yield
+        return
     try:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:

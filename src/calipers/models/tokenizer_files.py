@@ -6,8 +6,9 @@ certainly changes nothing, tokenizer.json alone is read, which needs no transfor
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,9 @@ _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")  # tokenizer.json as it 
 _BERT = ("BertTokenizer", "DistilBertTokenizer")
 _SPECIAL = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}  # of BertTokenizer
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")  # of an added token
+_MOST_GROWTH = 1_000  # times that a normalizer may make a text as long
+# Without these words, also in letters that are escaped, no normalizer needs a look: most files are large and have none.
+_RISKY = (b"Replace", b"Precompiled", *(rf"\u00{digit}".encode() for digit in range(4, 8)))
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -211,8 +215,58 @@ def load_backend(folder: Path) -> Backend:
 
     path = folder / "tokenizer.json"
     check_input(path, ModelError, "settings")
+    content = path.read_bytes()  # the library takes a name only where that is UTF-8
+    if any(word in content for word in _RISKY):
+        _check_normalizer(read_json(path).get("normalizer"), path)
     with boundary(ModelError, f"{path} is not a tokenizer"):  # the library raises a bare Exception, or panics
-        return tokenizers.Tokenizer.from_buffer(path.read_bytes())  # by its name only where that is UTF-8
+        return tokenizers.Tokenizer.from_buffer(content)
+
+
+def _check_normalizer(normalizer: Any, path: Path) -> None:
+    """Refuse what the library answers by ending the process: a text that grows beyond memory, a map that is cut off."""
+    growth = 1.0
+    for part in _steps(normalizer):
+        if part.get("type") == "Replace":
+            growth *= _growth(part.get("pattern"), str(part.get("content")))
+        elif part.get("type") == "Precompiled" and not _is_whole(str(part.get("precompiled_charsmap") or "")):
+            raise ModelError(f"{path}: the precompiled_charsmap of its normalizer is damaged")
+    if growth > _MOST_GROWTH:
+        raise ModelError(
+            f"{path}: its normalizer can make a text {growth:.3g} times as long, expected at most {_MOST_GROWTH:,}"
+        )
+
+
+def _steps(normalizer: Any) -> Iterator[Config]:
+    """The normalizers of a sequence, at any depth."""
+    if isinstance(normalizer, dict):
+        yield normalizer
+        inner = normalizer.get("normalizers")
+        for part in inner if isinstance(inner, list) else ():
+            yield from _steps(part)
+
+
+def _growth(pattern: Any, content: str) -> float:
+    """How many times as long a text may become.
+
+    >>> _growth({"String": "ab"}, "abcdef"), _growth({"Regex": "a+"}, "-"), _growth({"String": "  "}, " ")
+    (3.0, 1.0, 1.0)
+    """
+    written = str(pattern.get("String") or "x") if isinstance(pattern, dict) else "x"
+    return max(1.0, len(content) / len(written))
+
+
+def _is_whole(charsmap: str) -> bool:
+    """Whether a map has the table that its first four bytes announce.
+
+    >>> _is_whole("BAAAAAAAAAAA"), _is_whole("////////")
+    (True, False)
+    """
+    try:
+        content = base64.b64decode(charsmap, validate=True)
+    except ValueError:
+        return False
+    size = int.from_bytes(content[:4], "little")
+    return len(content) >= 4 + size and size % 4 == 0
 
 
 def read_json(path: Path) -> Config:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.core import Measurement, RequestError, Result, Slices, printable
+from calipers.core.files import held_open
 from calipers.rendering.numbers import NONE, chosen_rows, count, data_parts, interval_name, number
 from calipers.rendering.slices import slice_table
 
@@ -85,7 +86,7 @@ def escape(text: str) -> str:
 def append(path: Path, content: str) -> None:
     """Add to a file that others write to as well, such as the one that GITHUB_STEP_SUMMARY names."""
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(("\n" if file.tell() else "") + content)
+        with held_open(path), path.open("a", encoding="utf-8") as file:
+            file.write(("\n" if file.seekable() and file.tell() else "") + content)
     except OSError as error:
         raise RequestError(f"{path} cannot be written: {error.strerror}") from error
