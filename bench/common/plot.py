@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 
-WIDTH, HEIGHT, MARGIN, GAP = 420, 320, 56, 40
+WIDTH, HEIGHT, MARGIN, RIGHT, GAP = 440, 320, 56, 36, 20
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a")
 
 Curves = Mapping[str, Sequence[tuple[float, float, float]]]  # name → (size, seconds, megabytes)
@@ -35,7 +35,7 @@ def _panel(curves: Curves, column: int, title: str, left: int) -> list[str]:
     def place(x: float, y: float) -> tuple[float, float]:
         across = (math.log10(x) - xs[0]) / max(1, xs[1] - xs[0])
         up = (math.log10(max(y, 10 ** ys[0])) - ys[0]) / max(1, ys[1] - ys[0])
-        return left + MARGIN + across * (WIDTH - MARGIN - 16), HEIGHT - MARGIN - up * (HEIGHT - MARGIN - 40)
+        return left + MARGIN + across * (WIDTH - MARGIN - RIGHT), HEIGHT - MARGIN - up * (HEIGHT - MARGIN - 40)
 
     parts = [f'<text x="{left + MARGIN}" y="24" font-weight="bold">{title} over examples (log scales)</text>']
     for power in range(xs[0], xs[1] + 1):
@@ -43,7 +43,7 @@ def _panel(curves: Curves, column: int, title: str, left: int) -> list[str]:
         parts.append(f'<text x="{x:.0f}" y="{y + 18:.0f}" text-anchor="middle">{10**power:,}</text>')
     for power in range(ys[0], ys[1] + 1):
         x, y = place(10.0 ** xs[0], 10.0**power)
-        parts.append(f'<line x1="{x:.0f}" x2="{left + WIDTH - 16}" y1="{y:.0f}" y2="{y:.0f}" stroke="#d0d7de"/>')
+        parts.append(f'<line x1="{x:.0f}" x2="{left + WIDTH - RIGHT}" y1="{y:.0f}" y2="{y:.0f}" stroke="#d0d7de"/>')
         parts.append(f'<text x="{x - 6:.0f}" y="{y + 4:.0f}" text-anchor="end">{10.0**power:g}</text>')
     for i, curve in enumerate(curves.values()):
         line = " ".join("{:.1f},{:.1f}".format(*place(point[0], point[column])) for point in curve)
