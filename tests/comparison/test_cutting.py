@@ -60,7 +60,7 @@ def test_any_asks_for_one_that_passes(place: Path, capsys: pytest.CaptureFixture
     assert "the worst of 2 candidates decides, broken (REGRESSION)" in capsys.readouterr().out.splitlines()[-1]
     assert run(["compare", "good", "same", "broken", "--any", "--junit", "v.xml", "-o", "v.json"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("PASS  1 of 2 candidates passes: 1 REGRESSION (broken).")
+    assert out.startswith("PASS  1 of 2 candidates passes; 1 REGRESSION (broken).")
     assert out.splitlines()[-1].startswith("Exit code 0: --any, and 1 of 2 candidates passes, the smallest is same.")
     assert json.loads((place / "v.json").read_text())["gate"] == {"rule": "any", "fail_on": "regression", "exit": 0}
     assert 'failures="0"' in (place / "v.xml").read_text()

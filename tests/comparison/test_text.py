@@ -205,10 +205,10 @@ def test_worst_examples_have_their_values_and_texts() -> None:
 def test_several_candidates_are_counted_and_the_rule_is_named() -> None:
     first, *_, last = show(ALL[-1], 400).strip().splitlines()
     assert first == (
-        "INVALID  1 of 4 candidates passes: 1 INCONCLUSIVE (model_quint8); 1 REGRESSION (int4); 1 INVALID (broken)."
+        "INVALID  1 of 4 candidates passes; 1 INCONCLUSIVE (model_quint8), 1 REGRESSION (int4), 1 INVALID (broken)."
     )
     assert last == (
-        "Exit code 1: the worst of 4 candidates decides, broken (INVALID); --any requires only one that passes."
+        "Exit code 1: the worst of 4 candidates decides, broken (INVALID); --any requires only one that does not fail."
     )
     both = [timed(made.passing()), timed(made.passing("smaller"), size=11_000_000), timed(made.regression(), size=5)]
     assert wording.headline(both, GateOptions(any=True)).endswith(" Smallest: smaller (11.0 MB, 2.4 × as fast).")
@@ -222,10 +222,11 @@ def test_several_candidates_are_counted_and_the_rule_is_named() -> None:
 def test_what_is_at_risk_does_not_count_as_a_pass() -> None:
     risky = replace(timed(made.passing("risky"), size=5), label="AT_RISK")
     both, gate = [timed(made.passing("safe")), risky], GateOptions(any=True)
-    assert wording.headline(both, gate).startswith("1 of 2 candidates passes: 1 AT_RISK (risky). Smallest: safe ")
+    assert wording.headline(both, gate).startswith("1 of 2 candidates passes; 1 AT_RISK (risky). Smallest: safe ")
     assert wording.rule(both, gate, 0) == "Exit code 0: --any, and 1 of 2 candidates passes, the smallest is safe."
     assert wording.rule([risky, risky], gate, 0) == (
-        "Exit code 0: --any, and AT_RISK does not fail without --fail-on at-risk, the smallest is risky."
+        "Exit code 0: --any, and no candidate passes, but AT_RISK does not fail without --fail-on at-risk, "
+        "the smallest is risky."
     )
 
 

@@ -78,10 +78,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scored pairs and a corpus with judgements, from the bundled pairs, and vectors for all of their texts."""
     place = tmp_path_factory.mktemp("documents")
     rows = [json.loads(line) for line in data.sample("english").read_text(encoding="utf-8").splitlines()]
-    with (place / "pairs.csv").open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["query", "title", "rating"])
-        table.writerows((row["sentence1"], row["sentence2"], row["score"]) for row in rows)
+    names = ["sentence1", "sentence2", "score"]
+    for name, header in (("pairs", names), ("ratings", ["query", "title", "rating"])):
+        with (place / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([header, *([row[key] for key in names] for row in rows)])
     _write_corpus(place / "scifact", [row["sentence1"] for row in rows], [row["sentence2"] for row in rows])
     texts = list(dict.fromkeys([*(row[f"sentence{n}"] for row in rows for n in (1, 2)), *TEXTS]))
     for name, seed in (("one", 0), ("two", 1)):

@@ -88,7 +88,9 @@ class GateOptions(Options):
         choices=FAIL_ON,
     )
     any: bool = option(
-        False, "Exit 0 if at least one candidate passes. Default: the worst candidate decides.", group="Verdict"
+        False,
+        "Exit 0 if at least one candidate passes, or is AT_RISK where that does not fail. Default: the worst decides.",
+        group="Verdict",
     )
 
     @property
@@ -124,7 +126,7 @@ class GateOptions(Options):
         """
         code, bad = self.exit_code(labels), {"REGRESSION", "INVALID"} & set(labels)
         if self.any and code == 0 and bad:
-            return f"Exit code 0: one candidate passes (`any`), and another is {min(bad)}."
+            return f"Exit code 0: one candidate does not fail (`any`), and another is {min(bad)}."
         if bad:
             return None
         if code == 1:

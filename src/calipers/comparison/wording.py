@@ -187,10 +187,10 @@ def headline(verdicts: Sequence[Verdict], gate: GateOptions) -> str:
     passing = [v for v in verdicts if v.label == "PASS"]
     others = [label for label in SEVERITY[1:] if any(v.label == label for v in verdicts)]
     names = {label: [printable(v.candidate_name) for v in verdicts if v.label == label] for label in others}
-    rest = "; ".join(f"{len(same)} {label} ({', '.join(same)})" for label, same in names.items())
+    rest = ", ".join(f"{len(same)} {label} ({', '.join(same)})" for label, same in names.items())
     words = f"{len(passing)} of {len(verdicts)} candidates {'passes' if len(passing) == 1 else 'pass'}"
     chosen = smallest(verdicts, gate)
-    return f"{words}{f': {rest}' if rest else ''}.{_cost(chosen, ' Smallest: ') if chosen else ''}"
+    return f"{words}{f'; {rest}' if rest else ''}.{_cost(chosen, ' Smallest: ') if chosen else ''}"
 
 
 def accepted(verdicts: Sequence[Verdict], gate: GateOptions) -> list[Verdict]:
@@ -243,13 +243,13 @@ def rule(verdicts: Sequence[Verdict], gate: GateOptions, code: int) -> str:
         name = f", the smallest is {printable(chosen.candidate_name)}" if chosen else ""
         count = labels.count("PASS")
         words = f"{count} of {len(labels)} candidates {'passes' if count == 1 else 'pass'}"
-        words = words if count or code else _rule_of("AT_RISK", gate)
+        words = words if count or code else f"no candidate passes, but {_rule_of('AT_RISK', gate)}"
         return f"Exit code {code}: --any, and {words}{name}."
     if all(label == "PASS" for label in labels):
         return f"Exit code {code}: all {len(labels)} candidates pass (the worst one decides)."
     decided = next(v for v in verdicts if v.label == overall(verdicts))
     words = f"the worst of {len(labels)} candidates decides, {printable(decided.candidate_name)} ({decided.label})"
-    return f"Exit code {code}: {words}; --any requires only one that passes."
+    return f"Exit code {code}: {words}; --any requires only one that does not fail."
 
 
 def _rule_of(label: Label, gate: GateOptions) -> str:

@@ -48,7 +48,10 @@ def _of_folder(place: Path, name: str) -> Path:
                 return file
         raise ModelError(f"`file_name` {name!r} is not in {place}: it holds {names}")
     if len(files) > 1:
-        raise ModelError(f"{place} holds several graphs: {names}; choose one with `file_name`")
+        raise ModelError(
+            f"{place} holds several graphs: {names}; choose one with `file_name`, or name the file "
+            f"itself, such as {files[0]}"
+        )
     return files[0]
 
 
