@@ -81,7 +81,7 @@ class Store:
         try:
             self._check_writable()
         except RequestError as error:
-            raise RequestError(f"{error} (--no-store keeps nothing and needs none)") if optional else error from error
+            raise RequestError(f"{error} (`no_store` keeps nothing and needs none)") if optional else error from error
 
     def _check_writable(self) -> None:
         with self._open(create=True) as database:
