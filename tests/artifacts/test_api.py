@@ -29,7 +29,7 @@ from tests.support import build_models as small
             ["--precision", "fp32", "--stage", "best=x.onnx"],
             "--stage must be among exported, optimized, quantized",
         ),
-        (["--precision", "fp32", "--stage", "exported=none.onnx"], "there is no such file"),
+        (["--precision", "fp32", "--stage", "exported=none.onnx"], "--stage exported=none.onnx: there is no such file"),
         (["--precision", "fp32", "--pooled", "--task", "fill-mask"], "--pooled is for encoders"),
         (["--precision", "fp32", "--ep", "qnn"], "QNNExecutionProvider is not in this build"),
         (["--precision", "fp32", "--normalize"], "--normalize has no effect without --pooled"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import click
 import pytest
 
 from calipers.artifacts import api, export
 from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions
 from calipers.cli import run as command
+from calipers.cli.build import build
+from calipers.cli.options import name_flags
 from calipers.core import RequestError
 from calipers.models import ModelOptions
 from tests.support import build_models as small
@@ -75,6 +79,8 @@ def test_an_input_that_is_quantised_already_is_reported(
 ) -> None:
     with pytest.raises(RequestError, match=r"model_w8a8\.onnx is already quantised \(\d+ QuantizeLinear, "):
         small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts)
+    with pytest.raises(RequestError, match=re.escape(f"quantized={built / 'model_w8a8.onnx'} where")):
+        small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts)
     stages = {"exported": built / "model_w8a8.onnx"}
     with pytest.raises(RequestError, match="is already quantised"):
         small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts, stages=stages)
@@ -84,6 +90,12 @@ def test_half_precision_is_no_float_graph_to_begin_with(tiny_bert: Path, few_tex
     small.run(tiny_bert, tmp_path / "half", "fp16", few_texts, keep_stages=False)
     with pytest.raises(RequestError, match=r"model_fp16\.onnx is already quantised \(\d+ weights in float16\)"):
         small.run(tmp_path / "half" / "model_fp16.onnx", tmp_path / "out", "int8-dynamic", few_texts)
+
+
+def test_a_stage_that_is_not_there_is_refused_before_the_model_is_read(tmp_path: Path) -> None:
+    options = BuildOptions(stages={"quantized": tmp_path / "none.onnx"})
+    with pytest.raises(RequestError, match=r"`stages` quantized=.*none\.onnx: there is no such file"):
+        api.plan("no-such-model", tmp_path, Recipe("w8a8"), options)
 
 
 @pytest.mark.usefixtures("no_export")
@@ -97,5 +109,8 @@ def test_an_encoder_is_calibrated_on_bundled_texts_with_a_warning(tiny_bert: Pat
     plan = api.plan(str(tiny_bert), Path("unused"), Recipe("w8a8"), options)
     assert plan.calibration is not None
     assert len(plan.calibration) == 128  # both sentences of 64 pairs
+    assert plan.warnings[0].startswith("warning: ranges are from bundled")
+    flags = build.get_params(click.Context(build))
+    assert name_flags(plan.warnings[0], flags).endswith("name texts of your own as --calibration")
     assert "bundled English sentences: other languages, subjects and lengths may exceed them" in plan.warnings[0]
     assert api.plan(str(tiny_bert), Path("unused"), Recipe("int8-dynamic"), options).warnings == ()

@@ -47,7 +47,8 @@ def test_dropout_left_on_is_put_down_to_the_export(sound: Sound, tmp_path: Path)
 
 
 def test_a_sound_model_has_no_culprit(sound: Sound, tmp_path: Path) -> None:
-    found = attribute(sound, None, tmp_path)
+    found = attribute(sound, None, tmp_path, recipe_out=tmp_path / "fix.yaml")
+    assert found.notes[-1] == f"no recipe was written to {tmp_path / 'fix.yaml'}: there is nothing to fix"
     assert (found.guilty, found.culprits, found.fix, found.evaluations, found.exit_code) == (None, (), None, 0, 0)
     assert [stage.stage for stage in found.stages] == ["torch", "exported", "optimized", "quantized"]
     assert found.sentence.startswith("The small loss, within the thresholds, comes from quantisation (−0.4")

@@ -60,7 +60,9 @@ def test_a_float_stage_that_is_another_model_is_guilty_before_what_was_made_from
 
 
 def test_nothing_lost_is_said_so() -> None:
-    assert stages.sentence(FLOATS, [], "x").startswith("Nothing is lost: export and optimisation are clean")
+    assert stages.sentence(FLOATS, [], "x").startswith(
+        "No step is past its threshold: export and optimisation are clean"
+    )
     undecided = [*FLOATS, figure("quantized", -1.9, "INCONCLUSIVE")]
     assert "do not settle" in stages.sentence(undecided, [], "x")
     assert "only one stage" in stages.sentence(FLOATS[:1], [], "x")

@@ -360,7 +360,15 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = True, budget: int = 24) -> Attribution:
+def attribute(
+    sound: Sound,
+    fault: Fault | None,
+    place: Path,
+    *,
+    fix: bool = True,
+    budget: int = 24,
+    recipe_out: Path | None = None,
+) -> Attribution:
     """Plant the fault (None: none) and attribute what it lost."""
     place.mkdir(parents=True, exist_ok=True)
     points = {"spearman": Thresholds(0.02, 0.04, relative=False)}  # as strict as for cosine_spearman
@@ -381,6 +389,8 @@ def attribute(sound: Sound, fault: Fault | None, place: Path, *, fix: bool = Tru
         recipe=sound.recipe if stage == "quantized" else Recipe("fp32"),
         protocol=Protocol(task=sound.task, dataset=str(sound.data)),
         build=BuildOptions(stages=given, optimize=stage != "exported"),
-        options=AttributionOptions(fix=fix, budget=budget, thresholds=points, resamples=1_000, work=work),
+        options=AttributionOptions(
+            fix=fix, budget=budget, thresholds=points, resamples=1_000, work=work, recipe_out=recipe_out
+        ),
         store=sound.store,
     )

@@ -29,8 +29,8 @@ _TASKS = {"encode": "sentence-similarity", "fill-mask": "fill-mask", "score": "r
 _TEXT = Column("text_column", "text", "text", "the text")
 _PAIR = (Column("a", "sentence1", "text", "the first text"), Column("b", "sentence2", "text", "the second text"))
 _BUNDLED = (
-    "ranges are from bundled English sentences: other languages, subjects and lengths may exceed them and lose more; "
-    "name texts of your own as `calibration`"
+    "warning: ranges are from bundled English sentences: other languages, subjects and lengths may exceed them and "
+    "lose more; name texts of your own as `calibration`"
 )
 _MODEL_OPTIONS = (
     *("model_id", "revision", "pooling", "normalize", "prompt", "prompt_name", "max_length", "device", "provider"),
@@ -72,6 +72,7 @@ def plan(
 ) -> BuildPlan:
     """What a build would do: where the model is, which head it gets, and real texts as its tokens."""
     options = options or BuildOptions()
+    early.refuse_missing(options.stages)
     place = models.find(model)
     if place.backend not in ("torch", "onnx"):
         raise RequestError(f"{model} ({place.backend}) cannot be built: expected a PyTorch model or an ONNX graph")

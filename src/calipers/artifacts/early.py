@@ -21,10 +21,17 @@ _FLOAT, _HALF = 1, 10  # of onnx.TensorProto.DataType
 _FUSED = re.compile(r"[A-Z][A-Za-z]*_|[A-Z]")
 
 
+def refuse_missing(stages: Mapping[str, Path]) -> None:
+    """A file in the place of a stage that is not there."""
+    for name, path in stages.items():
+        if not path.is_file():
+            raise RequestError(f"`stages` {name}={path}: there is no such file")
+
+
 def refuse_quantised(stages: Mapping[str, Path]) -> None:
     """A graph in the place of a float stage that is quantised already cannot be quantised again."""
     for name, path in stages.items():
-        if name == "quantized" or not path.is_file():
+        if name == "quantized":
             continue
         graph = read_proto(path, weights=False).graph
         kinds = [node.op_type for node in graph.node]
@@ -35,7 +42,7 @@ def refuse_quantised(stages: Mapping[str, Path]) -> None:
         if counts:
             raise RequestError(
                 f"{path} is already quantised ({', '.join(counts)}): give the float graph or the PyTorch model that it "
-                f"was made of, and this file as `stages` quantized={path.name} where it is to be examined"
+                f"was made of, and this file as `stages` quantized={path} where it is to be examined"
             )
 
 

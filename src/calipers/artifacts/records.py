@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -277,8 +277,8 @@ def _folded(*row: str) -> tables.Row:
     return [tables.Cell(above, below=below) for above, below in pairs]
 
 
-def show_build(console: Console, manifest: Manifest) -> None:
-    """The facts of the build, then a line for each stage."""
+def show_build(console: Console, manifest: Manifest, name_flags: Callable[[str], str] = str) -> None:
+    """The facts of the build, then a line for each stage. `name_flags` puts flags in the place of parameters."""
     facts = {"Result": manifest.model}
     if rows := manifest.calibration:
         facts["Calibrated"] = f"{rows['method']} over {rows['rows']} texts of {rows['dataset']}"
@@ -292,4 +292,5 @@ def show_build(console: Console, manifest: Manifest) -> None:
     tables.show_folded(console, table, header, folded)
     for stage in manifest.stages:
         for note in stage.notes:
-            tables.say(console, f"{stage.title}: {note}")
+            is_warning = note.startswith("warning: ")
+            tables.say(console, f"{stage.title}: {name_flags(note)}", "yellow" if is_warning else "")

@@ -355,8 +355,6 @@ class _Work:
     def _given(self, name: str, before: Stage | None) -> Stage:
         """A graph made elsewhere in the place of a stage, checked like one made here."""
         path = self.plan.stages[name]
-        if not path.is_file():
-            raise RequestError(f"`stages` {name}={path}: there is no such file")
 
         def make(target: Path) -> list[str]:
             graphs.copy_graph(path, target)

@@ -20,6 +20,7 @@ from calipers.attribution.divergence import compare_floats
 from calipers.attribution.graph_view import kind_of
 from calipers.attribution.held import HeldGraph, find_held, float_model, other_precisions
 from calipers.attribution.records import Attribution, AttributionOptions, Culprit, Divergence, Fix
+from calipers.attribution.trials import shortage
 from calipers.comparison.records import Label
 from calipers.core import SILENT, CalipersError, Progress
 from calipers.data import DataOptions
@@ -93,9 +94,12 @@ def _attribute(model: str, case: Case, held: HeldGraph | None) -> Attribution:
         except CalipersError as error:
             case.notes.append(str(error))
         if case.ledger.ran_out:
-            case.notes.append(f"the budget of {case.options.budget} evaluations ran out: a larger budget allows more")
+            case.notes.append(shortage(case.ledger))
     elif case.options.fix and not code:
         case.notes.append("nothing was fixed: no step is past its threshold")
+    if case.options.recipe_out and not (explanation[2] and explanation[2].recipe_file):
+        why = "no fix has a recipe" if case.lost else "there is nothing to fix"
+        case.notes.append(f"no recipe was written to {case.options.recipe_out}: {why}")
     return _attribution(case, *explanation, code)
 
 

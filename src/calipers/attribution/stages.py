@@ -156,7 +156,7 @@ def sentence(stages: Sequence[StageFigure], lost: Sequence[StageFigure], metric:
         if undecided:
             return f"No step is past its threshold, but the examples do not settle the last one: {rest}."
         if not little:
-            return f"Nothing is lost: {rest}."
+            return f"No step is past its threshold: {rest}."
     where = "The loss comes from" if lost else "The small loss, within the thresholds, comes from"
     parts = [_blame(s, _join(_steps(s, stages)), metric) for s in lost or little]
     return f"{where} {_join(parts)}{f'; {rest}' if rest else ''}."

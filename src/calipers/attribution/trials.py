@@ -49,6 +49,7 @@ class Ledger:
     notes: list[str] = field(default_factory=list)
     ran_out: bool = False  # whether the budget left something untried
     reserved: int = 0  # evaluations that are kept for later
+    kept_back: int = 0  # of the budget when it first ran out
 
     def __call__(self, tensors: frozenset[str], what: str) -> Evaluation:
         evaluation = self.seen(tensors)
@@ -75,6 +76,7 @@ class Ledger:
         """An evaluation of any kind within the budget."""
         if len(self.trials) >= self.budget - self.reserved:
             self.ran_out = True
+            self.kept_back = self.kept_back or self.reserved
             raise OutOfBudget
         start = time.perf_counter()
         try:
@@ -86,6 +88,19 @@ class Ledger:
         seconds = time.perf_counter() - start
         self.trials.append(Trial(what, result.nodes, result.value, result.label, result.passes, seconds))
         return result
+
+
+def shortage(ledger: Ledger) -> str:
+    """What ran out, as the number of trials shows it.
+
+    >>> shortage(Ledger(lambda tensors, what: INVALID, 24, ran_out=True, kept_back=12))
+    'the search for culprits stopped at its share of 12 of the 24 evaluations: a larger `budget` allows more'
+    """
+    if len(ledger.trials) >= ledger.budget or not ledger.kept_back:
+        return f"the budget of {ledger.budget} evaluations ran out: a larger `budget` allows more"
+    share = ledger.budget - ledger.kept_back
+    rest = f"its share of {share} of the {ledger.budget} evaluations: a larger `budget` allows more"
+    return f"the search for culprits stopped at {rest}"
 
 
 def smallest_prefix(order: Sequence[frozenset[str]], evaluate: Evaluate, name: Callable[[int], str]) -> int | None:

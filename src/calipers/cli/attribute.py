@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,6 +70,8 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
 
     options.check_outputs(flags, "output", "recipe_out")
     attribution = _attribute(model, flags, recipe_flags(context, flags))
+    notes = tuple(options.name_flags(note, context.command.params) for note in attribution.notes)
+    attribution = replace(attribution, notes=notes)
     code = attribution.exit_code
     options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution), code=code)
     context.exit(code)

@@ -104,7 +104,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
     if flags["as_json"]:
         options.echo_json(manifest.to_json(built))
     else:
-        show_build(options.consoles()[0], built)
+        show_build(options.consoles()[0], built, lambda note: options.name_flags(note, context.command.params))
 
 
 def recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
