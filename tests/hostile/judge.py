@@ -126,7 +126,7 @@ def written_faults(place: Path) -> list[str]:
             faults.append(f"control characters in {path.name}")
         if "S3CRET" in content:
             faults.append(f"a secret in {path.name}")
-        if re.search(r"<script|<img src=x|javascript:alert", content) and path.suffix in (".html", ".xml"):
+        if re.search(r"<script|<img src=x|=[\"']?\s*javascript:", content) and path.suffix in (".html", ".xml"):
             faults.append(f"markup in {path.name}")
         try:
             if path.suffix == ".xml":
