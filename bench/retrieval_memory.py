@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from bench.common.entries import Entry, named, record
 from bench.common.rounds import Turns, ratio_of, seconds_of, share_of, take_turns
 from calipers.metrics.kernels import load_faiss, loaded_kernels
-from calipers.metrics.search import WINDOW, exact_search
+from calipers.metrics.search import exact_search, windows_of
 
 
 def make_vectors(file: Path, documents: int, dimensions: int, block: int = 50_000) -> None:
@@ -29,11 +28,6 @@ def make_vectors(file: Path, documents: int, dimensions: int, block: int = 50_00
         rows = rng.standard_normal((min(block, documents - start), dimensions), dtype=np.float32)
         table[start : start + block] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     table.flush()
-
-
-def windows(table: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(table), WINDOW):
-        yield table[start : start + WINDOW]
 
 
 def main() -> None:
@@ -53,11 +47,11 @@ def main() -> None:
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         contestants = {
             "faiss.knn": lambda: knn(queries, table, asked.top_k),
-            "calipers": lambda: exact_search(queries, windows(table), asked.top_k).documents,
+            "calipers": lambda: exact_search(queries, windows_of(table), asked.top_k).documents,
         }
         report(take_turns(contestants, asked.rounds), asked)
         first = np.argsort(-(table @ queries[0]), kind="stable")[:10]
-        mine = exact_search(queries[:1], windows(table), 10).documents
+        mine = exact_search(queries[:1], windows_of(table), 10).documents
         assert (mine == first).all(), "the first query's results differ from a plain product's"
 
 

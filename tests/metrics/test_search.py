@@ -180,3 +180,16 @@ def test_results_are_sorted_alike_with_a_table_and_without(seed: int, queries: i
     np.testing.assert_array_equal(hits.documents, document[order])
     np.testing.assert_array_equal(hits.scores, score[order])
     np.testing.assert_array_equal(hits.queries, query[order])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_table_in_hand_is_searched_as_it_lies_where_it_can_be(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "WINDOW", 3)
+    monkeypatch.setattr(search, "_VIEWED", 5)
+    table = np.arange(22, dtype=dtype).reshape(11, 2)
+    windows = list(search.windows_of(table))
+    np.testing.assert_array_equal(np.concatenate(windows), table.astype(np.float32))
+    assert [len(window) for window in windows] == ([5, 5, 1] if dtype is np.float32 else [3, 3, 3, 2])
+    assert all(np.shares_memory(window, table) == (dtype is np.float32) for window in windows)
+    turned = list(search.windows_of(np.asfortranarray(table.astype(np.float32))))
+    assert [len(window) for window in turned] == [3, 3, 3, 2], "a view of it would be copied whole"

@@ -70,10 +70,11 @@ def largest_products(
 
     def search(tile: tuple[slice, int]) -> float:
         part, number = tile
-        best, block, longest = _Best(len(queries[part]), k), blocks[number], 0.0
+        best, block, longest, bound = _Best(len(queries[part]), k), blocks[number], -1.0, least[part]
         for start, values, length in _products(queries[part], rows[block], multiply):
-            best.add(values, block.start + start, _not_above(least[part] - margin[part] * length))
-            longest = max(longest, length)
+            if length > longest:
+                longest, bound = length, _not_above(least[part] - margin[part] * length)
+            best.add(values, block.start + start, bound)
         table[part, number * k : (number + 1) * k] = best.cut()
         return longest
 
@@ -179,6 +180,8 @@ class _Best:
 
     def cut(self) -> Ints:
         """Keep the k best; their keys, `_NO_KEY` where there are fewer."""
+        if self.filled.max(initial=0) < self.k:
+            return self.keys[:, : self.k]
         self.keys.partition(self.k - 1, axis=1)
         self.keys[:, self.k :] = _NO_KEY
         self.filled[:] = self.k

@@ -21,10 +21,9 @@ from calipers.core.text_ids import TextIds
 from calipers.data import corpora
 from calipers.data.texts import title_length
 from calipers.metrics import geometry
-from calipers.metrics.arrays import slices
 from calipers.metrics.magnitudes import common_power, single
 from calipers.metrics.measures import MEASURES
-from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, spread_hits
+from calipers.metrics.search import NOTHING_WANTED, WINDOW, Hits, Wanted, exact_search, spread_hits, windows_of
 from calipers.models import ModelOptions
 from calipers.runs import key as cache
 from calipers.runs.space import GroupVectors, PairVectors, Space, Texts, directed, refuse
@@ -307,9 +306,11 @@ class SpaceSearch:
         pairs, similarity = wanted.among(alive.queries, alive.documents), alive.space.similarity
         vectors, queries_here = alive.space.corpus.vectors, alive.space.queries.vectors
         power = common_power(vectors) or common_power(queries_here)
-        prepare = geometry.unit if similarity == "cosine" else partial(single, power=power)
-        windows = (prepare(vectors[part]) for part in slices(len(vectors), WINDOW))
-        hits = exact_search(prepare(queries_here), windows, k, pairs, MEASURES[similarity])
+        if similarity == "cosine":
+            asked, windows = geometry.unit(queries_here), geometry.windows(vectors, WINDOW)
+        else:
+            asked, windows = single(queries_here, power), windows_of(vectors, power)
+        hits = exact_search(asked, windows, k, pairs, MEASURES[similarity])
         return spread_hits(hits, alive.queries, alive.documents, queries=len(queries.ids))
 
 
