@@ -31,7 +31,7 @@ TEXTS = [
     "sleeps near the street .",
 ]
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[4], TEXTS[2]), (TEXTS[1], TEXTS[3]), (TEXTS[2], TEXTS[2])]
-EQUAL, ALONE, ANY = "tokens a batch, of equal length", "one row at a time", "2048 tokens a batch"
+EQUAL, ALONE, ANY = "tokens a batch, of equal length", "one row at a time", "1024 tokens a batch"
 BATCHES = {**dict.fromkeys(LEAKING, EQUAL), "big_bird": ALONE, "bert": ANY}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +18,7 @@ from calipers.metrics.threads import tokenizer_threads, torch_threads
 from calipers.models.tokenizer import Tokenizer, Tokens
 
 _WINDOW = 65_536  # texts or pairs whose token ids are held in memory together
+_AHEAD, _TAPER = 8, 4  # batches that are still to come while they are full; by how much the last ones are smaller
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=Hashable)  # a text, or a pair of them
@@ -42,12 +44,19 @@ class Batching:
         size = "one row at a time" if self.rows == 1 else several
         return f"{size} ({self.why})" if self.why else size
 
-    def size(self, length: int) -> int:
-        """How many rows of this many tokens make a batch."""
+    def size(self, length: int, left: float = math.inf) -> int:
+        """How many rows of this many tokens make a batch, of those that are left. Towards the end they become
+        fewer, down to a quarter, so that the cores finish together; how many cores there are changes nothing.
+
+        >>> batching = Batching(1_024, None, "")
+        >>> [batching.size(64, left) for left in (1_000, 100, 10)]
+        [16, 12, 4]
+        """
         if self.rows:
             return self.rows
         rows = max(1, (self.tokens or 1) // (self.fixed_length or max(1, length)))
-        return min(rows, self.most_rows) if self.most_rows else rows
+        rows = min(rows, self.most_rows or rows)
+        return rows if self.forced else int(max(-(-rows // _TAPER), min(rows, left // _AHEAD)))
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,7 @@ def plan(lengths: Ints, batching: Batching) -> list[Ints]:
     batches, start = [], 0
     while start < len(order):
         length = lengths[order[start]]
-        rows = order[start : start + batching.size(int(length))]
+        rows = order[start : start + batching.size(int(length), len(order) - start)]
         if batching.equal_lengths:
             rows = rows[lengths[rows] == length]
         batches.append(rows)

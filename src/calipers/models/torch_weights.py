@@ -36,7 +36,9 @@ USED = (  # options that every PyTorch model takes
     "model_id", "revision", "max_length", "dtype", "device", "batch_tokens", "batch_size", "allow_pickle",
     "trust_remote_code",
 )  # fmt: skip
-_BATCH_TOKENS = 2048  # fastest of 256 … 4096 for a 6 × 384 BERT on two cores (bench/similarity.py)
+# Of 512 … 4096 for a 6 × 384 BERT on two cores: more pad more, fewer read a large head more often.
+_CPU_TOKENS = 1_024  # bench/similarity.py, bench/fill_mask.py
+_DEVICE_TOKENS = 2_048  # not measured
 _KINDS = {
     "AutoModel": "an encoder",
     "AutoModelForMaskedLM": "a masked language model",
@@ -207,7 +209,7 @@ def work(options: ModelOptions) -> Work:
 def choose_batching(options: ModelOptions) -> Batching:
     if options.batch_size or options.batch_tokens:
         return Batching(options.batch_tokens, options.batch_size, "as requested", forced=True)
-    return Batching(_BATCH_TOKENS, None, "")
+    return Batching(_CPU_TOKENS if options.device == "cpu" else _DEVICE_TOKENS, None, "")
 
 
 def model_info(source: Source, folder: Path, options: ModelOptions) -> ModelInfo:
