@@ -7,9 +7,10 @@ import threading
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from calipers.metrics.arrays import Floats, Ints
+from calipers.metrics.arrays import Array, Floats, slices
 
 _BLOCK = 32  # rows of a running sum
+_PLACES = 1 << 16  # that are looked up at a time
 
 _BUFFERS = threading.local()  # its dictionary is of each thread: bytes by name
 
@@ -24,9 +25,12 @@ def scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
     return buffers[name][:size].view(kind).reshape(shape)
 
 
-def take_rows(rows: Floats, places: Ints, name: str) -> Floats:
-    """rows[places], in scratch."""
-    return np.take(rows, places, axis=0, out=scratch(name, (len(places), rows.shape[1]), rows.dtype), mode="clip")
+def take_rows(rows: Floats, places: Array, name: str) -> Floats:
+    """rows[places], in scratch. Places are whole numbers of any size: numpy widens them, a part at a time."""
+    taken = scratch(name, (len(places), rows.shape[1]), rows.dtype)
+    for part in slices(len(places), _PLACES):
+        np.take(rows, places[part], axis=0, out=taken[part], mode="clip")
+    return taken
 
 
 def running_sum(rows: Floats) -> Floats:
