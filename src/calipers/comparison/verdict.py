@@ -159,8 +159,8 @@ class _Judged:
 def _judge(
     metrics: Sequence[Metric], outcomes: tuple[Outcomes, Outcomes], units: DrawnUnits, terms: Terms, baseline: Result
 ) -> _Judged:
-    drawing: dict[str, int] = {"resamples": terms.resamples or 0, "seed": terms.seed, "threads": terms.threads}
-    gathered = evidence.gather(metrics, *outcomes, units, **drawing)
+    drawing = {"resamples": terms.resamples or 0, "seed": terms.seed, "threads": terms.threads}
+    gathered = evidence.gather(metrics, outcomes[0], outcomes[1], units, **drawing)
     return _Judged(
         tuple(_compare_metric(each, _permutation_p(each, outcomes, terms), terms) for each in gathered),
         _costliest(gathered[0], terms.worst),

@@ -83,7 +83,7 @@ def error_statistic(added: Floats) -> Statistic:
 
     def statistic(counts: Counts) -> Floats:
         d, a, dd, da, aa = sums(counts) / n
-        return np.stack([dd - d * d, da - d * a, aa - a * a]) / n
+        return np.asarray(np.stack([dd - d * d, da - d * a, aa - a * a]) / n)
 
     return statistic
 
