@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from calipers.comparison.records import Chances, Question
 from calipers.core import Columns, Metric, Outcomes, Statistic, Thresholds
+from calipers.core.room import give_back
 from calipers.metrics import bootstrap, paired, studentised
 from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean, pair_means
+
+_MANY = 100_000  # examples, from which on an array of them is worth giving back
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -100,6 +103,7 @@ def gather(
             if metric.log_scale:
                 yield _logarithm(metric, pair[0]), _logarithm(metric, pair[1])
             del side, pair
+            give_back_many(units.examples)
 
     draws = iter(studentised.draw_pairs(pairs(), units.count, resamples=resamples, seed=seed, threads=threads))
     return [
@@ -142,6 +146,12 @@ def _contributions(first: Statistic, second: Statistic, added: Floats, units: Dr
     if units.cluster is not None:
         added = np.stack([paired.influence(s, units.examples, threads=threads) for s in (first, second)])
     return paired.contributions(first, second, (added[0], added[1]))
+
+
+def give_back_many(examples: int) -> None:
+    """What was freed goes back to the system, where it is much."""
+    if examples > _MANY:
+        give_back()
 
 
 class _Noted(Mapping[str, Any]):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calipers.comparison import evidence, unread
 from calipers.comparison.evidence import DrawnUnits, Evidence
 from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, plain, worst_label
-from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
+from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Statistic, Thresholds, name_some
 from calipers.metrics import exchange, paired, studentised
 from calipers.metrics.bootstrap import enough_resamples
 
@@ -334,9 +334,15 @@ def _with_exchange(
         for i, (metric, c) in enumerate(zip(metrics, comparisons, strict=True))
         if _exchanges(metric, outcomes, units.count) and metric.exchange and c.delta is not None
     }
-    tests = ((metric.statistic(_SideBySide(way, a, b)), delta) for metric, way, delta in tested.values())
+
+    def tests() -> Iterator[tuple[Statistic, float]]:
+        for metric, way, delta in tested.values():
+            evidence.give_back_many(units.examples)
+            yield metric.statistic(_SideBySide(way, a, b)), delta
+        evidence.give_back_many(units.examples)
+
     drawing = {"permutations": permutations(units.count), "seed": terms.seed, "threads": terms.threads}
-    p_values = dict(zip(tested, exchange.exchange_ps(tests, units.count, **drawing), strict=True))
+    p_values = dict(zip(tested, exchange.exchange_ps(tests(), units.count, **drawing), strict=True))
     return tuple(replace(c, p_value=p_values.get(i, c.p_value)) for i, c in enumerate(comparisons))
 
 
