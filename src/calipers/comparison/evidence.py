@@ -18,6 +18,7 @@ from calipers.core.room import give_back
 from calipers.metrics import bootstrap, paired, studentised
 from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean, pair_means
+from calipers.metrics.running import forget_scratch
 
 _MANY = 100_000  # examples, from which on an array of them is worth giving back
 
@@ -151,6 +152,7 @@ def _contributions(first: Statistic, second: Statistic, added: Floats, units: Dr
 def give_back_many(examples: int) -> None:
     """What was freed goes back to the system, where it is much."""
     if examples > _MANY:
+        forget_scratch()
         give_back()
 
 

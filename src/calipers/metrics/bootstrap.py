@@ -10,6 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, slices
+from calipers.metrics.running import scratch
 from calipers.metrics.threads import one_thread_each
 
 # Examples × resamples in hand at a time, per thread, or a few more. From 4 MB an array on, numpy asks for huge pages;
@@ -58,7 +59,8 @@ def distribution(
 
 
 def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """How often each example is drawn in each resample: float64[examples, resamples], columns summing to examples."""
+    """How often each example is drawn in each resample: float64[examples, resamples], columns summing to examples; in
+    scratch, until the next are drawn."""
     # A byte holds a count: of more than 255 examples none is drawn as often (once in 10⁵⁰⁰).
     counts = np.zeros(examples * resamples, np.uint8)
     for part in slices(examples, _PICKS // resamples):
@@ -66,7 +68,9 @@ def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
         picks *= resamples
         picks += np.arange(resamples)
         np.add.at(counts, picks.ravel(), np.uint8(1))  # ten times slower with 1
-    return counts.reshape(examples, resamples).astype(np.float64)  # as most statistics want them
+    drawn = scratch("drawn", (examples, resamples), np.float64)  # as most statistics want them
+    drawn[:] = counts.reshape(examples, resamples)
+    return drawn
 
 
 def grouped(statistic: Statistic, group: Ints) -> Statistic:

@@ -6,16 +6,17 @@ is what the first one lacks: both follow from the same sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from calipers.metrics.arrays import Array, Floats, Ints, narrow, share, tie_starts
+from calipers.metrics.arrays import Array, Floats, Ints, narrow, share, slices, tie_starts
 from calipers.metrics.jackknife import Exchanged
 from calipers.metrics.running import run_up, scratch, take_rows
 
 _EXACT_IN_FLOAT32 = 1 << 22  # halves up to here
+_GROUPS = 1 << 16  # of equal values that are in hand at a time
 
 
 def pearson_mixtures(values: Floats, gold: Floats, floor: float) -> Exchanged | None:
@@ -91,13 +92,26 @@ def spearman_mixtures(values: Floats, gold: Floats) -> Exchanged | None:
 def _linear(order: Array, centred: Floats, starts: Ints, sizes: Floats) -> tuple[float, Floats]:
     """Covariances of both mixtures differ by a sum that is linear in who has what: what it is if the first mixture has
     nothing of the first model, and what each example changes."""
-    n, counts, pulled = len(centred), sizes.astype(np.int64), centred[order % len(centred)]
-    places, pulls = np.cumsum(sizes) - sizes / 2, np.add.reduceat(pulled, starts)
-    pulled *= np.repeat(places, counts)
-    pulled += np.repeat(np.cumsum(pulls[::-1])[::-1] - pulls / 2, counts)
+    n, places, pulls = len(centred), np.cumsum(sizes), np.empty(len(sizes))
+    places -= sizes / 2
+    for groups, rows in _parts(starts, 2 * n):
+        pulls[groups] = np.add.reduceat(centred[order[rows] % n], starts[groups] - rows.start)
+    behind = np.cumsum(pulls[::-1])[::-1] - pulls / 2
     linear = np.empty(2 * n)
-    linear[order] = pulled
+    for groups, rows in _parts(starts, 2 * n):
+        counts = sizes[groups].astype(np.int64)
+        pulled = centred[order[rows] % n]
+        pulled *= np.repeat(places[groups], counts)
+        pulled += np.repeat(behind[groups], counts)
+        linear[order[rows]] = pulled
     return float(places @ pulls - linear[n:].sum()), linear[:n] - linear[n:]
+
+
+def _parts(starts: Ints, size: int) -> Iterator[tuple[slice, slice]]:
+    """Some groups at a time, and their rows."""
+    for groups in slices(len(starts), _GROUPS):
+        end = starts[groups.stop] if groups.stop < len(starts) else size
+        yield groups, slice(int(starts[groups.start]), int(end))
 
 
 # Who has what, float64[n, r], to the covariance of the first mixture, and Σ t³ over groups of t equal values of both.
