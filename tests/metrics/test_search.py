@@ -180,3 +180,19 @@ def test_results_are_sorted_alike_with_a_table_and_without(seed: int, queries: i
     np.testing.assert_array_equal(hits.documents, document[order])
     np.testing.assert_array_equal(hits.scores, score[order])
     np.testing.assert_array_equal(hits.queries, query[order])
+
+
+@pytest.mark.parametrize("together", [1, 60, 1 << 18])
+def test_queries_in_groups_find_the_same(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_RESULTS", together)
+    numbers = np.random.default_rng(2).integers(-2, 3, size=(230, 6)).astype(np.float32)  # with many ties
+    queries, corpus = numbers[:30], numbers[30:]
+    wanted = Wanted(np.repeat(np.arange(30), 2), np.tile([3, 150], 30))
+    hits = exact_search(queries, [corpus[:70], corpus[70:]], 12, wanted)
+    scores = queries.astype(np.float64) @ corpus.T
+    for i in range(30):
+        found, last = hits.documents[hits.offsets[i] : hits.offsets[i + 1]], np.sort(scores[i])[-12]
+        expected = np.lexsort((np.arange(200), -scores[i]))[:12].tolist()
+        more = [d for d in (3, 150) if scores[i, d] == last and d not in expected]
+        assert found.tolist() == expected + more
+        assert len(found) + hits.left_out[i] == (scores[i] >= last).sum()

@@ -22,12 +22,13 @@ Statistic = Callable[[Counts], Floats]
 
 
 def slices(size: int, step: int) -> Iterator[slice]:
-    """Consecutive slices of `step` that cover `size` rows.
+    """Consecutive slices of `step`, or of 1 at least, that cover `size` rows.
 
-    >>> list(slices(5, 3))
-    [slice(0, 3, None), slice(3, 6, None)]
+    >>> list(slices(5, 3)), list(slices(2, 0))
+    ([slice(0, 3, None), slice(3, 6, None)], [slice(0, 1, None), slice(1, 2, None)])
     """
-    return (slice(start, start + step) for start in range(0, size, max(1, step)))
+    step = max(1, step)
+    return (slice(start, start + step) for start in range(0, size, step))
 
 
 def narrow(whole: Array, below: int) -> Array:
