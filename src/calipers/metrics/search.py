@@ -26,7 +26,7 @@ from calipers.metrics.threads import on_threads, permitted_threads
 
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
-_RESULTS = 1 << 18  # of queries that are searched together, or of one query
+_RESULTS = 1 << 17  # of queries that are searched together, or of one query
 _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
 
 _NEAREST_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
