@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -19,6 +20,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
         signal.signal(signal.SIGINT, _interrupt)
     gc.set_threshold(_GARBAGE)
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own allocator keeps 25 MB that it has used once
     try:
         from calipers.cli import main as run_command
 

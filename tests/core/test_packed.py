@@ -6,6 +6,7 @@ import mmap
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -39,6 +40,28 @@ def test_packed_texts_are_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arrow_reads_the_bytes_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = pack(TEXTS, monkeypatch)
     assert pa.table({"text": texts})["text"].to_pylist() == TEXTS
+
+
+@pytest.mark.parametrize("memory", [4, 1 << 20])
+def test_what_arrow_holds_is_packed_as_it_is(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_IN_MEMORY", memory)
+    monkeypatch.setattr(packed, "_FEW", 2)
+    packer = TextPacker()
+    for part in (TEXTS[:3], TEXTS[3:3], TEXTS[3:]):
+        packer.append_arrow(pa.array(["not this", *part, "nor this"]).slice(1, len(part)))
+    texts = packer.finish()
+    assert isinstance(texts, PackedTexts)
+    assert list(texts) == TEXTS
+    assert pa.table({"text": texts})["text"].to_pylist() == TEXTS
+
+
+def test_bytes_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_FEW", 0)
+    packer = TextPacker()
+    packer.append("one")
+    broken = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff"))
+    with pytest.raises(pa.ArrowInvalid):
+        packer.append_arrow(broken)
 
 
 def test_a_few_texts_stay_a_list() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calipers.metrics import classification, paired
+from calipers.metrics import classification, mixtures, paired
 from calipers.metrics.arrays import once
 from calipers.metrics.correlation import kendall_statistic, pearson_statistic, spearman_statistic
 from calipers.metrics.exchange import exchange_p, exchange_ps, ranks, standard_scores
@@ -135,3 +135,15 @@ def test_several_statistics_have_the_p_values_that_each_has_alone() -> None:
     alone = [exchange_p(both, 60, delta, permutations=999, seed=5) for both, delta in tests]
     assert exchange_ps(tests, 60, permutations=999, seed=5, threads=2) == alone
     assert alone[1] == 1.0
+
+
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_mixtures_made_in_parts_are_the_same(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    values, gold, first = rng.integers(0, levels, 80) / levels, np.tile(rng.normal(size=40), 2), np.eye(40)
+    whole = mixtures.spearman_mixtures(values, gold)
+    monkeypatch.setattr(mixtures, "_GROUPS", 7)
+    parts = mixtures.spearman_mixtures(values, gold)
+    assert whole
+    assert parts
+    assert [r.tolist() for r in parts(first)] == [r.tolist() for r in whole(first)]

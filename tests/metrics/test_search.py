@@ -193,3 +193,19 @@ def test_a_table_in_hand_is_searched_as_it_lies_where_it_can_be(dtype: type, mon
     assert all(np.shares_memory(window, table) == (dtype is np.float32) for window in windows)
     turned = list(search.windows_of(np.asfortranarray(table.astype(np.float32))))
     assert [len(window) for window in turned] == [3, 3, 3, 2], "a view of it would be copied whole"
+
+
+@pytest.mark.parametrize("together", [1, 60, 1 << 18])
+def test_queries_in_groups_find_the_same(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_RESULTS", together)
+    numbers = np.random.default_rng(2).integers(-2, 3, size=(230, 6)).astype(np.float32)  # with many ties
+    queries, corpus = numbers[:30], numbers[30:]
+    wanted = Wanted(np.repeat(np.arange(30), 2), np.tile([3, 150], 30))
+    hits = exact_search(queries, [corpus[:70], corpus[70:]], 12, wanted)
+    scores = queries.astype(np.float64) @ corpus.T
+    for i in range(30):
+        found, last = hits.documents[hits.offsets[i] : hits.offsets[i + 1]], np.sort(scores[i])[-12]
+        expected = np.lexsort((np.arange(200), -scores[i]))[:12].tolist()
+        more = [d for d in (3, 150) if scores[i, d] == last and d not in expected]
+        assert found.tolist() == expected + more
+        assert len(found) + hits.left_out[i] == (scores[i] >= last).sum()

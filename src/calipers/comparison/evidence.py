@@ -4,8 +4,9 @@ them how likely each label is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ from numpy.typing import NDArray
 
 from calipers.comparison.records import Chances, Question
 from calipers.core import Columns, Metric, Outcomes, Statistic, Thresholds
+from calipers.core.room import give_back
 from calipers.metrics import bootstrap, paired, studentised
 from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean, pair_means
+from calipers.metrics.running import forget_scratch
+
+_MANY = 100_000  # examples, from which on an array of them is worth giving back
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,8 +65,8 @@ class Evidence:
     metric: Metric
     draws: studentised.PairedDraws
     log_draws: studentised.PairedDraws | None  # of the logarithms, where shares are a perplexity's
-    each: Floats | None  # what each example adds to the difference; None where there are too many to tell
-    by_unit: Floats | None
+    contribute: Callable[[], Floats] | None  # see `each`
+    drawn: DrawnUnits
     examples: int  # with a value
     lost: int  # examples whose value only the candidate lacks
     changed: int  # units that are not the same in both models
@@ -71,6 +76,15 @@ class Evidence:
         return float(self.draws.values[0]), float(self.draws.values[1])
 
     @property
+    def each(self) -> Floats | None:
+        """What each example adds to the difference, made anew; None where there are too many to tell."""
+        return self.contribute() if self.contribute else None
+
+    @property
+    def by_unit(self) -> Floats | None:
+        return self.drawn.total(self.contribute()) if self.contribute else None
+
+    @property
     def shows_rare_losses(self) -> bool:
         return self.changed == 0 or self.changed >= FEWEST_CHANGED
 
@@ -78,42 +92,68 @@ class Evidence:
 def gather(
     metrics: Sequence[Metric], a: Outcomes, b: Outcomes, units: DrawnUnits, *, resamples: int, seed: int, threads: int
 ) -> list[Evidence]:
-    """The evidence on every metric; all see the same resamples."""
-    prepared = [_prepare(metric, a.columns, b.columns) for metric in metrics]
-    pairs: list[tuple[Statistic, Statistic]] = []
-    for metric, (first, second, *_) in zip(metrics, prepared, strict=True):
-        sides = [units.of(first), units.of(second)]
-        pairs += [(sides[0], sides[1])]
-        pairs += [(_logarithm(metric, sides[0]), _logarithm(metric, sides[1]))] if metric.log_scale else []
-    draws = iter(studentised.draw_pairs(pairs, units.count, resamples=resamples, seed=seed, threads=threads))
+    """The evidence on every metric; all see the same resamples. Metrics are prepared one after the other, and of many
+    examples only what resamples need of them is in memory together."""
+    sides: list[_Sides] = []
+
+    def pairs() -> Iterator[tuple[Statistic, Statistic]]:
+        for metric in metrics:
+            side, pair = _prepare(metric, a.columns, b.columns, units)
+            sides.append(side)
+            yield pair
+            if metric.log_scale:
+                yield _logarithm(metric, pair[0]), _logarithm(metric, pair[1])
+            del side, pair
+            give_back_many(units.examples)
+
+    draws = iter(studentised.draw_pairs(pairs(), units.count, resamples=resamples, seed=seed, threads=threads))
     return [
-        _evidence(metric, *sides, next(draws), next(draws) if metric.log_scale else None, units, threads)
-        for metric, sides in zip(metrics, prepared, strict=True)
+        _evidence(side, next(draws), next(draws) if side.metric.log_scale else None, units, threads) for side in sides
     ]
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """What is known of a metric before resamples are drawn."""
+
+    metric: Metric
+    statistics: tuple[Statistic, Statistic] | None  # where contributions are not those of the units: means and clusters
+    told: bool  # whether all contributions can be told
+    examples: int
+    lost: int
+    changed: int
+
+
 def _evidence(
-    metric: Metric,
-    first: Statistic,
-    second: Statistic,
-    lost: int,
-    changed: NDArray[np.bool_],
+    side: _Sides,
     draws: studentised.PairedDraws,
     log_draws: studentised.PairedDraws | None,
     units: DrawnUnits,
     threads: int,
 ) -> Evidence:
-    each = by_unit = None
-    few = units.examples <= studentised.MOST_TO_LEAVE_OUT
-    if draws.added is not None and (few or all(map(paired.has_closed_form, (first, second)))):
-        added = draws.added
-        if units.cluster is not None:
-            added = np.stack([paired.influence(s, units.examples, threads=threads) for s in (first, second)])
-        each = paired.contributions(first, second, (added[0], added[1]))
-        by_unit = units.total(each)
-    examples = int(np.isfinite(first.values).sum()) if isinstance(first, ValueMean) else units.examples
-    draws = replace(draws, spread=metric.spread)
-    return Evidence(metric, draws, log_draws, each, by_unit, examples, lost, units.with_any(changed))
+    contribute = None
+    if (added := draws.added) is not None and side.told:
+        statistics, delta = side.statistics, float(draws.values[1] - draws.values[0])
+        if statistics is None:
+            contribute = partial(paired.shares_of, delta, added)
+        else:
+            contribute = partial(_contributions, *statistics, added, units, threads)
+    draws = replace(draws, spread=side.metric.spread)
+    return Evidence(side.metric, draws, log_draws, contribute, units, side.examples, side.lost, side.changed)
+
+
+def _contributions(first: Statistic, second: Statistic, added: Floats, units: DrawnUnits, threads: int) -> Floats:
+    """Of examples, by means or where units are clusters of them."""
+    if units.cluster is not None:
+        added = np.stack([paired.influence(s, units.examples, threads=threads) for s in (first, second)])
+    return paired.contributions(first, second, (added[0], added[1]))
+
+
+def give_back_many(examples: int) -> None:
+    """What was freed goes back to the system, where it is much."""
+    if examples > _MANY:
+        forget_scratch()
+        give_back()
 
 
 class _Noted(Mapping[str, Any]):
@@ -133,7 +173,18 @@ class _Noted(Mapping[str, Any]):
         return len(self.columns)
 
 
-def _prepare(metric: Metric, a: Columns, b: Columns) -> tuple[Statistic, Statistic, int, NDArray[np.bool_]]:
+def _prepare(metric: Metric, a: Columns, b: Columns, units: DrawnUnits) -> tuple[_Sides, tuple[Statistic, Statistic]]:
+    """The metric of both over the same units, and what is known of it."""
+    first, second, lost, changed = _statistics(metric, a, b)
+    means = isinstance(first, ValueMean)
+    told = units.examples <= studentised.MOST_TO_LEAVE_OUT or all(map(paired.has_closed_form, (first, second)))
+    kept = (first, second) if means or units.cluster is not None else None
+    examples = int(np.isfinite(first.values).sum()) if isinstance(first, ValueMean) else units.examples
+    side = _Sides(metric, kept, told, examples, lost, units.with_any(changed))
+    return side, (units.of(first), units.of(second))
+
+
+def _statistics(metric: Metric, a: Columns, b: Columns) -> tuple[Statistic, Statistic, int, NDArray[np.bool_]]:
     """The metric of both over the same examples, how many values the second has lost, and which examples differ."""
     noted = _Noted(a), _Noted(b)
     first, second, lost = pair_means(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calipers.comparison import evidence, unread
 from calipers.comparison.evidence import DrawnUnits, Evidence
 from calipers.comparison.records import Chances, Comparison, Example, Label, Question, Verdict, plain, worst_label
-from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Thresholds, name_some
+from calipers.core import Columns, Metric, Outcomes, RequestError, Result, Statistic, Thresholds, name_some
 from calipers.metrics import exchange, paired, studentised
 from calipers.metrics.bootstrap import enough_resamples
 
@@ -132,19 +132,39 @@ def compare(baseline: Result, candidate: Result, metrics: Sequence[Metric], term
     units = _units(baseline, candidate)
     resamples = terms.resamples or enough_resamples(units.count)
     terms = replace(terms, resamples=resamples)
-    gathered = evidence.gather(shared, a, b, units, resamples=resamples, seed=terms.seed, threads=terms.threads)
-    p_values = _p_values(gathered, (a, b), terms)
-    comparisons = tuple(_compare_metric(each, p, terms) for each, p in zip(gathered, p_values, strict=True))
+    judged = _judge(shared, (a, b), units, terms, baseline)
+    comparisons = _with_exchange(judged.comparisons, shared, (a, b), units, terms)
     return Verdict(
         baseline=baseline,
         candidate=candidate,
         candidate_name=candidate.model.model_id,
         label=worst_label((c.label for c in comparisons if c.decides), terms.question),
         comparisons=comparisons,
-        worst=_worst(gathered[0], baseline.outcomes, candidate.outcomes, terms.worst),
+        worst=_worst(judged.costliest, baseline.outcomes, candidate.outcomes),
         differences=differences(baseline, candidate),
-        bootstrap=_record(baseline, terms, gathered[0].draws) | _clusters(baseline, candidate),
+        bootstrap=judged.record | _clusters(baseline, candidate),
         unread=unread_examples,
+    )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What resamples say, without the evidence, which is larger than all else."""
+
+    comparisons: tuple[Comparison, ...]
+    costliest: tuple[tuple[int, float], ...]  # rows of examples, and what they add to the first metric
+    record: dict[str, Any]
+
+
+def _judge(
+    metrics: Sequence[Metric], outcomes: tuple[Outcomes, Outcomes], units: DrawnUnits, terms: Terms, baseline: Result
+) -> _Judged:
+    drawing = {"resamples": terms.resamples or 0, "seed": terms.seed, "threads": terms.threads}
+    gathered = evidence.gather(metrics, outcomes[0], outcomes[1], units, **drawing)
+    return _Judged(
+        tuple(_compare_metric(each, _permutation_p(each, outcomes, terms), terms) for each in gathered),
+        _costliest(gathered[0], terms.worst),
+        _record(baseline, terms, gathered[0].draws),
     )
 
 
@@ -286,24 +306,44 @@ def _without_influence(each: Evidence) -> str:
     return f"{method}{missing}: leaving out one at a time is for {most:,} at most, found {each.draws.units:,}"
 
 
-def _p_values(gathered: Sequence[Evidence], outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> list[float | None]:
-    """Of each metric; all that exchange outcomes do so alike."""
-    units, (a, b) = gathered[0].draws.units, (o.columns for o in outcomes)
-    p_values: list[float | None] = [None] * len(gathered)
-    if units < 2:
-        return p_values
-    tests = {}
-    for i, each in enumerate(gathered):
-        delta = each.values[1] - each.values[0]
-        if each.metric.exchange and units == len(outcomes[0]):
-            if math.isfinite(delta):
-                tests[i] = each.metric.statistic(_SideBySide(each.metric.exchange, a, b)), delta
-        elif each.by_unit is not None:
-            p_values[i] = paired.permutation_p(each.by_unit, permutations=permutations(units), seed=terms.seed)
-    drawing = {"permutations": permutations(units), "seed": terms.seed, "threads": terms.threads}
-    for i, p_value in zip(tests, exchange.exchange_ps([*tests.values()], units, **drawing), strict=True):
-        p_values[i] = p_value
-    return p_values
+def _permutation_p(each: Evidence, outcomes: tuple[Outcomes, Outcomes], terms: Terms) -> float | None:
+    """The p-value of a metric by signs of contributions; None where it exchanges outcomes, or nothing is known."""
+    units = each.draws.units
+    if units < 2 or _exchanges(each.metric, outcomes, units) or (by_unit := each.by_unit) is None:
+        return None
+    return paired.permutation_p(by_unit, permutations=permutations(units), seed=terms.seed)
+
+
+def _exchanges(metric: Metric, outcomes: tuple[Outcomes, Outcomes], units: int) -> bool:
+    return metric.exchange is not None and units == len(outcomes[0])
+
+
+def _with_exchange(
+    comparisons: Sequence[Comparison],
+    metrics: Sequence[Metric],
+    outcomes: tuple[Outcomes, Outcomes],
+    units: DrawnUnits,
+    terms: Terms,
+) -> tuple[Comparison, ...]:
+    """The comparisons, with the p-values of metrics that exchange outcomes: all do so alike."""
+    a, b = (side.columns for side in outcomes)
+    if units.count < 2:
+        return tuple(comparisons)
+    tested = {
+        i: (metric, metric.exchange, float(c.delta))
+        for i, (metric, c) in enumerate(zip(metrics, comparisons, strict=True))
+        if _exchanges(metric, outcomes, units.count) and metric.exchange and c.delta is not None
+    }
+
+    def tests() -> Iterator[tuple[Statistic, float]]:
+        for metric, way, delta in tested.values():
+            evidence.give_back_many(units.examples)
+            yield metric.statistic(_SideBySide(way, a, b)), delta
+        evidence.give_back_many(units.examples)
+
+    drawing = {"permutations": permutations(units.count), "seed": terms.seed, "threads": terms.threads}
+    p_values = dict(zip(tested, exchange.exchange_ps(tests(), units.count, **drawing), strict=True))
+    return tuple(replace(c, p_value=p_values.get(i, c.p_value)) for i, c in enumerate(comparisons))
 
 
 def permutations(units: int) -> int:
@@ -357,20 +397,31 @@ def _unknown(
     )
 
 
-def _worst(each: Evidence, a: Outcomes, b: Outcomes, most: int) -> tuple[Example, ...]:
-    """The examples that cost the candidate most of the metric; those that cost nothing are not named."""
-    if each.each is None or most < 1:
+def _costliest(each: Evidence, most: int) -> tuple[tuple[int, float], ...]:
+    """The rows of the examples that cost the candidate most of the metric, and what they add to it; those that cost
+    nothing are not named."""
+    if most < 1 or (shares := each.each) is None:
         return ()
-    share = np.nan_to_num(each.each) * (1.0 if each.metric.higher_is_better else -1.0)
+    share = np.nan_to_num(shares) * (1.0 if each.metric.higher_is_better else -1.0)
     rounding = 1e-9 * np.abs(share).max(initial=0.0)
-    order = [int(i) for i in np.argsort(share, kind="stable")[:most] if share[i] < -rounding]
+    order = np.argsort(share, kind="stable")[:most].tolist()
+    return tuple((i, float(share[i])) for i in order if share[i] < -rounding)
+
+
+def _worst(costliest: Sequence[tuple[int, float]], a: Outcomes, b: Outcomes) -> tuple[Example, ...]:
+    if not costliest:
+        return ()
+    rows = [i for i, _ in costliest]
+    # Column by column: those of many examples are read when they are needed.
+    texts = {name: [column[i] for i in rows] for name, column in a.texts.items()}
+    first, second = ({name: column[rows].tolist() for name, column in side.columns.items()} for side in (a, b))
     return tuple(
         Example(
-            id=a.ids[i],
-            texts={name: texts[i] for name, texts in a.texts.items()},
-            baseline={name: values[i].item() for name, values in a.columns.items()},
-            candidate={name: values[i].item() for name, values in b.columns.items()},
-            share=float(share[i]),
+            id=a.ids[row],
+            texts={name: column[k] for name, column in texts.items()},
+            baseline={name: column[k] for name, column in first.items()},
+            candidate={name: column[k] for name, column in second.items()},
+            share=share,
         )
-        for i in order
+        for k, (row, share) in enumerate(costliest)
     )

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 import tempfile
 import weakref
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 _FEW = 100_000  # texts: so many are a list
-_IN_MEMORY = 1 << 24  # bytes: more are in a file
+_IN_MEMORY = 1 << 24  # bytes: longer ones are no list
+_WAITING = 1 << 22  # bytes of packed texts, and of where they begin: more are in a file
 _AT_ONCE = 8_192  # texts that are read together
 
 
-class PackedTexts(Sequence[str]):
-    """A sequence of texts, equal to any other of the same texts. Memory: 8 bytes each, beside the bytes of short ones;
-    what is read becomes a text while it is needed."""
+class Packed(NamedTuple):
+    """The bytes of texts, one after the other, and where each begins; the last number is where the last one ends."""
 
-    def __init__(self, content: mmap.mmap | bytes, ends: array[int]) -> None:
-        self._content, self._ends = content, ends
+    content: mmap.mmap | bytes
+    starts: memoryview
+
+
+class PackedTexts(Sequence[str]):
+    """A sequence of texts, equal to any other of the same texts. Where they are long or many they are in a file that is
+    mapped; what is read becomes a text while it is needed."""
+
+    def __init__(self, size: int, pack: Callable[[], Packed]) -> None:
+        """`pack` is called once, for the first text that is needed."""
+        self._size, self._pack = size, pack
         self._single = 0  # texts that were read by themselves
 
+    @cached_property
+    def _packed(self) -> Packed:
+        return self._pack()
+
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._size
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -60,19 +74,20 @@ class PackedTexts(Sequence[str]):
 
     def _release(self) -> None:
         """Pages that were read stay in the system's cache and no longer count as this process's memory."""
-        if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            self._content.madvise(mmap.MADV_DONTNEED)
+        content = self._packed.content
+        if isinstance(content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            content.madvise(mmap.MADV_DONTNEED)
 
     def __arrow_array__(self, type: Any = None) -> Any:
         """What pyarrow asks for: a column that shares the bytes."""
         import pyarrow
 
-        starts = pyarrow.py_buffer(array("q", [0]) + self._ends)
-        return pyarrow.LargeStringArray.from_buffers(len(self), starts, pyarrow.py_buffer(self._content))
+        starts, content = (pyarrow.py_buffer(part) for part in (self._packed.starts, self._packed.content))
+        return pyarrow.LargeStringArray.from_buffers(len(self), starts, content)
 
     def _text(self, place: int) -> str:
-        start = self._ends[place - 1] if place else 0
-        return self._content[start : self._ends[place]].decode()
+        content, starts = self._packed
+        return content[starts[place] : starts[place + 1]].decode()
 
 
 def as_kept(texts: Sequence[str]) -> Sequence[str]:
@@ -125,12 +140,12 @@ class TextPacker:
 
     def __init__(self) -> None:
         self._few: list[str] | None = []
-        self._waiting, self._ends = bytearray(), array("q")
-        self._size = 0
-        self._file: Any = None
+        self._waiting, self._starts = bytearray(), array("q", [0])
+        self._size = self._count = 0  # bytes and texts
+        self._files: tuple[Any, Any] | None = None  # of the bytes, and of where they begin
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._count
 
     def append(self, text: str) -> None:
         if self._few is not None:
@@ -138,23 +153,58 @@ class TextPacker:
         encoded = text.encode()
         self._size += len(encoded)
         self._waiting += encoded
-        self._ends.append(self._size)
-        if len(self._ends) > _FEW:
+        self._starts.append(self._size)
+        self._grow(1)
+
+    def append_arrow(self, column: Any) -> None:
+        """An array of texts as arrow holds it. Of many, no text becomes an object."""
+        import pyarrow
+
+        if self._few is not None or column.null_count or column.type != pyarrow.string():
+            for text in column.to_pylist():
+                self.append(text)
+            return
+        column.validate(full=True)  # that the bytes are UTF-8
+        _, places, content = column.buffers()
+        starts = np.frombuffer(places, np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
+        self._waiting += memoryview(content or b"")[starts[0] : starts[-1]]
+        self._starts.frombytes((starts[1:] + (self._size - starts[0])).tobytes())
+        self._size += int(starts[-1] - starts[0])
+        self._grow(len(column))
+
+    def _grow(self, texts: int) -> None:
+        self._count += texts
+        if self._count > _FEW or self._size > _IN_MEMORY:
             self._few = None
-        if len(self._waiting) > _IN_MEMORY:
-            self._few = None
-            if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the packer)
-                weakref.finalize(self, self._file.close)
-            self._file.write(self._waiting)
-            self._waiting = bytearray()
+        if self._few is None and len(self._waiting) + 8 * len(self._starts) > min(_WAITING, _IN_MEMORY):
+            self._write()
+
+    def _write(self) -> None:
+        """What waits goes into files."""
+        if self._files is None:
+            self._files = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (closed with the packer)
+            for file in self._files:
+                weakref.finalize(self, file.close)
+        for file, part in zip(self._files, (self._waiting, self._starts), strict=True):
+            file.write(part)
+        self._waiting, self._starts = bytearray(), array("q")
 
     def finish(self) -> Sequence[str]:
         if self._few is not None:
             return self._few
-        if self._file is None:
-            return PackedTexts(bytes(self._waiting), self._ends)
-        with self._file as file:
-            file.write(self._waiting)
-            file.flush()
-            return PackedTexts(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), self._ends)
+        packed = self.pack()
+        return PackedTexts(self._count, lambda: packed)
+
+    def pack(self) -> Packed:
+        """The same of any number, for who makes `PackedTexts` later."""
+        if self._files is None:
+            return Packed(bytes(self._waiting), memoryview(self._starts))
+        self._write()
+        content, starts = self._files
+        with content, starts:
+            content.write(bytes(-self._size % 8))
+            starts.seek(0)
+            shutil.copyfileobj(starts, content, _WAITING)
+            content.flush()
+            mapped = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ)
+        return Packed(mapped, memoryview(mapped)[-8 * (self._count + 1) :].cast("q"))

@@ -6,6 +6,7 @@ A *statistic* is a function of how often each example counts, int[n, r] to float
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,41 @@ Statistic = Callable[[Counts], Floats]
 
 
 def slices(size: int, step: int) -> Iterator[slice]:
-    """Consecutive slices of `step` that cover `size` rows.
+    """Consecutive slices of `step`, or of 1 at least, that cover `size` rows.
 
-    >>> list(slices(5, 3))
-    [slice(0, 3, None), slice(3, 6, None)]
+    >>> list(slices(5, 3)), list(slices(2, 0))
+    ([slice(0, 3, None), slice(3, 6, None)], [slice(0, 1, None), slice(1, 2, None)])
     """
-    return (slice(start, start + step) for start in range(0, size, max(1, step)))
+    step = max(1, step)
+    return (slice(start, start + step) for start in range(0, size, step))
+
+
+def narrow(whole: Array, below: int) -> Array:
+    """The same whole numbers, all from 0 to less than `below`, in as few bits as hold them.
+
+    >>> narrow(np.array([0, 2]), 3).dtype, narrow(np.array([0, 2]), 1_000_000).dtype
+    (dtype('uint8'), dtype('uint32'))
+    """
+    return whole.astype(np.min_scalar_type(max(0, below - 1)))
 
 
 def once(statistic: Statistic, examples: int) -> float:
     """The statistic of the sample itself, in which every example counts once."""
     return float(statistic(np.ones((examples, 1), dtype=np.int64))[0])
+
+
+class Later:
+    """A statistic that is prepared when it is first called, by one thread."""
+
+    def __init__(self, prepare: Callable[[], Statistic]) -> None:
+        self._prepare, self._lock = prepare, Lock()
+        self._statistic: Statistic | None = None
+
+    def __call__(self, counts: Counts) -> Floats:
+        with self._lock:
+            if self._statistic is None:
+                self._statistic = self._prepare()
+        return self._statistic(counts)
 
 
 def share(part: Array, whole: Array) -> Floats:

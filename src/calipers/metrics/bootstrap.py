@@ -10,11 +10,13 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, slices
+from calipers.metrics.running import scratch
 from calipers.metrics.threads import one_thread_each
 
 # Examples × resamples in hand at a time, per thread, or a few more. From 4 MB an array on, numpy asks for huge pages;
 # smaller arrays spend their time in page faults (measured: 3.1 s for eight statistics at 1 << 18, 1.2 s at 1 << 19).
 _CHUNK_CELLS = 1 << 19
+_PICKS = 1 << 18  # in hand at a time: 2 MB
 _MOST_UNDEFINED = 0.01  # share of resamples
 RESAMPLES = 10_000  # unless there are many units
 _MANY, _FEWEST = 20_000, 1_000  # units from which on fewer resamples do, and how few
@@ -57,15 +59,18 @@ def distribution(
 
 
 def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """How often each example is drawn in each resample: float64[examples, resamples], columns summing to examples."""
-    picks = rng.integers(0, examples, size=(examples, resamples))
-    picks *= resamples
-    picks += np.arange(resamples)
+    """How often each example is drawn in each resample: float64[examples, resamples], columns summing to examples; in
+    scratch, until the next are drawn."""
     # A byte holds a count: of more than 255 examples none is drawn as often (once in 10⁵⁰⁰).
     counts = np.zeros(examples * resamples, np.uint8)
-    np.add.at(counts, picks.ravel(), np.uint8(1))  # ten times slower with 1
-    del picks
-    return counts.reshape(examples, resamples).astype(np.float64)  # as most statistics want them
+    for part in slices(examples, _PICKS // resamples):
+        picks = rng.integers(0, examples, size=(len(range(examples)[part]), resamples))
+        picks *= resamples
+        picks += np.arange(resamples)
+        np.add.at(counts, picks.ravel(), np.uint8(1))  # ten times slower with 1
+    drawn = scratch("drawn", (examples, resamples), np.float64)  # as most statistics want them
+    drawn[:] = counts.reshape(examples, resamples)
+    return drawn
 
 
 def grouped(statistic: Statistic, group: Ints) -> Statistic:

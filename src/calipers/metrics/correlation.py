@@ -11,7 +11,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, once, refuse_rows, tie_starts
+from calipers.metrics.arrays import (
+    Array,
+    Counts,
+    Floats,
+    Ints,
+    Later,
+    Statistic,
+    narrow,
+    once,
+    refuse_rows,
+    slices,
+    tie_starts,
+)
 from calipers.metrics.jackknife import Jackknifed, kendall_left_out, pearson_left_out, spearman_left_out
 from calipers.metrics.mixtures import pearson_mixtures, spearman_mixtures
 from calipers.metrics.moments import moment_sums
@@ -22,6 +34,7 @@ _ROUNDING = 1e-14
 _EXACT_IN_FLOAT32 = 1 << 23  # halves up to here
 _FEW_GROUPS = 48  # of equal values
 _MANY_ROWS = 1 << 18
+_PART = 1 << 16  # of rows whose sums are made at a time
 _OFTEN = 255  # times that an example is drawn: more are no resample
 _EXPLAINED = 1e-9  # of 1 − r²: less than this of a column is left when others are taken out
 
@@ -83,11 +96,22 @@ def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
     count while examples × the largest count stay below it; what is summed beyond that is summed in float64.
     """
     x, y = _without_nan(x, "x"), _without_nan(y, "y")
+    mixed = spearman_mixtures(x, y)
+    # What has mixtures is asked for little else.
+    statistic = Later(lambda: _spearman_of(x, y)) if mixed else _spearman_of(x, y)
+    return Jackknifed(
+        statistic,
+        lambda: _ratio(*spearman_left_out(*(_narrow_ranks(*column) for column in ((x, "x"), (y, "y")))), floor=0.0),
+        mixed,
+    )
+
+
+def _spearman_of(x: Floats, y: Floats) -> Statistic:
     few, many = sorted((x, y), key=lambda values: len(tie_starts(np.sort(values))))
-    order = np.argsort(many, kind="stable")
+    order = narrow(np.argsort(many, kind="stable"), len(many))
     share_ties = _tie_sharing(many[order])
     values, codes = np.unique(few, return_inverse=True)
-    codes = codes[order]
+    codes = narrow(codes, len(values))[order]
     group_sums = _group_sums(codes, len(values))
 
     def statistic(counts: Counts) -> Floats:
@@ -109,11 +133,7 @@ def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
             covariance = np.einsum("ij,ij,ij->j", ranks, weights, expected, dtype=np.float64)
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
-    return Jackknifed(
-        statistic,
-        lambda: _ratio(*spearman_left_out(_dense_ranks(x, "x"), _dense_ranks(y, "y")), floor=0.0),
-        spearman_mixtures(x, y),
-    )
+    return statistic
 
 
 def kendall_statistic(x: Floats, y: Floats) -> Jackknifed:
@@ -171,7 +191,12 @@ def _without(xy: Floats, xg: Floats, yg: Floats) -> Floats:
 
 def _dense_ranks(values: Floats, name: str) -> Ints:
     """0 for the smallest value, 1 for the next one, …; equal values share a rank."""
-    return np.unique(_without_nan(values, name), return_inverse=True)[1].astype(np.int64)
+    return np.unique(_without_nan(values, name), return_inverse=True)[1].astype(np.int64, copy=False)
+
+
+def _narrow_ranks(values: Floats, name: str) -> Array:
+    ranks = _dense_ranks(values, name)
+    return narrow(ranks, int(ranks.max(initial=0)) + 1)
 
 
 def _without_nan(values: Floats, name: str) -> Floats:
@@ -232,13 +257,13 @@ def _inversions(weights: Floats, ones: Ints, zeros: Ints, before_group: Ints, be
     return np.asarray(np.einsum("ij,ij->j", weights[zeros], ones_beside))
 
 
-def _group_sums(codes: Ints, groups: int) -> Callable[[Floats], Floats]:
+def _group_sums(codes: Array, groups: int) -> Callable[[Floats], Floats]:
     """Sums of whole numbers over the rows of each group, float64[groups, r]; of a few groups by a matrix product."""
     if groups <= _FEW_GROUPS and len(codes) <= _MANY_ROWS:
         members = (np.arange(groups)[:, None] == codes).astype(np.float32)
         return lambda rows: (members @ rows).astype(np.float64)
     if len(codes) > _MANY_ROWS:  # no second order of a million rows is held; a few resamples are in hand at a time
-        return lambda rows: np.stack([np.bincount(codes, column, minlength=groups) for column in rows.T], axis=1)
+        return lambda rows: _binned(codes, rows, groups)
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=groups)) - 1
 
@@ -246,6 +271,15 @@ def _group_sums(codes: Ints, groups: int) -> Callable[[Floats], Floats]:
         up_to = run_up(take_rows(rows, order, "moved"), "ranks")[ends].astype(np.float64)
         return np.diff(up_to, axis=0, prepend=0.0)
 
+    return sums
+
+
+def _binned(codes: Array, rows: Floats, groups: int) -> Floats:
+    """The sums of a few columns, a part of the rows at a time where that makes no more work than the rows are."""
+    sums = np.zeros((groups, rows.shape[1]))
+    for part in slices(len(codes), max(_PART, groups)):
+        for column, total in zip(rows[part].T, sums.T, strict=True):
+            total += np.bincount(codes[part], column, minlength=groups)
     return sums
 
 

@@ -9,16 +9,18 @@ statistic as it is, such as their ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
+from calipers.metrics.arrays import Array, Floats, Statistic, slices, tie_starts
 from calipers.metrics.jackknife import Exchanged, Jackknifed
+from calipers.metrics.running import scratch
 from calipers.metrics.threads import one_thread_each
 
 _CELLS = 1 << 19  # outcomes × permutations in hand at a time; see bootstrap
+_DRAWN = 1 << 18  # cells that are drawn at a time
 
 Exchange = Callable[[Array], Array]  # a model's outcomes to what may be mixed with another model's
 
@@ -67,17 +69,21 @@ def exchange_p(
 
 
 def exchange_ps(
-    tests: Sequence[tuple[Statistic, float]], examples: int, *, permutations: int, seed: int, threads: int = 1
+    tests: Iterable[tuple[Statistic, float]], examples: int, *, permutations: int, seed: int, threads: int = 1
 ) -> list[float]:
-    """The same of several statistics, each with its delta, by the same permutations."""
-    bounds = [abs(delta) * (1 - 1e-9) for _, delta in tests]
-    mixtures = [_mixtures(both) for both, _ in tests]
+    """The same of several statistics, each with its delta, by the same permutations. Of a statistic with a way of its
+    own nothing else is kept: they may be made one after the other."""
+    bounds, mixtures = list[float](), list[Exchanged]()
+    for both, delta in tests:
+        bounds.append(abs(delta) * (1 - 1e-9))
+        mixtures.append(_mixtures(both))
+        del both
     width = max(1, _CELLS // max(1, 2 * examples))
     starts = range(0, permutations if any(bounds) else 0, width)
 
     def count(start: int, own_seed: np.random.SeedSequence) -> list[int]:
-        size = (examples, min(width, permutations - start))
-        first = np.random.default_rng(own_seed).integers(0, 2, size=size).astype(np.float64)
+        size = examples, min(width, permutations - start)
+        first = _draw_owners(*size, np.random.default_rng(own_seed))
         seen = []
         for bound, mixture in zip(bounds, mixtures, strict=True):
             one, other = mixture(first) if bound else (np.zeros(0), np.zeros(0))
@@ -89,6 +95,14 @@ def exchange_ps(
     return [
         (sum(counts[i] for counts in seen) + 1) / (permutations + 1) if bound else 1.0 for i, bound in enumerate(bounds)
     ]
+
+
+def _draw_owners(examples: int, permutations: int, rng: np.random.Generator) -> Floats:
+    """Which examples have the outcome of the first model, 0 or 1: float64[examples, permutations] in scratch."""
+    first = scratch("first", (examples, permutations), np.float64)
+    for part in slices(examples, _DRAWN // permutations):
+        first[part] = rng.integers(0, 2, size=first[part].shape)
+    return first
 
 
 def _mixtures(both: Statistic) -> Exchanged:

@@ -181,8 +181,11 @@ def unit_like(vectors: NDArray[F]) -> NDArray[F]:
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    rows, lengths, _ = _measure(vectors, vectors.dtype, _by_norm)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None], dtype=vectors.dtype)
+    scaled = np.empty(vectors.shape, vectors.dtype)
+    for block in slices(len(vectors), _BLOCK):
+        rows, lengths, _ = _measure(vectors[block], vectors.dtype, _by_norm)
+        np.divide(rows, np.where(lengths > 0, lengths, 1.0)[:, None], out=scaled[block], casting="same_kind")
+    return scaled
 
 
 def cosines_at(queries: Array, vectors: Array, rows: Ints) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.metrics.arrays import Bools, Counts, Floats, Ints, Statistic, once, tie_starts
+from calipers.metrics.arrays import Array, Bools, Counts, Floats, Ints, Statistic, narrow, once, tie_starts
 
 # Of rows that are the outcomes of two models, one after the other: which examples have those of the first, 0 or 1,
 # float64[n, r], to the statistic of this mixture and of the other one, float64[r] each.
@@ -36,8 +36,9 @@ class Jackknifed:
 
     def then(self, change: Callable[[Floats], Floats]) -> Jackknifed:
         """The same statistic on another scale, such as its exponential."""
+        statistic = self.statistic  # alone, or what it is called by would keep what `left_out` needs
         return Jackknifed(
-            lambda counts: change(self.statistic(counts)), lambda: change(self.left_out()), self._exchanged(change)
+            lambda counts: change(statistic(counts)), lambda: change(self.left_out()), self._exchanged(change)
         )
 
     def _exchanged(self, change: Callable[[Floats], Floats]) -> Exchanged | None:
@@ -60,7 +61,8 @@ class Jackknifed:
             values[rows] = self.left_out()
             return values
 
-        return Jackknifed(lambda counts: self.statistic(counts[rows]), left_out)
+        statistic = self.statistic
+        return Jackknifed(lambda counts: statistic(counts[rows]), left_out)
 
 
 def ratio_left_out(part: Floats, whole: Floats) -> Floats:
@@ -76,75 +78,74 @@ def ratio_left_out(part: Floats, whole: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For each example, how many others are higher or equal in x and in y: float64[n]. `equal` counts the example."""
+    """For each example, how many others are higher or equal in x and in y: whole numbers[n], in as few bits as hold
+    them. `equal` counts the example."""
 
-    higher: Floats  # in both
-    higher_x_equal_y: Floats
-    equal_x_higher_y: Floats
-    equal: Floats  # in both
-    higher_x: Floats  # whatever y is
-    higher_y: Floats
-    equal_x: Floats
-    equal_y: Floats
+    higher: Array  # in both
+    higher_x_equal_y: Array
+    equal_x_higher_y: Array
+    equal: Array  # in both
 
 
-def neighbours(x: Ints, y: Ints) -> Neighbours:
+def neighbours(x: Array, y: Array) -> Neighbours:
     """Of ranks from 0 on, equal ones for equal values."""
-    sizes_x, sizes_y = np.bincount(x), np.bincount(y)
-    above_x, above_y = (len(x) - np.cumsum(sizes) for sizes in (sizes_x, sizes_y))
-    by_x, by_y = (
-        _block_ends(x, y),
-        _block_ends(y, x),
-    )  # (equal in both, behind that block among those equal in the first)
-    return Neighbours(
-        higher=_higher_in_both(x, y).astype(np.float64),
-        higher_x_equal_y=by_y[1],
-        equal_x_higher_y=by_x[1],
-        equal=by_x[0],
-        higher_x=above_x[x].astype(np.float64),
-        higher_y=above_y[y].astype(np.float64),
-        equal_x=sizes_x[x].astype(np.float64),
-        equal_y=sizes_y[y].astype(np.float64),
-    )
+    higher = _higher_in_both(x, y)
+    _, higher_x_equal_y = _block_ends(y, x)
+    equal, equal_x_higher_y = _block_ends(x, y)
+    return Neighbours(higher, higher_x_equal_y, equal_x_higher_y, equal)
 
 
-def _block_ends(outer: Ints, inner: Ints) -> tuple[Floats, Floats]:
+def _above_and_equal(ranks: Array) -> tuple[Floats, Floats]:
+    """For each example, how many have a higher rank, and how many the same, itself among them."""
+    sizes = np.bincount(ranks).astype(np.float64)
+    return (len(ranks) - np.cumsum(sizes))[ranks], sizes[ranks]
+
+
+def _block_ends(outer: Array, inner: Array) -> tuple[Array, Array]:
     """How many have the same outer and inner rank, and how many of the same outer rank have a higher inner one."""
-    order = np.lexsort((inner, outer))
-    key = outer[order] * (int(inner.max(initial=0)) + 1) + inner[order]
-    blocks, groups = tie_starts(key), tie_starts(outer[order])
-    block_ends, group_ends = _ends(blocks, len(order)), _ends(groups, len(order))
-    equal, behind = np.empty(len(order)), np.empty(len(order))
-    equal[order] = block_ends - np.repeat(blocks, np.diff(blocks, append=len(order)))
-    behind[order] = group_ends - block_ends
+    order = narrow(np.lexsort((inner, outer)), len(outer))
+    key = outer[order].astype(np.int64)
+    groups = tie_starts(key)
+    key *= int(inner.max(initial=0)) + 1
+    key += inner[order]
+    blocks = tie_starts(key)
+    del key
+    block_ends = _ends(blocks, len(order))
+    equal, behind = np.empty_like(block_ends), np.empty_like(block_ends)
+    behind[order] = _ends(groups, len(order)) - block_ends
+    block_ends -= np.repeat(narrow(blocks, len(order) + 1), np.diff(blocks, append=len(order)))
+    equal[order] = block_ends
     return equal, behind
 
 
-def _ends(starts: Ints, size: int) -> Ints:
+def _ends(starts: Ints, size: int) -> Array:
     """For each row, where its group ends."""
-    return np.repeat(np.append(starts[1:], size), np.diff(starts, append=size))
+    return np.repeat(narrow(np.append(starts[1:], size), size + 1), np.diff(starts, append=size))
 
 
-def _higher_in_both(x: Ints, y: Ints) -> Ints:
+def _higher_in_both(x: Array, y: Array) -> Array:
     """For each example, how many have a higher x and a higher y; in O(n log n), one bit of y after the other.
 
     Two different ranks part at one bit: the higher one has a 1 there. Among the rows that share the bits above, in the
     order of x, the ones behind a row's ties in x are counted.
     """
-    counts = np.zeros(len(x), np.int64)
-    rows = np.argsort(x, kind="stable")
+    counts = narrow(np.zeros(len(x)), len(x))
+    rows = narrow(np.argsort(x, kind="stable"), len(x))
     width = int(x.max(initial=0)) + 1
     for bit in reversed(range(int(y.max(initial=0)).bit_length())):
         prefix = y[rows] >> (bit + 1)
         order = np.argsort(prefix, kind="stable")
-        rows, prefix = rows[order], prefix[order]
+        rows, key = rows[order], prefix[order].astype(np.int64)
+        del prefix, order
+        group_ends = _ends(tie_starts(key), len(rows))
+        key *= width
+        key += x[rows]
+        tie_ends = _ends(tie_starts(key), len(rows))
+        del key
         one: Bools = ((y[rows] >> bit) & 1).astype(bool)
-        before = np.append(0, np.cumsum(one))
-        behind = (
-            before[_ends(tie_starts(prefix), len(rows))]
-            - before[_ends(tie_starts(prefix * width + x[rows]), len(rows))]
-        )
-        counts[rows[~one]] += behind[~one]
+        before = narrow(np.append(0, np.cumsum(one)), len(rows) + 1)
+        zeros = np.flatnonzero(~one)
+        counts[rows[zeros]] += before[group_ends[zeros]] - before[tie_ends[zeros]]
     return counts
 
 
@@ -156,24 +157,42 @@ def pearson_left_out(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     return xy - mx * my, xx - mx**2, yy - my**2
 
 
-def spearman_left_out(x: Ints, y: Ints) -> tuple[Floats, Floats, Floats]:
+def spearman_left_out(x: Array, y: Array) -> tuple[Floats, Floats, Floats]:
     """Sums of products of ranks about their means, and both sums of squares, without each example.
 
     A mean rank less a half is how many examples are lower, equal ones counting a half: without example i it falls by 1
     for those above i, and by a half for those that are equal.
     """
-    n, near = len(x), neighbours(x, y)
-    ranks_x, ranks_y = (
-        n - higher - equal / 2 for higher, equal in ((near.higher_x, near.equal_x), (near.higher_y, near.equal_y))
-    )
-    both = near.higher + (near.higher_x_equal_y + near.equal_x_higher_y) / 2 + near.equal / 4
-    products = (ranks_x * ranks_y).sum() - ranks_x * ranks_y
+    n, both = len(x), _half_above(neighbours(x, y))
+    ranks_x, ranks_y = _half_ranks(x), _half_ranks(y)
+    products = ranks_x * ranks_y
+    np.subtract(products.sum(), products, out=products)
     products -= _sums_above(x, ranks_y) - ranks_y / 2
     products -= _sums_above(y, ranks_x) - ranks_x / 2
-    products += both - 0.25
-    covariance = products - (n - 1) ** 3 / 4
-    spread_x, spread_y = (((n - 1) ** 3 - _cubes_left_out(equal)) / 12 for equal in (near.equal_x, near.equal_y))
-    return covariance, spread_x, spread_y
+    both -= 0.25
+    products += both
+    del both, ranks_x, ranks_y
+    products -= (n - 1) ** 3 / 4
+    return products, _spread_left_out(x), _spread_left_out(y)
+
+
+def _half_above(near: Neighbours) -> Floats:
+    """Of each example the others that are above it in both, equal ones counting a half in each."""
+    above = near.higher + (near.higher_x_equal_y + near.equal_x_higher_y) / 2
+    above += near.equal / 4
+    return np.asarray(above)
+
+
+def _half_ranks(ranks: Array) -> Floats:
+    """Mean ranks less a half."""
+    higher, equal = _above_and_equal(ranks)
+    return np.asarray(len(ranks) - higher - equal / 2)
+
+
+def _spread_left_out(ranks: Array) -> Floats:
+    """The sum of squares of ranks about their mean, without each example."""
+    sizes = np.bincount(ranks).astype(np.float64)
+    return (((len(ranks) - 1) ** 3 - _cubes_left_out(sizes, sizes[ranks])) / 12)[ranks]
 
 
 def _sums_above(ranks: Ints, values: Floats) -> Floats:
@@ -182,19 +201,22 @@ def _sums_above(ranks: Ints, values: Floats) -> Floats:
     return np.asarray((sums.sum() - np.cumsum(sums) + sums / 2)[ranks])
 
 
-def _cubes_left_out(equal: Floats) -> Floats:
-    """Σ t³ over the groups of t equal values, without each example: each of a group's t members adds t²."""
-    return np.asarray((equal**2).sum() - equal**3 + (equal - 1) ** 3)
+def _cubes_left_out(sizes: Floats, equal: Floats) -> Floats:
+    """Σ t³ over the groups of t equal values, without an example of each group: each of its t members adds t². `equal`
+    has the t of each example."""
+    return np.asarray(np.square(equal).sum() - sizes**3 + (sizes - 1) ** 3)
 
 
 def kendall_left_out(x: Ints, y: Ints) -> tuple[Floats, Floats, Floats]:
     """Twice the concordant less the discordant pairs, and twice the pairs that are untied in x and in y, without each
     example."""
     n, near = len(x), neighbours(x, y)
-    up_down = near.higher_x - near.higher - near.higher_x_equal_y
-    down_up = near.higher_y - near.higher - near.equal_x_higher_y
-    equal_y_lower_x = near.equal_y - near.higher_x_equal_y - near.equal
-    down_down = (n - near.higher_x - near.equal_x) - down_up - equal_y_lower_x
-    own = near.higher + down_down - up_down - down_up
-    untied_x, untied_y = n - near.equal_x, n - near.equal_y
+    higher, higher_x_equal_y, equal_x_higher_y, equal = (part.astype(np.float64) for part in vars(near).values())
+    (higher_x, equal_x), (higher_y, equal_y) = _above_and_equal(x), _above_and_equal(y)
+    up_down = higher_x - higher - higher_x_equal_y
+    down_up = higher_y - higher - equal_x_higher_y
+    equal_y_lower_x = equal_y - higher_x_equal_y - equal
+    down_down = (n - higher_x - equal_x) - down_up - equal_y_lower_x
+    own = higher + down_down - up_down - down_up
+    untied_x, untied_y = n - equal_x, n - equal_y
     return own.sum() - 2 * own, untied_x.sum() - 2 * untied_x, untied_y.sum() - 2 * untied_y

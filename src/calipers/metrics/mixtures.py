@@ -6,16 +6,17 @@ is what the first one lacks: both follow from the same sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from calipers.metrics.arrays import Floats, Ints, share, tie_starts
+from calipers.metrics.arrays import Array, Floats, Ints, narrow, share, slices, tie_starts
 from calipers.metrics.jackknife import Exchanged
 from calipers.metrics.running import run_up, scratch, take_rows
 
 _EXACT_IN_FLOAT32 = 1 << 22  # halves up to here
+_GROUPS = 1 << 16  # of equal values that are in hand at a time
 
 
 def pearson_mixtures(values: Floats, gold: Floats, floor: float) -> Exchanged | None:
@@ -30,9 +31,10 @@ def pearson_mixtures(values: Floats, gold: Floats, floor: float) -> Exchanged | 
     if not n:
         return None
     mean, variance = gold[:n].mean(), float(gold[:n].var())
-    centred = gold - mean
-    terms = np.stack([values, values * values, values * centred])
-    whole, second, change = terms.sum(axis=1)[:, None], terms[:, n:].sum(axis=1)[:, None], terms[:, :n] - terms[:, n:]
+    whole, second, change = np.empty((3, 1)), np.empty((3, 1)), np.empty((3, n))
+    for i, factor in enumerate((None, values, gold - mean)):
+        term = values if factor is None else values * factor
+        whole[i], second[i], change[i] = term.sum(), term[n:].sum(), term[:n] - term[n:]
 
     def correlation(sums: Floats) -> Floats:
         own_mean, square, covariance = sums / n
@@ -68,15 +70,10 @@ def spearman_mixtures(values: Floats, gold: Floats) -> Exchanged | None:
         return None
     centred = _doubled_ranks(gold[:n]) / 2
     centred -= centred.mean()
-    order = np.argsort(values, kind="stable")
+    order = narrow(np.argsort(values, kind="stable"), 2 * n)
     starts = tie_starts(values[order])
     sizes = np.diff(starts, append=len(order)).astype(np.float64)
-    places, pulls = np.cumsum(sizes) - sizes / 2, np.add.reduceat(centred[order % n], starts)
-    # Covariances of both mixtures differ by a sum that is linear in who has what.
-    linear = np.empty(2 * n)
-    linear[order] = np.repeat(places, sizes.astype(np.int64)) * centred[order % n]
-    linear[order] += np.repeat(np.cumsum(pulls[::-1])[::-1] - pulls / 2, sizes.astype(np.int64))
-    constant, change = float(places @ pulls - linear[n:].sum()), linear[:n] - linear[n:]
+    constant, change = _linear(order, centred, starts, sizes)
     spread = float(centred @ centred)
     one_each = len(sizes) == n and (order[0::2] < n).all() and (order[1::2] >= n).all()
     mixed = _mixed_pairs(order, centred) if one_each else _mixed_groups(order, centred, starts, sizes)
@@ -92,15 +89,40 @@ def spearman_mixtures(values: Floats, gold: Floats) -> Exchanged | None:
     return mixtures
 
 
+def _linear(order: Array, centred: Floats, starts: Ints, sizes: Floats) -> tuple[float, Floats]:
+    """Covariances of both mixtures differ by a sum that is linear in who has what: what it is if the first mixture has
+    nothing of the first model, and what each example changes."""
+    n, places, pulls = len(centred), np.cumsum(sizes), np.empty(len(sizes))
+    places -= sizes / 2
+    for groups, rows in _parts(starts, 2 * n):
+        pulls[groups] = np.add.reduceat(centred[order[rows] % n], starts[groups] - rows.start)
+    behind = np.cumsum(pulls[::-1])[::-1] - pulls / 2
+    linear = np.empty(2 * n)
+    for groups, rows in _parts(starts, 2 * n):
+        counts = sizes[groups].astype(np.int64)
+        pulled = centred[order[rows] % n]
+        pulled *= np.repeat(places[groups], counts)
+        pulled += np.repeat(behind[groups], counts)
+        linear[order[rows]] = pulled
+    return float(places @ pulls - linear[n:].sum()), linear[:n] - linear[n:]
+
+
+def _parts(starts: Ints, size: int) -> Iterator[tuple[slice, slice]]:
+    """Some groups at a time, and their rows."""
+    for groups in slices(len(starts), _GROUPS):
+        end = starts[groups.stop] if groups.stop < len(starts) else size
+        yield groups, slice(int(starts[groups.start]), int(end))
+
+
 # Who has what, float64[n, r], to the covariance of the first mixture, and Σ t³ over groups of t equal values of both.
 _Mixed = Callable[[Floats], tuple[Floats, Floats, Floats]]
 
 
-def _mixed_pairs(order: Ints, centred: Floats) -> _Mixed:
+def _mixed_pairs(order: Array, centred: Floats) -> _Mixed:
     """Where a rank of one model is a rank of the other, and no other is equal: most often."""
     n = len(centred)
     kind: Any = np.float32 if 2 * n < _EXACT_IN_FLOAT32 else np.float64
-    of_first, of_second = order[0::2], order[1::2] - n
+    of_first, of_second = order[0::2].copy(), order[1::2] - order.dtype.type(n)
     pull, other_pull = (centred[rows].astype(kind)[:, None] for rows in (of_first, of_second))
     steps = (np.arange(n, dtype=kind) + kind(0.5))[:, None]
 
@@ -124,7 +146,7 @@ def _mixed_pairs(order: Ints, centred: Floats) -> _Mixed:
     return mixed
 
 
-def _mixed_groups(order: Ints, centred: Floats, starts: Ints, sizes: Floats) -> _Mixed:
+def _mixed_groups(order: Array, centred: Floats, starts: Ints, sizes: Floats) -> _Mixed:
     n = len(centred)
     kind: Any = np.float32 if n * sizes.max() < _EXACT_IN_FLOAT32 else np.float64
     pull = centred[order % n].astype(kind)[:, None]

@@ -20,14 +20,19 @@ def moment_sums(x: Floats, y: Floats) -> Callable[[Counts], Floats]:
     >>> moment_sums(np.array([1.0, 2.0]), np.array([3.0, 5.0]))(np.array([[1], [2]])).ravel()
     array([ 5., 13.,  9., 23., 59.])
     """
-    if len(x) <= _ROWS:
-        rows = _terms(x, y)
+    return moment_sums_of(lambda part: (x[part], y[part]), len(x))
+
+
+def moment_sums_of(columns: Callable[[slice], tuple[Floats, Floats]], size: int) -> Callable[[Counts], Floats]:
+    """The same of columns that are made anew, too, from what is held anyway."""
+    if size <= _ROWS:
+        rows = _terms(*columns(slice(size)))
         return lambda counts: rows @ np.asarray(counts, np.float64)
 
     def sums(counts: Counts) -> Floats:
         total = np.zeros((5, counts.shape[1]))
-        for part in slices(len(x), _ROWS):
-            total += _terms(x[part], y[part]) @ np.asarray(counts[part], np.float64)
+        for part in slices(size, _ROWS):
+            total += _terms(*columns(part)) @ np.asarray(counts[part], np.float64)
         return total
 
     return sums

@@ -77,8 +77,15 @@ def contributions(first: Statistic, second: Statistic, added: tuple[Floats, Floa
     """
     if isinstance(first, ValueMean) and isinstance(second, ValueMean):
         return np.asarray(second.shares * second.values - first.shares * first.values)
-    delta = once(second, len(added[0])) - once(first, len(added[0]))
-    return np.asarray((added[1] - added[0] + delta) / len(added[0]))
+    return shares_of(once(second, len(added[0])) - once(first, len(added[0])), added)
+
+
+def shares_of(delta: float, added: tuple[Floats, Floats] | Floats) -> Floats:
+    """The same of a difference of statistics that are no means."""
+    shares = added[1] - added[0]
+    shares += delta
+    shares /= len(added[0])
+    return np.asarray(shares)
 
 
 def permutation_p(differences: Floats, *, permutations: int, seed: int) -> float:

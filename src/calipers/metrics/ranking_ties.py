@@ -16,7 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from calipers.metrics.arrays import Array, Bools, Floats, Ints
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
+
+_CELLS = 1 << 18  # of a table of rows
 
 Gain = Literal["linear", "exponential"]
 
@@ -141,7 +143,8 @@ def descending(offsets: Ints, values: Array) -> Ints:
 
 
 def size_classes(lengths: Ints) -> Iterator[tuple[Ints, int]]:
-    """Rows whose lengths are alike, with the longest: a table of them is at most twice as large as what it holds.
+    """Rows whose lengths are alike, with the longest: a table of them is at most twice as large as what it holds. Of
+    many they come a few at a time.
 
     Empty rows are in no class.
 
@@ -151,7 +154,8 @@ def size_classes(lengths: Ints) -> Iterator[tuple[Ints, int]]:
     classes = np.where(lengths > 0, np.ceil(np.log2(np.maximum(lengths, 1))), -1)
     for number in np.unique(classes[classes >= 0]):
         rows = np.flatnonzero(classes == number)
-        yield rows, int(lengths[rows].max())
+        width = int(lengths[rows].max())
+        yield from ((rows[part], width) for part in slices(len(rows), _CELLS // width))
 
 
 def groups_of(order: Order, interest: Bools) -> TieGroups:

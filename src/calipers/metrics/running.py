@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from calipers.metrics.arrays import Floats, Ints
+from calipers.metrics.arrays import Array, Floats, slices
 
+_LARGE = 1 << 20  # bytes
 _BLOCK = 32  # rows of a running sum
+_PLACES = 1 << 16  # that are looked up at a time
 
 _BUFFERS = threading.local()  # its dictionary is of each thread: bytes by name
 
@@ -20,13 +24,33 @@ def scratch(name: str, shape: tuple[int, ...], kind: DTypeLike) -> Floats:
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
     buffers: dict[str, NDArray[np.uint8]] = vars(_BUFFERS)
     if name not in buffers or len(buffers[name]) < size:
-        buffers[name] = np.empty(size, np.uint8)
+        buffers.pop(name, None)
+        buffers[name] = _pages(size) if size >= _LARGE else np.empty(size, np.uint8)
     return buffers[name][:size].view(kind).reshape(shape)
 
 
-def take_rows(rows: Floats, places: Ints, name: str) -> Floats:
-    """rows[places], in scratch."""
-    return np.take(rows, places, axis=0, out=scratch(name, (len(places), rows.shape[1]), rows.dtype), mode="clip")
+def _pages(size: int) -> NDArray[np.uint8]:
+    """Pages of their own, which go back to the system with the thread: malloc would keep those of a thread that ended,
+    beside what the next one takes."""
+    if not (hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MADV_HUGEPAGE")):
+        return np.empty(size, np.uint8)
+    pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # of a system without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
+
+
+def forget_scratch() -> None:
+    """This thread's arrays are not needed for now."""
+    vars(_BUFFERS).clear()
+
+
+def take_rows(rows: Floats, places: Array, name: str) -> Floats:
+    """rows[places], in scratch. Places are whole numbers of any size: numpy widens them, a part at a time."""
+    taken = scratch(name, (len(places), rows.shape[1]), rows.dtype)
+    for part in slices(len(places), _PLACES):
+        np.take(rows, places[part], axis=0, out=taken[part], mode="clip")
+    return taken
 
 
 def running_sum(rows: Floats) -> Floats:

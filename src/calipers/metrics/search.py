@@ -27,6 +27,7 @@ from calipers.metrics.threads import on_threads, permitted_threads
 WINDOW = 50_000  # documents whose vectors are in hand at a time, in `exact_search`
 _VIEWED = 250_000  # of a table that is searched as it lies: a view takes no memory, and fewer windows mean fewer scores
 _PROPOSALS = 28  # candidates beyond k, so that those that differ by rounding from the last one are among them
+_RESULTS = 1 << 17  # of queries that are searched together, or of one query
 _CELLS = 1 << 22  # numbers of an intermediate array: 16 MB in float32, 32 MB in float64
 
 _NEAREST_WINDOW = 32_768  # documents whose vectors are in hand: 50 MB at 384 dimensions
@@ -61,7 +62,9 @@ class Hits:
         >>> Hits(np.array([0, 2, 2, 3]), np.array([4, 1, 0]), np.array([2.0, 1.0, 5.0])).ranks
         array([1, 2, 1])
         """
-        return np.arange(len(self.documents)) - self.offsets[:-1][self.queries] + 1
+        ranks = np.arange(1, len(self.documents) + 1)
+        ranks -= np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        return ranks
 
     @property
     def left_out(self) -> Ints:
@@ -70,6 +73,8 @@ class Hits:
 
     def take(self, chosen: Bools, beyond: Ints | None = None) -> Hits:
         """The chosen results, bool[n]."""
+        if chosen.all():
+            return replace(self, beyond=beyond)
         offsets = np.concatenate([[0], np.cumsum(chosen)])[self.offsets]
         return Hits(offsets, self.documents[chosen], self.scores[chosen], beyond)
 
@@ -144,7 +149,10 @@ def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
     >>> cut.documents, cut.beyond
     (array([7, 1, 3]), array([1]))
     """
-    query, ranks, last = hits.queries, hits.ranks, last_scores(hits, k)
+    last = last_scores(hits, k)
+    if np.diff(hits.offsets).max(initial=0) <= k:
+        return replace(hits, beyond=np.where(last <= _lowest(hits), hits.left_out, 0))
+    query, ranks = hits.queries, hits.ranks
     tied = (ranks > k) & (hits.scores == last[query])
     kept = ranks <= k
     kept[tied] = wanted.holds(query[tied], hits.documents[tied])
@@ -152,6 +160,14 @@ def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
     still_tied = last <= np.minimum.reduceat(np.append(hits.scores, np.inf), hits.offsets[:-1])
     beyond = np.bincount(query[tied & ~kept], minlength=len(last)) + np.where(still_tied, hits.left_out, 0)
     return hits.take(kept, beyond)
+
+
+def _lowest(hits: Hits) -> Floats:
+    """The score of the last result of each query, inf where there is none, float64[q]."""
+    lowest = np.full(len(hits.offsets) - 1, np.inf)
+    some = np.diff(hits.offsets) > 0
+    lowest[some] = hits.scores[hits.offsets[1:][some] - 1]
+    return lowest
 
 
 def spread_hits(hits: Hits, queries_of: Ints, documents_of: Ints, *, queries: int) -> Hits:
@@ -163,6 +179,8 @@ def spread_hits(hits: Hits, queries_of: Ints, documents_of: Ints, *, queries: in
     """
     beyond = np.zeros(queries, np.int64)
     beyond[queries_of] = hits.left_out
+    if len(queries_of) == queries and np.array_equal(documents_of, np.arange(len(documents_of))):
+        return replace(hits, beyond=beyond)
     rows, documents = queries_of[hits.queries], documents_of[hits.documents]
     return replace(sort_hits(rows, documents, hits.scores, queries=queries), beyond=beyond)
 
@@ -188,27 +206,39 @@ def exact_search(
 
     queries float32[q, d]; windows float32[n, d], any number of them, together the corpus in its order, or a range of it
     that begins with the row `first` (`merge_hits` joins the hits of several); all finite.
-    Memory: one window (none, where it is a view of a mapped file), q × k results, the wanted pairs, and about 200 MB,
-    however many documents tie.
+    Memory: one window (none, where it is a view of a mapped file), q × k results of 16 bytes, twice at the end, the
+    wanted pairs, and about 200 MB, however many documents tie.
 
     >>> exact_search(np.eye(2, dtype=np.float32), [np.eye(2), np.ones((2, 2))], 3).documents
     array([0, 2, 3, 1, 2, 3])
     """
     queries = np.ascontiguousarray(queries, dtype=np.float32)
     threads, seen = permitted_threads(), first
-    parts = [
-        _Part(part, _join([], len(queries[part])), wanted.within(part))
-        for part in slices(len(queries), -(-len(queries) // threads))
-    ]
+    groups = [_Group(queries[rows], wanted.within(rows), threads) for rows in slices(len(queries), _RESULTS // k)]
     for vectors in windows:
         with exact_part(len(queries), *vectors.shape):
             window = np.ascontiguousarray(vectors, dtype=np.float32)
-            if len(window) and parts:
-                last = np.concatenate([last_scores(part.best, k) for part in parts])
-                above = _look_through(queries, window, k, last, measure)
-                parts = on_threads(partial(_decide, above, queries, window, seen, k), parts, threads)
+            for group in groups if len(window) else ():
+                group.search(window, seen, k, measure)
         seen += len(window)
-    return stack_hits([part.best for part in parts])
+    return stack_hits([part.best for group in groups for part in group.parts])
+
+
+class _Group:
+    """Queries that are searched together, a part of them on each thread."""
+
+    def __init__(self, queries: Vectors, wanted: Wanted, threads: int) -> None:
+        self.queries, self.threads = queries, threads
+        self.parts = [
+            _Part(part, _join([], len(queries[part])), wanted.within(part))
+            for part in slices(len(queries), -(-len(queries) // threads))
+        ]
+
+    def search(self, window: Vectors, first: int, k: int, measure: Measure) -> None:
+        """The best results so far with those of a window."""
+        last = np.concatenate([last_scores(part.best, k) for part in self.parts])
+        above = _look_through(self.queries, window, k, last, measure)
+        self.parts = on_threads(partial(_decide, above, self.queries, window, first, k), self.parts, self.threads)
 
 
 def windows_of(vectors: Array, power: int = 0) -> Iterator[Vectors]:

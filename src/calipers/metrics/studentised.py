@@ -8,7 +8,7 @@ sample's ignorance. The errors follow from influence values (see `paired.influen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from calipers.metrics import bootstrap
 from calipers.metrics.arrays import Counts, Floats, Statistic, once
-from calipers.metrics.moments import moment_sums
+from calipers.metrics.jackknife import Jackknifed
+from calipers.metrics.moments import moment_sums_of
 from calipers.metrics.paired import has_closed_form, influence
 
 MOST_TO_LEAVE_OUT = 20_000  # units; beyond, leaving out one at a time takes minutes where there is no closed form
@@ -62,21 +63,27 @@ class Pivot:
         return float(np.searchsorted(self.ratios, place, side="left" if more else "right") / len(self.ratios))
 
 
-def error_statistic(change: Floats, base: Floats) -> Statistic:
+def error_statistic(added: Floats) -> Statistic:
     """Squared standard errors of each resample, float64[3, r]: of the change, of change and base together, of the base.
 
-    Both are influence values, float64[n].
+    `added` are influence values, float64[2, n]: those of the base, and of what it is changed to. They are held alone.
 
-    >>> error_statistic(np.array([-1.0, 1.0]), np.array([0.0, 0.0]))(np.array([[1.0, 2.0], [1.0, 0.0]]))
+    >>> error_statistic(np.array([[0.0, 0.0], [-1.0, 1.0]]))(np.array([[1.0, 2.0], [1.0, 0.0]]))
     array([[0.5, 0. ],
            [0. , 0. ],
            [0. , 0. ]])
     """
-    n, sums = len(change), moment_sums(np.nan_to_num(change), np.nan_to_num(base))
+    n, whole = added.shape[1], bool(np.isfinite(added).all())
+
+    def columns(part: slice) -> tuple[Floats, Floats]:
+        base, changed = added[:, part]
+        return (changed - base, base) if whole else (np.nan_to_num(changed - base), np.nan_to_num(base))
+
+    sums = moment_sums_of(columns, n)
 
     def statistic(counts: Counts) -> Floats:
         d, a, dd, da, aa = sums(counts) / n
-        return np.stack([dd - d * d, da - d * a, aa - a * a]) / n
+        return np.asarray(np.stack([dd - d * d, da - d * a, aa - a * a]) / n)
 
     return statistic
 
@@ -165,7 +172,7 @@ def alone(statistic: Statistic) -> tuple[Statistic, Statistic]:
 
 
 def draw_pairs(
-    pairs: Sequence[tuple[Statistic, Statistic]],
+    pairs: Iterable[tuple[Statistic, Statistic]],
     units: int,
     *,
     resamples: int,
@@ -174,29 +181,40 @@ def draw_pairs(
     most: int = MOST_TO_LEAVE_OUT,
 ) -> list[PairedDraws]:
     """Every pair of statistics on the same resamples of `units`, the errors too where there are at most `most` or where
-    the influence of all of them has a closed form."""
-    added = [
-        np.stack([influence(statistic, units, threads=threads) for statistic in pair])
-        if units <= most or all(map(has_closed_form, pair))
-        else None
-        for pair in pairs
-    ]
-    errors = [None if a is None else error_statistic(a[1] - a[0], a[0]) for a in added]
-    rows: list[Statistic] = []
-    for pair, error in zip(pairs, errors, strict=True):
-        rows += [*pair, error] if error else [*pair]
+    the influence of all of them has a closed form. Pairs are taken one after the other, and of each only what resamples
+    need is kept."""
+    prepared = list[_Prepared]()
+    for pair in pairs:
+        prepared.append(_prepare(pair, units, threads=threads, most=most))
+        del pair
+    rows = [statistic for each in prepared for statistic in each.rows]
     drawn = bootstrap.distribution(rows, units, resamples=resamples, seed=seed, threads=threads)
-    widths = [5 if error else 2 for error in errors]
+    ends = np.cumsum([2 if each.added is None else 5 for each in prepared])
     return [
-        PairedDraws(
-            values=np.array([once(statistic, units) for statistic in pair]),
-            drawn=here[:2],
-            added=a,
-            squared_errors=here[2:] if error else None,
-            units=units,
-        )
-        for pair, a, error, here in zip(pairs, added, errors, np.split(drawn, np.cumsum(widths)[:-1]), strict=True)
+        PairedDraws(each.values, here[:2], each.added, None if each.added is None else here[2:], units)
+        for each, here in zip(prepared, np.split(drawn, ends[:-1]), strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A pair before it is drawn: its values, float64[2], the influence of each unit, float64[2, n], and what is asked
+    of each resample."""
+
+    values: Floats
+    added: Floats | None
+    rows: tuple[Statistic, ...]
+
+
+def _prepare(pair: tuple[Statistic, Statistic], units: int, *, threads: int, most: int) -> _Prepared:
+    rows = tuple(each.statistic if isinstance(each, Jackknifed) else each for each in pair)
+    values = np.array([once(statistic, units) for statistic in pair])
+    if units > most and not all(map(has_closed_form, pair)):
+        return _Prepared(values, None, rows)
+    added = np.empty((2, units))
+    for row, statistic in zip(added, pair, strict=True):
+        row[:] = influence(statistic, units, threads=threads)
+    return _Prepared(values, added, (*rows, error_statistic(added)))
 
 
 def _quantile(ordered: Floats, share: float) -> float:

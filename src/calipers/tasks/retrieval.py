@@ -23,9 +23,10 @@ from calipers.core.errors import DataError, RequestError
 from calipers.core.models import SILENT, ModelInfo, PairScorer, Progress, truncated_by
 from calipers.core.outcomes import WITHOUT_VECTOR, Columns, Outcomes
 from calipers.core.results import DefaultData, Metric, Task
+from calipers.core.room import give_back
 from calipers.core.text_ids import Side, TextIds
 from calipers.metrics import ranking
-from calipers.metrics.arrays import Array, Bools, Floats, Ints
+from calipers.metrics.arrays import Array, Bools, Floats, Ints, slices
 from calipers.metrics.means import mean_of
 from calipers.metrics.ranking import Rankings
 from calipers.metrics.search import Hits, Wanted, last_scores
@@ -38,6 +39,8 @@ from calipers.tasks.sizes import Remembered, at_sizes
 __all__ = ["TASK", "GivenRun", "Ranker", "RetrievalOptions", "TwoStage", "prompts", "search", "similarity_of"]
 
 _FEW_EMPTY = 0.1  # share of queries that BM25 may find nothing for without a note
+_MANY = 1 << 18  # results, from which on what they took is given back
+_PAIRS = 1 << 16  # of queries and documents that are looked up at a time
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,12 @@ def run(model: FirstStage | TwoStage, dataset: Dataset, options: RetrievalOption
     if isinstance(first, GivenRun):
         dataset = with_blank_documents(dataset, first)
     judgements = read_judgements(dataset)
+    many = len(dataset) * options.top_k > _MANY
     if options.dimensions:
         first = _remember(model)
     hits, unread = search(first, dataset, options, progress, judgements.wanted)
+    if many:
+        give_back()
     base: dict[str, Floats] = {}
     staged: dict[str, Ints] = {}
     base_rank, cut = None, 0
@@ -117,6 +123,8 @@ def run(model: FirstStage | TwoStage, dataset: Dataset, options: RetrievalOption
         staged = stages(hits, base_rank, judgements, options)
     rankings = rank(hits, judgements, options, dataset)
     details = _details(hits, judgements, dataset, base_rank, options.top_k)
+    if many:
+        give_back()
     return Outcomes(
         ids=dataset.ids,
         columns={
@@ -247,9 +255,12 @@ class Judgements:
         keys = self.query[present] * self.documents + self.document[present]
         order = np.argsort(keys)
         keys, grades = np.append(keys[order], -1), np.append(self.grade[present][order], np.nan)
-        wanted = query * self.documents + document
-        place = np.searchsorted(keys[:-1], wanted)
-        return np.where(keys[place] == wanted, grades[place], np.nan)
+        found = np.empty(len(query))
+        for part in slices(len(query), _PAIRS):
+            wanted = query[part] * self.documents + document[part]
+            place = np.searchsorted(keys[:-1], wanted)
+            found[part] = np.where(keys[place] == wanted, grades[place], np.nan)
+        return found
 
 
 def read_judgements(dataset: Dataset) -> Judgements:

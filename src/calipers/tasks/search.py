@@ -13,11 +13,12 @@ import numpy as np
 from calipers.core.benchmarks import ignores_identical_ids
 from calipers.core.datasets import Dataset
 from calipers.core.models import Progress
-from calipers.metrics.arrays import Array, Ints
+from calipers.metrics.arrays import Array, Ints, slices
 from calipers.metrics.search import NOTHING_WANTED, Hits, Wanted, cut_hits
 from calipers.tasks.rankers import FirstStage, GivenRun, UnreadTexts, rank_all
 from calipers.tasks.retrieval_options import RetrievalOptions
 
+_RESULTS = 1 << 16  # that are named at a time
 IDENTICAL = "a document with the id of its query is left out, as mteb does for these data"
 
 
@@ -92,5 +93,11 @@ def id_ranks(hits: Hits, dataset: Dataset) -> Ints:
 def document_ids(hits: Hits, dataset: Dataset) -> Array:
     """The id of each result's document, object[n]; those of other documents are not read."""
     ids = dataset.tables["corpus"].ids
-    distinct, places = np.unique(hits.documents, return_inverse=True)
-    return np.array([ids[i] for i in distinct.tolist()], dtype=object)[places]
+    there = np.zeros(len(ids), np.bool_)
+    there[hits.documents] = True
+    names = np.array([ids[i] for i in np.flatnonzero(there).tolist()], dtype=object)
+    places = np.cumsum(there, dtype=np.int32) - 1
+    named = np.empty(len(hits.documents), dtype=object)
+    for part in slices(len(named), _RESULTS):
+        named[part] = names[places[hits.documents[part]]]
+    return named
