@@ -10,6 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, slices
+from calipers.metrics.draws import whole_numbers
 from calipers.metrics.threads import one_thread_each
 
 # Examples × resamples in hand at a time, per thread, or a few more. From 4 MB an array on, numpy asks for huge pages;
@@ -58,7 +59,7 @@ def distribution(
 
 def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
     """How often each example is drawn in each resample: float64[examples, resamples], columns summing to examples."""
-    picks = rng.integers(0, examples, size=(examples, resamples))
+    picks = whole_numbers(rng, examples, examples * resamples).reshape(examples, resamples)
     picks *= resamples
     picks += np.arange(resamples)
     # A byte holds a count: of more than 255 examples none is drawn as often (once in 10⁵⁰⁰).

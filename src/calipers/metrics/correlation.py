@@ -99,13 +99,17 @@ def spearman_statistic(x: Floats, y: Floats) -> Jackknifed:
         sizes = group_sums(weights)
         n = sizes.sum(axis=0)
         ranks, spread_many = share_ties(weights, n, largest)
-        centred = (np.cumsum(sizes, axis=0) - sizes / 2 - n / 2).astype(kind)  # one of the two is enough
+        centred = np.cumsum(sizes, axis=0) - sizes / 2 - n / 2  # one of the two is enough
         # All are whole numbers and halves: products are exact.
-        expected = take_rows(centred, codes, "moved")
-        if len(counts) * largest < _EXACT_IN_FLOAT32:
+        if len(values) <= _FEW_GROUPS and n.max(initial=0.0) ** 2 < 2 * _EXACT_IN_FLOAT32:  # Σ ranks is n² / 2
             ranks *= weights
+            covariance = np.einsum("ij,ij->j", group_sums(ranks), centred)
+        elif len(counts) * largest < _EXACT_IN_FLOAT32:
+            ranks *= weights
+            expected = take_rows(centred.astype(kind), codes, "moved")
             covariance = np.einsum("ij,ij->j", ranks, expected, dtype=np.float64)
         else:
+            expected = take_rows(centred.astype(kind), codes, "moved")
             covariance = np.einsum("ij,ij,ij->j", ranks, weights, expected, dtype=np.float64)
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 

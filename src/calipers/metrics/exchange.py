@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
+from calipers.metrics.draws import fair_coins
 from calipers.metrics.jackknife import Exchanged, Jackknifed
 from calipers.metrics.threads import one_thread_each
 
@@ -77,7 +78,7 @@ def exchange_ps(
 
     def count(start: int, own_seed: np.random.SeedSequence) -> list[int]:
         size = (examples, min(width, permutations - start))
-        first = np.random.default_rng(own_seed).integers(0, 2, size=size).astype(np.float64)
+        first = fair_coins(np.random.default_rng(own_seed), size)
         seen = []
         for bound, mixture in zip(bounds, mixtures, strict=True):
             one, other = mixture(first) if bound else (np.zeros(0), np.zeros(0))
