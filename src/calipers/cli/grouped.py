@@ -61,7 +61,8 @@ class GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         usual = {name for flag in self._make(rare=False) for name in (*flag.opts, *flag.secondary_opts)}
-        if all(word.partition("=")[0] in usual for word in args if word.startswith("-")):
+        words = (word.partition("=")[0] for word in args if word.startswith("-"))
+        if not ctx.resilient_parsing and all(word in usual for word in words):  # else a shell asks for completions
             ctx.meta[_PLAIN] = ctx
         return super().parse_args(ctx, args)
 

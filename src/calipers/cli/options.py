@@ -34,7 +34,9 @@ Decorator = Callable[[Any], Any]
 Record = TypeVar("Record")
 
 
-def _add(source: Callable[[], Sequence[click.Parameter]], *, rare: bool = False) -> Decorator:
+def made_by(source: Callable[[], Sequence[click.Parameter]], *, rare: bool = False) -> Decorator:
+    """Flags of a command that are made when they are needed, rare ones where the line has a flag that is no other's."""
+
     def decorate(function: Any) -> Any:
         function.__dict__.setdefault(SOURCES, []).insert(0, Source(cache(source), rare))
         return function
@@ -50,7 +52,7 @@ def option(group: str, *names: str, choices: str | None = None, **settings: Any)
             settings["type"] = click.Choice(_import(f"core.choices:{choices}"))
         return [GroupedOption(names, group=group, **settings)]
 
-    return _add(source)
+    return made_by(source)
 
 
 class HomePath(click.Path):
@@ -82,7 +84,7 @@ def flags(
         names = [name for name in flag_names(owner) if name not in without and (not only or name in only)]
         return [_flag(owner, name, group, changes.get(name)) for name in names]
 
-    return _add(source)
+    return made_by(source)
 
 
 def _import(name: str) -> Any:
@@ -196,8 +198,8 @@ def _layer_records() -> dict[str, Any]:
 
 
 DIAGNOSIS_OWN = ("seed", "confidence", "resamples")  # options of layers that a diagnosis sets for all of them
-LAYER_FLAGS = _add(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
-TASK_FLAGS = _add(lambda: _flags_of_all(_task_records(), "Task"), rare=True)
+LAYER_FLAGS = made_by(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
+TASK_FLAGS = made_by(lambda: _flags_of_all(_task_records(), "Task"), rare=True)
 
 _RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout", "sandbox")
 MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)

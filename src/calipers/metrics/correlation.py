@@ -267,13 +267,14 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats, int], tuple[Float
         before = np.where(first[:, None] > 0, up_to[first - 1], 0.0)
         halves = np.multiply(weights, 0.5, out=scratch("moved", weights.shape, weights.dtype))
         up_to -= halves
-        up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
         halves *= weights
         # Σ t³ is at most n times the square of the largest t.
         exact = np.float32 if len(weights) * largest**2 < _EXACT_IN_FLOAT32 else np.float64
         cubes = 2.0 * np.einsum("ij,ij->j", halves, weights, dtype=exact).astype(np.float64)
-        tied, alone = (part.astype(np.float64) for part in (ends - before, weights[members]))
-        cubes += (tied**3).sum(axis=0) - (alone**3).sum(axis=0)
+        if len(size):
+            up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
+            tied, alone = (part.astype(np.float64) for part in (ends - before, weights[members]))
+            cubes += (tied**3).sum(axis=0) - (alone**3).sum(axis=0)
         return up_to, _spread(n, cubes)
 
     return share

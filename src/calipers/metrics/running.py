@@ -9,7 +9,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Floats, Ints
 
-_BLOCK = 32  # rows of a running sum
+# Rows of a running sum: each is a call of numpy, after which threads wait for each other.
+_BLOCK = 16
 
 _BUFFERS = threading.local()  # its dictionary is of each thread: bytes by name
 
