@@ -13,7 +13,7 @@ from calipers.artifacts.recipe import Recipe
 from calipers.artifacts.records import BuildOptions
 from calipers.cli import run as command
 from calipers.cli.build import build
-from calipers.cli.options import name_flags
+from calipers.cli.grouped import name_flags
 from calipers.core import RequestError
 from calipers.models import ModelOptions
 from tests.support import build_models as small

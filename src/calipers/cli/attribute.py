@@ -10,12 +10,13 @@ import click
 from calipers.cli import options
 from calipers.cli.build import make_build_options, make_recipe, recipe_flags, samples_flag, stage_flag, target_flag
 from calipers.cli.compare import THRESHOLD_FLAG, thresholds_of
+from calipers.cli.grouped import GroupedCommand, name_flags
 
 if TYPE_CHECKING:
     from calipers.attribution.records import Attribution
 
 
-@click.command(cls=options.GroupedCommand, short_help="Which step broke it, which nodes, and how to fix it.")
+@click.command(cls=GroupedCommand, short_help="Which step broke it, which nodes, and how to fix it.")
 @click.argument("model")
 @options.option("What", "--task", help="What to measure. Default: sentence-similarity.")
 @options.option("What", "--precision", choices="PRECISIONS", help="How the model is quantised.")
@@ -70,7 +71,7 @@ def attribute(context: click.Context, /, model: str, **flags: Any) -> None:
 
     options.check_outputs(flags, "output", "recipe_out")
     attribution = _attribute(model, flags, recipe_flags(context, flags))
-    notes = tuple(options.name_flags(note, context.command.params) for note in attribution.notes)
+    notes = tuple(name_flags(note, context.command.params) for note in attribution.notes)
     attribution = replace(attribution, notes=notes)
     code = attribution.exit_code
     options.emit(attribution.to_dict(), flags, lambda out: show_attribution(out, attribution), code=code)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand, name_flags
 
 if TYPE_CHECKING:
     from calipers.artifacts.recipe import Recipe
@@ -40,7 +41,7 @@ def target_flag() -> options.Decorator:
     )
 
 
-@click.command(cls=options.GroupedCommand, short_help="Export, optimise and quantise a model, every stage checked.")
+@click.command(cls=GroupedCommand, short_help="Export, optimise and quantise a model, every stage checked.")
 @click.argument("model")
 @options.option("What", "--precision", choices="PRECISIONS", help="Of the result. fp32: no quantisation.")
 @options.file_option(
@@ -104,7 +105,7 @@ def build(context: click.Context, /, model: str, **flags: Any) -> None:
     if flags["as_json"]:
         options.echo_json(manifest.to_json(built))
     else:
-        show_build(options.consoles()[0], built, lambda note: options.name_flags(note, context.command.params))
+        show_build(options.consoles()[0], built, lambda note: name_flags(note, context.command.params))
 
 
 def recipe_flags(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:

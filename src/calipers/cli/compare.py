@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand, name_flags
 
 if TYPE_CHECKING:
     from calipers.comparison.records import GateOptions, Verdict
@@ -29,7 +30,7 @@ THRESHOLD_FLAG = options.option(
 )
 
 
-@click.command(cls=options.GroupedCommand, short_help="Did a change break it? A paired verdict, and an exit code.")
+@click.command(cls=GroupedCommand, short_help="Did a change break it? A paired verdict, and an exit code.")
 @click.argument("baseline")
 @click.argument("candidates", nargs=-1, required=True, metavar="CANDIDATE…")
 @options.option("Task", "--task", help="What to measure. Default: that of the stored run, else sentence-similarity.")
@@ -140,7 +141,7 @@ def _write_failure(flags: Mapping[str, Any], error: BaseException, context: clic
     from calipers.comparison.markdown import failure_markdown
     from calipers.core import RequestError
 
-    message = options.name_flags(str(error) or type(error).__name__, context.command.params)
+    message = name_flags(str(error) or type(error).__name__, context.command.params)
     if flags["junit"]:
         with suppress(click.UsageError):
             options.write_output(flags["junit"], to_failed_junit(message, flags["candidates"], type(error).__name__))

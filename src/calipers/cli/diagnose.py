@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand, name_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from calipers.diagnosis.records import Diagnosis
 
 
-@click.command(cls=options.GroupedCommand, short_help="Why does search with it fail? Four layers say.")
+@click.command(cls=GroupedCommand, short_help="Why does search with it fail? Four layers say.")
 @click.argument("model", required=False)
 @options.flags("runs.embedding:CorpusInputs")
 @options.flags(
@@ -163,7 +164,7 @@ def _with_flags(diagnosis: Diagnosis, context: click.Context) -> Diagnosis:
     """Reasons name flags, as errors do: of layers that were skipped, and of numbers that are unknown."""
 
     def name(words: str) -> str:
-        return options.name_flags(words, context.command.params)
+        return name_flags(words, context.command.params)
 
     def reasons(records: Iterable[Any]) -> tuple[Any, ...]:
         """With flags in what a record says: its reason, and the level of a figure."""

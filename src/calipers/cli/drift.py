@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from calipers.reliability.traffic import Drift
 
 
-@click.command(cls=options.GroupedCommand, short_help="Do two sets of texts differ, as a model sees them?")
+@click.command(cls=GroupedCommand, short_help="Do two sets of texts differ, as a model sees them?")
 @click.argument("model")
 @options.flags("reliability.traffic:DriftOptions")
 @options.MODEL_FLAGS

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 
-@click.command("eval", cls=options.GroupedCommand, short_help="How good is a model? Metrics with intervals.")
+@click.command("eval", cls=GroupedCommand, short_help="How good is a model? Metrics with intervals.")
 @click.argument("model", required=False)
 @options.option(
     "Model",

@@ -6,15 +6,16 @@ Nothing heavy is imported up here: `calipers --help` must stay quick.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
+from calipers.cli.grouped import SOURCES, GroupedOption, Source, is_plain, name_flags
 from calipers.cli.streams import printable_json
 
 if TYPE_CHECKING:
@@ -31,66 +32,13 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Any], Any]
 Record = TypeVar("Record")
-_SOURCES = "__flag_sources__"  # on a command's function: what makes its flags, in order
 
 
-class GroupedOption(click.Option):
-    """A flag under a heading. `field` is the option field that it fills, as `Record.name`."""
+def made_by(source: Callable[[], Sequence[click.Parameter]], *, rare: bool = False) -> Decorator:
+    """Flags of a command that are made when they are needed, rare ones where the line has a flag that is no other's."""
 
-    def __init__(self, *args: Any, group: str = "Options", field: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.group = group
-        self.field = field
-
-
-class GroupedCommand(click.Command):
-    """A command whose help lists its flags under headings.
-
-    Its flags are made when they are needed: `calipers --help` lists all commands and reads no record of options. An
-    error of the library that names a parameter in backticks names its flag instead.
-    """
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        for source in self.callback.__dict__.pop(_SOURCES, ()):
-            self.params.extend(source())
-        return super().get_params(ctx)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record and not isinstance(parameter, click.Argument):  # the usage line names those
-                groups.setdefault(getattr(parameter, "group", "Other"), []).append(record)
-        for name, records in groups.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        from calipers.core.errors import CalipersError
-
-        try:
-            return super().invoke(ctx)
-        except CalipersError as error:
-            error.args = (name_flags(str(error), self.params), *error.args[1:])
-            raise
-
-
-def name_flags(message: str, parameters: Sequence[click.Parameter]) -> str:
-    """The message with flags in the place of the parameters that it names in backticks.
-
-    >>> name_flags("`at_k` must be at least 1; see `docs`", [GroupedOption(["--at-k"])])
-    '--at-k must be at least 1; see `docs`'
-    """
-    options = {p: max(p.opts, key=len) for p in parameters if isinstance(p, click.Option)}
-    by_field = {p.field: flag for p, flag in options.items() if isinstance(p, GroupedOption)}
-    flags = by_field | {field.rpartition(".")[2]: flag for field, flag in by_field.items()}
-    flags |= {p.name: flag for p, flag in options.items() if p.name}  # a flag's own name comes before a field
-    return re.sub(r"`([\w.]+)`", lambda match: flags.get(match[1], match[0]), message)
-
-
-def _add(source: Callable[[], Sequence[click.Parameter]]) -> Decorator:
     def decorate(function: Any) -> Any:
-        function.__dict__.setdefault(_SOURCES, []).insert(0, source)
+        function.__dict__.setdefault(SOURCES, []).insert(0, Source(cache(source), rare))
         return function
 
     return decorate
@@ -104,7 +52,7 @@ def option(group: str, *names: str, choices: str | None = None, **settings: Any)
             settings["type"] = click.Choice(_import(f"core.choices:{choices}"))
         return [GroupedOption(names, group=group, **settings)]
 
-    return _add(source)
+    return made_by(source)
 
 
 class HomePath(click.Path):
@@ -136,7 +84,7 @@ def flags(
         names = [name for name in flag_names(owner) if name not in without and (not only or name in only)]
         return [_flag(owner, name, group, changes.get(name)) for name in names]
 
-    return _add(source)
+    return made_by(source)
 
 
 def _import(name: str) -> Any:
@@ -148,7 +96,7 @@ def _flag(record: Any, name: str, group: str | None, help: str | None = None) ->
     """One flag: its click type follows from the field's type, and a default that says something is shown."""
     from calipers.core.options import flag_names, options_of
 
-    described, kind = options_of(record)[name], get_type_hints(record)[name]
+    described, kind = options_of(record)[name], _types(record)[name]
     default = next(field.default for field in fields(record) if field.name == name)
     kinds = {k for k in (get_args(kind) or (kind,)) if k not in (type(None), Ellipsis)}
     flag = described.flag or f"--{name.replace('_', '-')}"
@@ -169,6 +117,11 @@ def _flag(record: Any, name: str, group: str | None, help: str | None = None) ->
     settings["show_default"] = default is not None and bool not in kinds and "Default:" not in settings["help"]
     names = [*([described.short] if described.short else []), flag, flag_names(record)[name]]
     return GroupedOption(names, group=group or described.group, field=f"{record.__name__}.{name}", **settings)
+
+
+@cache
+def _types(record: Any) -> dict[str, Any]:
+    return get_type_hints(record)
 
 
 def make(record: type[Record], values: Mapping[str, Any], **others: Any) -> Record:
@@ -245,8 +198,8 @@ def _layer_records() -> dict[str, Any]:
 
 
 DIAGNOSIS_OWN = ("seed", "confidence", "resamples")  # options of layers that a diagnosis sets for all of them
-LAYER_FLAGS = _add(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
-TASK_FLAGS = _add(lambda: _flags_of_all(_task_records(), "Task"))
+LAYER_FLAGS = made_by(lambda: _flags_of_all(_layer_records(), "Layers", DIAGNOSIS_OWN))
+TASK_FLAGS = made_by(lambda: _flags_of_all(_task_records(), "Task"), rare=True)
 
 _RUNNING = ("device", "provider", "batch_tokens", "batch_size", "threads", "timeout", "sandbox")
 MODEL_FLAGS = flags("models:ModelOptions", without=_RUNNING)
@@ -307,6 +260,8 @@ def data_options(values: Mapping[str, Any]) -> DataOptions:
 
 def task_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the command line sets for the task; the task decides which of it is its own."""
+    if is_plain(click.get_current_context()):
+        return {}
     return {name: values.get(name) for name in _owners(_task_records())}
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 
-@click.command(cls=options.GroupedCommand, short_help="Is a server, or a file, the model that it should be?")
+@click.command(cls=GroupedCommand, short_help="Is a server, or a file, the model that it should be?")
 @click.argument("reference")
 @click.argument("other")
 @options.option(

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 
-@click.command(cls=options.GroupedCommand, short_help="Stored runs as JSON, Markdown, MTEB results or a model card.")
+@click.command(cls=GroupedCommand, short_help="Stored runs as JSON, Markdown, MTEB results or a model card.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @options.flags("runs.report:ReportOptions")
 @options.option(

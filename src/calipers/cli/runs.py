@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 _STORE = click.option("--store", metavar="DIR", type=options.HomePath(), help="Where runs are kept.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
@@ -19,7 +20,7 @@ def runs() -> None:
     """Look into the store: list, show, tag, rm, prune, import. RUN is an id, its beginning, a name, or `latest`."""
 
 
-@runs.command("list", cls=options.GroupedCommand)
+@runs.command("list", cls=GroupedCommand)
 @options.flags("runs.listing:RunFilter")
 @options.file_option("Output", "--store", metavar="DIR", help="Where runs are kept.")
 @options.option("Output", "--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
@@ -71,7 +72,7 @@ def tag(run: str, tags: tuple[str, ...], remove: bool, store: Path | None) -> No
     options.echo_lines(f"{run_id}: {', '.join(line.tags) or 'no tags'}")
 
 
-@runs.command(cls=options.GroupedCommand)
+@runs.command(cls=GroupedCommand)
 @options.flags("runs.listing:PruneOptions")
 @options.flags("runs.listing:RunFilter")
 @options.option("Output", "--dry-run", is_flag=True, help="Print what would go, and remove nothing.")

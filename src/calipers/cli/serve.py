@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 
-@click.command(cls=options.GroupedCommand, short_help="A trust score over HTTP: scores, vectors or texts.")
+@click.command(cls=GroupedCommand, short_help="A trust score over HTTP: scores, vectors or texts.")
 @options.option(
     "Data", "--trust", required=True, metavar="FILE", help="The calibration: a file of `calipers trust --save`."
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 if TYPE_CHECKING:
     from calipers.runs.store import Store
@@ -33,7 +34,7 @@ _HONOURED = {
 }
 
 
-@click.command(cls=options.GroupedCommand, short_help="A registry of models, tasks and precisions, crash-safe.")
+@click.command(cls=GroupedCommand, short_help="A registry of models, tasks and precisions, crash-safe.")
 @click.argument("words", nargs=-1, metavar="[status | show] REGISTRY")
 @options.option("Plan", "--check", is_flag=True, help="Report every problem of the registry with its line.")
 @options.option(

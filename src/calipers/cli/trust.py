@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.grouped import GroupedCommand
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from calipers.reliability.answer import TrustAnswer
 
 
-@click.command(cls=options.GroupedCommand, short_help="Can this one result be trusted? A score per query.")
+@click.command(cls=GroupedCommand, short_help="Can this one result be trusted? A score per query.")
 @click.argument("model")
 @click.argument("query", nargs=-1)
 @options.option(

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calipers import models, tasks
-from calipers.comparison import cutting, verdict
+from calipers.comparison import verdict
 from calipers.comparison.names import with_names
 from calipers.comparison.records import GateOptions, Question, Verdict, VerdictOptions
-from calipers.comparison.slices import with_slices
 from calipers.core import (
     SILENT,
     DataSource,
@@ -30,12 +29,13 @@ from calipers.core.errors import boundary
 from calipers.core.references import clean
 from calipers.data import DataOptions
 from calipers.metrics.threads import at_most
-from calipers.runs import catalogue, slices
+from calipers.runs import catalogue
 from calipers.runs.protocol import TASK, Protocol
 from calipers.runs.record import CONFIDENCE
 from calipers.runs.store import Store
-from calipers.tasks import agreement
-from calipers.tasks.timing import fits_memory
+
+if TYPE_CHECKING:
+    from calipers.runs.slices import Labels
 
 _RUN_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
@@ -161,6 +161,8 @@ def _judge(sides: Sequence[_Side], work: _Work, store: Store | None, *, fresh: b
         except InvalidOutput as error:
             results.append(error)
     if sample:
+        from calipers.comparison import cutting
+
         cut = iter(cutting.cut(_sound(results), replace(work.protocol.data_options, samples=sample)))
         results = [next(cut) if isinstance(each, Result) else each for each in results]
     results = work.time_in_turn(sides, results, store)
@@ -171,12 +173,20 @@ def _judge(sides: Sequence[_Side], work: _Work, store: Store | None, *, fresh: b
     for side, second in zip(sides[1:], results[1:], strict=True):
         if isinstance(second, Result):
             with boundary(RequestError, "the outcomes cannot be compared"):
-                verdicts.append(with_slices(verdict.compare(first, second, *terms), groups, *terms))
+                verdicts.append(_with_slices(verdict.compare(first, second, *terms), groups, *terms))
         else:
             verdicts.append(verdict.invalid(first, side.name or _name(side.given), second.reason, *terms))
     if store:
         store.keep_labels({v.candidate.run_id: (first.run_id, v.label) for v in verdicts if v.candidate})
     return verdicts
+
+
+def _with_slices(judged: Verdict, groups: Sequence[Labels], metrics: list[Metric], terms: verdict.Terms) -> Verdict:
+    if not groups:
+        return judged
+    from calipers.comparison.slices import with_slices
+
+    return with_slices(judged, groups, metrics, terms)
 
 
 def _sound(results: Sequence[Result | InvalidOutput]) -> list[Result]:
@@ -195,10 +205,12 @@ class _Work:
     sides: tuple[Side, ...] = ()
     group_by: tuple[str, ...] = ()
 
-    def groups(self, run: Result | None) -> tuple[slices.Labels, ...]:
+    def groups(self, run: Result | None) -> tuple[Labels, ...]:
         """What examples are grouped by, in the data of a stored run or of the protocol."""
         if not self.group_by:
             return ()
+        from calipers.runs import slices
+
         protocol = self._named()
         if run:
             source, ids = run.dataset, run.outcomes.ids
@@ -239,6 +251,8 @@ class _Work:
         timed = list(results)
         if all(result.speed and "reused_seconds" in result.timing for result in measured.values()):
             return timed
+        from calipers.tasks.timing import fits_memory
+
         self.progress.start("Timing", 0)
         together = fits_memory([result.model.size for result in measured.values()])
         for group in [list(measured)] if together else [[i] for i in measured]:
@@ -308,6 +322,8 @@ def _alive(result: Callable[[], Result]) -> Result:
 
 def _agree(baseline: Side, candidates: Sequence[Side], work: _Work) -> list[Verdict]:
     """How far each candidate agrees with the baseline, against perfect agreement."""
+    from calipers.tasks import agreement
+
     task = agreement.TASKS.get(tasks.find(work.protocol.task or TASK).ability)
     if task is None:
         raise RequestError(f"`unlabelled` is not supported for the task {work.protocol.task}")
@@ -347,6 +363,8 @@ def _load(side: Side, ability: str, work: _Work) -> Model:
 
 def _perfect(agreed: Result, first: Model, task: Task[Any]) -> Result:
     """What the baseline would give beside itself."""
+    from calipers.tasks import agreement
+
     ideal = agreement.perfect(agreed.outcomes)
     values = {m.name: m.value(ideal.columns) for m in task.metrics if m.name in agreed.metrics}
     return replace(agreed, model=first.info, outcomes=ideal, metrics=values)

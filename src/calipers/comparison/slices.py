@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from calipers.comparison import verdict
 from calipers.comparison.records import SliceChange, SliceChanges, Verdict
@@ -11,7 +12,9 @@ from calipers.core import Metric, Result
 from calipers.core.slices import shown_group
 from calipers.metrics.arrays import Ints
 from calipers.rendering import numbers
-from calipers.runs.slices import Grouping, Labels
+
+if TYPE_CHECKING:
+    from calipers.runs.slices import Grouping, Labels
 
 
 def with_slices(judged: Verdict, groups: Sequence[Labels], metrics: Sequence[Metric], terms: verdict.Terms) -> Verdict:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calipers.core import Dataset, DataSource, fingerprint
 from calipers.core.options import Options, option
-from calipers.data.columns import Record
+
+if TYPE_CHECKING:
+    from calipers.data.columns import Record
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, slices
+from calipers.metrics.draws import even_parts, whole_numbers
 from calipers.metrics.running import scratch
 from calipers.metrics.threads import one_thread_each
 
@@ -63,8 +64,8 @@ def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
     scratch, until the next are drawn."""
     # A byte holds a count: of more than 255 examples none is drawn as often (once in 10⁵⁰⁰).
     counts = np.zeros(examples * resamples, np.uint8)
-    for part in slices(examples, _PICKS // resamples):
-        picks = rng.integers(0, examples, size=(len(range(examples)[part]), resamples))
+    parts = even_parts(examples, _PICKS // resamples)
+    for picks in whole_numbers(rng, examples, [(part.stop - part.start, resamples) for part in parts]):
         picks *= resamples
         picks += np.arange(resamples)
         np.add.at(counts, picks.ravel(), np.uint8(1))  # ten times slower with 1

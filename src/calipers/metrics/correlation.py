@@ -123,13 +123,17 @@ def _spearman_of(x: Floats, y: Floats) -> Statistic:
         sizes = group_sums(weights)
         n = sizes.sum(axis=0)
         ranks, spread_many = share_ties(weights, n, largest)
-        centred = (np.cumsum(sizes, axis=0) - sizes / 2 - n / 2).astype(kind)  # one of the two is enough
+        centred = np.cumsum(sizes, axis=0) - sizes / 2 - n / 2  # one of the two is enough
         # All are whole numbers and halves: products are exact.
-        expected = take_rows(centred, codes, "moved")
-        if len(counts) * largest < _EXACT_IN_FLOAT32:
+        if len(values) <= _FEW_GROUPS and n.max(initial=0.0) ** 2 < 2 * _EXACT_IN_FLOAT32:  # Σ ranks is n² / 2
             ranks *= weights
+            covariance = np.einsum("ij,ij->j", group_sums(ranks), centred)
+        elif len(counts) * largest < _EXACT_IN_FLOAT32:
+            ranks *= weights
+            expected = take_rows(centred.astype(kind), codes, "moved")
             covariance = np.einsum("ij,ij->j", ranks, expected, dtype=np.float64)
         else:
+            expected = take_rows(centred.astype(kind), codes, "moved")
             covariance = np.einsum("ij,ij,ij->j", ranks, weights, expected, dtype=np.float64)
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
@@ -297,13 +301,14 @@ def _tie_sharing(ordered: Floats) -> Callable[[Floats, Floats, int], tuple[Float
         before = np.where(first[:, None] > 0, up_to[first - 1], 0.0)
         halves = np.multiply(weights, 0.5, out=scratch("moved", weights.shape, weights.dtype))
         up_to -= halves
-        up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
         halves *= weights
         # Σ t³ is at most n times the square of the largest t.
         exact = np.float32 if len(weights) * largest**2 < _EXACT_IN_FLOAT32 else np.float64
         cubes = 2.0 * np.einsum("ij,ij->j", halves, weights, dtype=exact).astype(np.float64)
-        tied, alone = (part.astype(np.float64) for part in (ends - before, weights[members]))
-        cubes += (tied**3).sum(axis=0) - (alone**3).sum(axis=0)
+        if len(size):
+            up_to[members] = np.repeat((before + ends) / 2, size, axis=0)
+            tied, alone = (part.astype(np.float64) for part in (ends - before, weights[members]))
+            cubes += (tied**3).sum(axis=0) - (alone**3).sum(axis=0)
         return up_to, _spread(n, cubes)
 
     return share

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from calipers.metrics.arrays import Array, Floats, Statistic, slices, tie_starts
+from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
+from calipers.metrics.draws import even_parts, fair_coins
 from calipers.metrics.jackknife import Exchanged, Jackknifed
 from calipers.metrics.running import scratch
 from calipers.metrics.threads import one_thread_each
@@ -100,8 +101,8 @@ def exchange_ps(
 def _draw_owners(examples: int, permutations: int, rng: np.random.Generator) -> Floats:
     """Which examples have the outcome of the first model, 0 or 1: float64[examples, permutations] in scratch."""
     first = scratch("first", (examples, permutations), np.float64)
-    for part in slices(examples, _DRAWN // permutations):
-        first[part] = rng.integers(0, 2, size=first[part].shape)
+    for part in even_parts(examples, _DRAWN // permutations):
+        first[part] = fair_coins(rng, first[part].shape)
     return first
 
 

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from calipers.metrics.arrays import Array, Floats, slices
 
 _LARGE = 1 << 20  # bytes
-_BLOCK = 32  # rows of a running sum
+_BLOCK = 16  # rows of a running sum: each is a call of numpy, after which threads wait for each other
 _PLACES = 1 << 16  # that are looked up at a time
 
 _BUFFERS = threading.local()  # its dictionary is of each thread: bytes by name
