@@ -55,7 +55,7 @@ SPACES = [clusters, isotropic, cone, collapsed, decaying, line, equal]
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of a few rows, so that small spaces have many."""
-    sizes = {"_GROUP": 300, "_WINDOW": 130, "_QUERIES": 32, "_ROWS": 48, "_PAIRS": 64, "_SEED": 100, "_KEPT": 500}
+    sizes = {"_HELD": 300 * D, "_WINDOW": 130, "_QUERIES": 32, "_ROWS": 48, "_PAIRS": 64, "_SEED": 100, "_KEPT": 500}
     for name, size in sizes.items():
         monkeypatch.setattr(own_neighbours, name, size)
 

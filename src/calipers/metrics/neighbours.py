@@ -15,7 +15,7 @@ from calipers.metrics.own_neighbours import two_nearest_as_it_grows, two_nearest
 from calipers.metrics.search import nearest_own
 
 _COPIES = 6  # neighbours beyond two, for rows with copies that are equal up to rounding only
-_MANY = 1 << 25  # pairs of rows from which on a search by bounds is worth its preparations
+_MANY = 1 << 27  # pairs of rows from which on a search by bounds is worth its preparations
 _CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
 _DIRECTIONS, _CELL, _ROUNDS = 6, 7e-6, 16  # of the search for copies; the edges of grids are 1e-6 apart
 _ODD = 2 * np.random.default_rng(1).integers(1 << 62, size=_DIRECTIONS) + 1  # of a hash
@@ -192,8 +192,8 @@ def scale_curve(
     """The dimension of ever smaller sub-samples, each half of the one before: what a dimension says depends on how far
     apart neighbours are. Where the curve does not level off, it holds for this size only.
 
-    `rows`, at most 40,960, look for their neighbours in every sub-sample. Work: at most as much as the search among all
-    of `allowed`.
+    `rows`, as many as fit into memory, look for their neighbours in every sub-sample. Work: at most as much as the
+    search among all of `allowed`.
     """
     draw = np.empty(len(vectors))
     draw[sample(len(vectors), len(vectors), seed=seed + 1)] = np.arange(len(vectors)) / max(1, len(vectors))

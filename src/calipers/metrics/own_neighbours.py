@@ -26,7 +26,7 @@ from calipers.metrics.search import settle_nearest
 from calipers.metrics.search_timing import exact_part
 from calipers.metrics.threads import on_threads, permitted_threads
 
-_GROUP = 40_960  # rows that search at a time: 63 MB at 384 dimensions
+_HELD = 1 << 24  # numbers of the rows that search at a time (43,690 at 384 dimensions): 64 MB
 _WINDOW = 16_384  # other rows in hand: 25 MB
 _QUERIES, _ROWS = 512, 1_024  # of one product of heads: 2 MB
 _PAIRS = 4_096  # whose tails are multiplied at a time: 3 MB of each side, for half of 384 dimensions
@@ -58,24 +58,24 @@ class Turn(NamedTuple):
     directions: Vectors
     head: int
 
-    def of(self, rows: Array) -> Turned:
-        d, head = rows.shape[1], self.head
+    def of(self, vectors: Array, rows: Ints) -> Turned:
+        """Rows of the vectors."""
+        d, head = vectors.shape[1], self.head
         turned = Turned(np.empty((len(rows), head + 1), np.float32), np.empty((len(rows), d - head), np.float32))
 
         def fill(part: slice) -> None:
-            whole = unit(rows[part]) @ self.directions
+            whole = unit(vectors[rows[part]]) @ self.directions
             turned.heads[part, :head], turned.tails[part] = whole[:, :head], whole[:, head:]
             turned.heads[part, head] = _lengths(turned.tails[part])
 
         on_threads(fill, list(slices(len(rows), 2 * _QUERIES)), permitted_threads())
         return turned
 
-    @property
-    def margin(self) -> np.float32:
-        """By how much two products of turned rows may be in the wrong order. With γ = d · 2⁻²⁴ each number of a turned
-        row is off by γ at most, so the row by γ√d, and a product of two by 2γ√d + 3γ (Higham 2002, section 3.1)."""
-        d = len(self.directions)
-        return np.float32(2 * d * 2.0**-24 * (2 * d**0.5 + 3))
+
+def _margin(d: int) -> np.float32:
+    """By how much two products of turned rows may be in the wrong order. With γ = d · 2⁻²⁴ each number of a turned row
+    is off by γ at most, so the row by γ√d, and a product of two by 2γ√d + 3γ (Higham 2002, section 3.1)."""
+    return np.float32(2 * d * 2.0**-24 * (2 * d**0.5 + 3))
 
 
 def _lengths(rows: Vectors) -> Vectors:
@@ -86,14 +86,14 @@ def two_nearest_others(vectors: Array, rows: Ints, allowed: Bools) -> tuple[Floa
     """Distances of `rows` to the two nearest others that are `allowed`, float64[m, 2], and for which of them this
     search has found these, bool[m]. `rows` are different ones and are allowed themselves.
 
-    The distances are those that `search.nearest_own` gives. Memory: about 150 MB at 384 dimensions, whatever the sizes.
+    The distances are those that `search.nearest_own` gives. Memory: about 200 MB at 384 dimensions, whatever the sizes.
     """
     distances, sure = np.full((len(rows), 2), np.nan), np.zeros(len(rows), np.bool_)
     everyone = np.flatnonzero(allowed)
     turn = choose_turn(vectors, everyone)
     if turn is None:
         return distances, sure
-    for part in slices(len(rows), _GROUP):
+    for part in slices(len(rows), max(_QUERIES, _HELD // vectors.shape[1])):
         group = rows[part]
         with exact_part(len(group), len(everyone), turn.head + 1):
             search = PairSearch(vectors, group, turn, most=len(everyone))
@@ -104,8 +104,8 @@ def two_nearest_others(vectors: Array, rows: Ints, allowed: Bools) -> tuple[Floa
 
 
 def two_nearest_as_it_grows(vectors: Array, rows: Ints, levels: Sequence[Bools]) -> list[tuple[Floats, Bools]]:
-    """The same among the rows bool[n] of each level, of which each holds the one before; `rows`, at most 40,960, need
-    not be of any. The work is that of the last level alone."""
+    """The same among the rows bool[n] of each level, of which each holds the one before; `rows`, as many as fit into
+    memory, need not be of any. The work is that of the last level alone."""
     everyone = np.flatnonzero(levels[-1])
     turn = choose_turn(vectors, everyone)
     if turn is None:
@@ -123,7 +123,8 @@ def two_nearest_as_it_grows(vectors: Array, rows: Ints, levels: Sequence[Bools])
 
 def choose_turn(vectors: Array, rows: Ints) -> Turn | None:
     """The length of heads that makes a search among these rows shortest; None where all products take no longer."""
-    drawn = unit(vectors[rows[:: max(1, -(-len(rows) // _DRAWN))]])
+    most = min(_DRAWN, _HELD // vectors.shape[1])
+    drawn = unit(vectors[rows[:: max(1, -(-len(rows) // most))]])
     some = drawn[:: max(1, -(-len(drawn) // _SPECTRUM))]
     if len(drawn) < 3 or not np.isfinite(some).all():
         return None
@@ -142,7 +143,7 @@ def _work_by_head(turned: Vectors, share: float) -> dict[int, float]:
     products = pilots @ turned.T
     products[np.arange(len(own)), own] = -np.inf
     rank = max(1, round(2 * share))  # among so many fewer, the place of what is the second of all
-    reached = np.partition(products, -rank, axis=1)[:, -rank, None]
+    reached = np.partition(products, -rank, axis=1)[:, -rank, None] - _margin(d)
     work = {}
     for head in sorted({max(1, d * sixteenths // 16) for sixteenths in range(1, 16)}):
         bounds = pilots[:, :head] @ turned[:, :head].T
@@ -174,8 +175,8 @@ class PairSearch:
     def __init__(self, vectors: Array, rows: Ints, turn: Turn, *, most: int) -> None:
         """`most` are the rows that it will be among."""
         self.vectors, self.rows, self.turn = vectors, rows, turn
-        self.patience = max(_LOOKED, most // _LOOKED_SHARE)
-        self.queries = turn.of(vectors[rows])
+        self.margin, self.patience = _margin(len(turn.directions)), max(_LOOKED, most // _LOOKED_SHARE)
+        self.queries = turn.of(vectors, rows)
         self.best = np.full((2, len(rows)), -np.inf, np.float32)  # the largest products so far, and the second largest
         self.floor = np.full(len(rows), -np.inf, np.float32)  # what a product must exceed; inf where we give up
         self.looked = np.zeros(len(rows), np.int64)
@@ -194,7 +195,7 @@ class PairSearch:
     def among(self, rows: Ints) -> None:
         """They find these rows."""
         for part in slices(len(rows), _WINDOW):
-            window = self.turn.of(self.vectors[rows[part]])
+            window = self.turn.of(self.vectors, rows[part])
             look = partial(self._among_window, window, rows[part])
             on_threads(look, list(slices(len(self.rows), _QUERIES)), permitted_threads())
             self.seen += len(window.heads)
@@ -255,7 +256,7 @@ class PairSearch:
             products = self.queries.products(mine, rows, row, bounds[row, mine - part.start])
             products[np.isnan(products) | (self.rows[mine] == ids[row])] = -np.inf
             first, second = np.maximum(first, products), np.maximum(second, np.minimum(first, products))
-        self.floor[part] = np.maximum(self.floor[part], second - self.turn.margin)
+        self.floor[part] = np.maximum(self.floor[part], second - self.margin)
         return bounds
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ class PairSearch:
         first, second = self.best[:, query]
         second = np.maximum(np.minimum(first, best), np.maximum(second, next_best))
         self.best[:, query] = np.maximum(first, best), second
-        self.floor[query] = np.maximum(self.floor[query], second - self.turn.margin)
+        self.floor[query] = np.maximum(self.floor[query], second - self.margin)
 
     def _thin(self) -> None:
         """Forget what is no longer good enough, and rows with too many that are about as good."""
