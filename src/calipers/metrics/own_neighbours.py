@@ -35,7 +35,7 @@ _DRAWN, _SPECTRUM, _PILOTS = 32_768, 8_192, 64  # rows that stand for all, for t
 _FETCHED = 40  # products of whole vectors that take as long as that of two tails, which are fetched one by one
 _WORTH = 0.85  # of the work of all products: above it they are taken
 _LOOKED, _LOOKED_SHARE = 1_024, 8  # tails that are multiplied for a row before it is left to another search
-_KEPT, _CLOSE = 1 << 21, 32  # pairs in hand (40 MB), and those of one row that rounding cannot order
+_KEPT, _CLOSE = 1 << 19, 32  # pairs in hand (10 MB), and those of one row that rounding cannot order
 
 
 class Turned(NamedTuple):
@@ -97,7 +97,9 @@ def two_nearest_others(vectors: Array, rows: Ints, allowed: Bools) -> tuple[Floa
         group = rows[part]
         with exact_part(len(group), len(everyone), turn.head + 1):
             search = PairSearch(vectors, group, turn, most=len(everyone))
-            search.among(np.setdiff1d(everyone, group, assume_unique=True))
+            others = allowed.copy()
+            others[group] = False
+            search.among(np.flatnonzero(others))
             search.among_own()
             distances[part], sure[part] = search.settle()
     return distances, sure
