@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 from calipers.metrics.arrays import Array, Bools, Floats, Ints, share, slices
 from calipers.metrics.geometry import Estimate, sample, unit
+from calipers.metrics.own_neighbours import two_nearest_as_it_grows, two_nearest_others
 from calipers.metrics.search import nearest_own
 
 _COPIES = 6  # neighbours beyond two, for rows with copies that are equal up to rounding only
+_MANY = 1 << 27  # pairs of rows from which on a search by bounds is worth its preparations
 _CELLS = 1 << 18  # numbers of an intermediate array: 2 MB in float64, which the caches hold
 _DIRECTIONS, _CELL, _ROUNDS = 6, 7e-6, 16  # of the search for copies; the edges of grids are 1e-6 apart
 _ODD = 2 * np.random.default_rng(1).integers(1 << 62, size=_DIRECTIONS) + 1  # of a hash
@@ -88,6 +91,21 @@ def two_nearest(vectors: Array, rows: Ints, allowed: Bools) -> Floats:
     `allowed` leaves out all but one of equal rows; what is nearer than `SAME`, to the row or to its first neighbour,
     counts as a copy as well. Distances under 3e-4 are at the limit of float32 products.
     """
+    if len(rows) * int(allowed.sum()) < _MANY or not allowed[rows].all():
+        return _two_of_several(vectors, rows, allowed)
+    return _without_copies(vectors, rows, allowed, *two_nearest_others(vectors, rows, allowed))
+
+
+def _without_copies(vectors: Array, rows: Ints, allowed: Bools, distances: Floats, sure: Bools) -> Floats:
+    """Distances to two others, found where they are `sure`, as those to two that are no copies."""
+    clear = sure.copy()
+    clear[sure] = (distances[sure, 0] > SAME) & (distances[sure, 1] - distances[sure, 0] > SAME)
+    distances[~clear] = _two_of_several(vectors, rows[~clear], allowed)
+    return distances
+
+
+def _two_of_several(vectors: Array, rows: Ints, allowed: Bools) -> Floats:
+    """The same from more neighbours, among which copies are skipped."""
     distances, neighbours = nearest_own(vectors, rows, 2 + _COPIES, allowed=allowed)
     first = (distances <= SAME).sum(axis=1)
     second = _second(vectors, distances, neighbours, first)
@@ -174,17 +192,25 @@ def scale_curve(
     """The dimension of ever smaller sub-samples, each half of the one before: what a dimension says depends on how far
     apart neighbours are. Where the curve does not level off, it holds for this size only.
 
-    `rows` look for their neighbours in every sub-sample. Work: as much as the search among all of `allowed`.
+    `rows`, as many as fit into memory, look for their neighbours in every sub-sample. Work: at most as much as the
+    search among all of `allowed`.
     """
-    points = []
     draw = np.empty(len(vectors))
     draw[sample(len(vectors), len(vectors), seed=seed + 1)] = np.arange(len(vectors)) / max(1, len(vectors))
-    share = 0.5
+    drawn, share = [], 0.5
     while allowed.sum() * share >= least:
-        drawn = allowed & (draw < share)
-        points.append(ScalePoint(int(drawn.sum()), two_nn(two_nearest(vectors, rows, drawn), rows)))
+        drawn.append(allowed & (draw < share))
         share /= 2
-    return tuple(points)
+    pairs = _two_nearest_in_each(vectors, rows, drawn)
+    return tuple(ScalePoint(int(one.sum()), two_nn(pair, rows)) for one, pair in zip(drawn, pairs, strict=True))
+
+
+def _two_nearest_in_each(vectors: Array, rows: Ints, drawn: Sequence[Bools]) -> list[Floats]:
+    """`two_nearest` in samples of which each holds the next; large ones are searched once, in the opposite order."""
+    large = [one for one in drawn if len(rows) * int(one.sum()) >= _MANY]
+    grown = two_nearest_as_it_grows(vectors, rows, large[::-1])[::-1] if large else []
+    pairs = [_without_copies(vectors, rows, one, *pair) for one, pair in zip(large, grown, strict=True)]
+    return pairs + [_two_of_several(vectors, rows, one) for one in drawn[len(large) :]]
 
 
 # --- hubness -----------------------------------------------------------------------------------------------------

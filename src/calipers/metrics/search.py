@@ -401,7 +401,7 @@ def _by_parts(
         rows, searched = unit(queries(part)), len(vectors) if allowed is None else int(allowed.sum())
         with exact_part(len(rows), searched, rows.shape[1]):
             proposals = _propose(rows, vectors, k, None if exclude is None else exclude[part], allowed)
-            distances[part], nearest_rows[part] = _settle(rows, vectors, proposals, k)
+            distances[part], nearest_rows[part] = settle_nearest(rows, vectors, proposals, k)
     return distances, nearest_rows
 
 
@@ -441,7 +441,7 @@ def _merge(queries: Vectors, window: Vectors, rows: Ints, best: Vectors, proposa
     _in_parts(merge, len(queries))
 
 
-def _settle(queries: Vectors, vectors: Array, proposals: Ints, k: int) -> tuple[Floats, Ints]:
+def settle_nearest(queries: Vectors, vectors: Array, proposals: Ints, k: int) -> tuple[Floats, Ints]:
     """Distances in float64 of the proposed rows, and the k nearest of them."""
     distances, rows = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
 

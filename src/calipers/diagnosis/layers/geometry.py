@@ -41,7 +41,7 @@ FIGURES = kinds_of("geometry")
 EXAMPLES = 2000  # documents that outcomes hold
 _PAIRS = 10_000  # positive pairs
 _ALL_PAIRS = 20_000  # documents: 2 · 10⁸ pairs, a few seconds
-_PRODUCTS = 4_000_000_000  # of two vectors: half a minute at 384 dimensions on two cores
+_PRODUCTS = 4_000_000_000  # of two vectors: 10 to 30 s at 384 dimensions on two cores
 _BOOTSTRAPPED = 5000  # examples; above it the interval is taken from the normal distribution
 _NAMED = 25  # hubs, copies and terms that are shown
 
