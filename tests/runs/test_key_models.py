@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file, save_file
 
 from calipers import models
-from calipers.core import RequestError, Result
+from calipers.core import ModelError, RequestError, Result
 from calipers.models import ModelOptions
 from calipers.models.identity import identity, names
 from calipers.models.onnx_files import external_names, weight_files
@@ -269,5 +269,5 @@ def test_a_graph_names_its_own_weights_only(tmp_path: Path) -> None:
 def test_an_empty_graph_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").touch()
     (tmp_path / "tokenizer.json").write_text(json.dumps({}))
-    with pytest.raises(models.ModelError, match="is empty"):
+    with pytest.raises(ModelError, match="is empty"):
         identity(models.find(str(tmp_path / "m.onnx")), ModelOptions(), "encode")
