@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calipers.metrics import draws
 from calipers.metrics.draws import even_parts, fair_coins, whole_numbers
 
 
@@ -18,8 +19,10 @@ def test_whole_numbers_are_those_of_numpy(high: int, size: int) -> None:
         np.testing.assert_array_equal(drawn, expected)
 
 
+@pytest.mark.parametrize("rare", [2**31, 2**63])
 @pytest.mark.parametrize("high", [2, 1_379, 2**31 + 1])
-def test_parts_are_those_of_one_array(high: int) -> None:
+def test_parts_are_those_of_one_array(high: int, rare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draws, "_RARE", rare)
     for seed in range(20):
         expected = np.random.default_rng(seed).integers(0, high, size=(7, 3))
         shapes = [(part.stop - part.start, 3) for part in even_parts(7, 3)]

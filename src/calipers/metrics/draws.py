@@ -14,6 +14,9 @@ import numpy as np
 from calipers.metrics.arrays import Floats, Ints
 
 
+_RARE = 2**31  # above it more than half a number is drawn anew on average: numpy draws all
+
+
 def _words(rng: np.random.Generator, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     """32 random bits each: the lower half of what the generator gives at once comes first."""
     both = rng.integers(0, np.iinfo(np.uint64).max, size=-(-size // 2), dtype=np.uint64, endpoint=True)
@@ -38,18 +41,21 @@ def whole_numbers(rng: np.random.Generator, high: int, shapes: Sequence[tuple[in
     >>> next(whole_numbers(first, 1_000, [(4,)])).tolist() == second.integers(0, 1_000, 4).tolist()
     True
     """
-    anew = False
+    refused = 2**32 % high
+    anew = refused * sum(map(math.prod, shapes)) > _RARE
     for shape in shapes:
+        if anew:
+            yield rng.integers(0, high, size=shape)
+            continue
         before = rng.bit_generator.state
         products = _words(rng, math.prod(shape)).astype(np.uint64)
         products *= np.uint64(high)
-        if anew or products.astype(np.uint32).min(initial=2**32 - 1) < 2**32 % high:
-            rng.bit_generator.state = before  # some are to be drawn anew: in one of a thousand arrays or so
-            anew = True  # and half of 64 bits may be left over
-            yield rng.integers(0, high, size=shape)
-        else:
+        if products.astype(np.uint32).min(initial=2**32 - 1) >= refused:
             products >>= np.uint64(32)
             yield products.view(np.int64).reshape(shape)
+        else:  # some are to be drawn anew, and half of 64 bits may be left over
+            rng.bit_generator.state, anew = before, True
+            yield rng.integers(0, high, size=shape)
 
 
 def fair_coins(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
