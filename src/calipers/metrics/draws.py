@@ -13,7 +13,6 @@ import numpy as np
 
 from calipers.metrics.arrays import Floats, Ints
 
-
 _RARE = 2**31  # above it more than half a number is drawn anew on average: numpy draws all
 
 
