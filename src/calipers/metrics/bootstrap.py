@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.metrics.arrays import Counts, Floats, Ints, Statistic, slices
 from calipers.metrics.draws import even_parts, whole_numbers
@@ -17,7 +18,8 @@ from calipers.metrics.threads import one_thread_each
 # Examples × resamples in hand at a time, per thread, or a few more. From 4 MB an array on, numpy asks for huge pages;
 # smaller arrays spend their time in page faults (measured: 3.1 s for eight statistics at 1 << 18, 1.2 s at 1 << 19).
 _CHUNK_CELLS = 1 << 19
-_PICKS = 1 << 18  # in hand at a time: 2 MB
+_PICKS = 1 << 19  # in hand at a time: 4 MB
+_MANY_ROWS = 1 << 18  # examples, whose counts are kept from one chunk to the next
 _MOST_UNDEFINED = 0.01  # share of resamples
 RESAMPLES = 10_000  # unless there are many units
 _MANY, _FEWEST = 20_000, 1_000  # units from which on fewer resamples do, and how few
@@ -60,18 +62,25 @@ def distribution(
 
 
 def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """How often each example is drawn in each resample: float64[examples, resamples], columns summing to examples; in
-    scratch, until the next are drawn."""
+    """How often each example is drawn in each resample: float64[examples, resamples], as most statistics want them,
+    columns summing to examples; of many examples in scratch, until the next are drawn."""
+    counts = _times_drawn(examples, resamples, rng)
+    if examples < _MANY_ROWS:
+        return counts.astype(np.float64)
+    drawn = scratch("drawn", counts.shape, np.float64)
+    drawn[:] = counts
+    return drawn
+
+
+def _times_drawn(examples: int, resamples: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     # A byte holds a count: of more than 255 examples none is drawn as often (once in 10⁵⁰⁰).
     counts = np.zeros(examples * resamples, np.uint8)
-    parts = even_parts(examples, _PICKS // resamples)
+    parts = even_parts(examples, -(-_PICKS // resamples))
     for picks in whole_numbers(rng, examples, [(part.stop - part.start, resamples) for part in parts]):
         picks *= resamples
         picks += np.arange(resamples)
         np.add.at(counts, picks.ravel(), np.uint8(1))  # ten times slower with 1
-    drawn = scratch("drawn", (examples, resamples), np.float64)  # as most statistics want them
-    drawn[:] = counts.reshape(examples, resamples)
-    return drawn
+    return counts.reshape(examples, resamples)
 
 
 def grouped(statistic: Statistic, group: Ints) -> Statistic:

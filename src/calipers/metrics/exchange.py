@@ -21,6 +21,7 @@ from calipers.metrics.running import scratch
 from calipers.metrics.threads import one_thread_each
 
 _CELLS = 1 << 19  # outcomes × permutations in hand at a time; see bootstrap
+_MANY_ROWS = 1 << 17  # examples, whose permutations are kept from one chunk to the next
 _DRAWN = 1 << 18  # cells that are drawn at a time
 
 Exchange = Callable[[Array], Array]  # a model's outcomes to what may be mixed with another model's
@@ -99,7 +100,10 @@ def exchange_ps(
 
 
 def _draw_owners(examples: int, permutations: int, rng: np.random.Generator) -> Floats:
-    """Which examples have the outcome of the first model, 0 or 1: float64[examples, permutations] in scratch."""
+    """Which examples have the outcome of the first model, 0 or 1: float64[examples, permutations]; of many examples in
+    scratch."""
+    if examples < _MANY_ROWS:
+        return fair_coins(rng, (examples, permutations))
     first = scratch("first", (examples, permutations), np.float64)
     for part in even_parts(examples, _DRAWN // permutations):
         first[part] = fair_coins(rng, first[part].shape)

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from calipers.metrics.arrays import Array, Floats, slices
 
-_LARGE = 1 << 20  # bytes
+_LARGE = 6 << 20  # bytes, of 800,000 examples or so; smaller ones malloc has at hand
 _BLOCK = 16  # rows of a running sum: each is a call of numpy, after which threads wait for each other
 _PLACES = 1 << 16  # that are looked up at a time
 
