@@ -12,7 +12,7 @@ SOURCES = "__flag_sources__"  # on a command's function: what makes its flags, i
 _PLAIN = "calipers.plain"  # in the notes that all contexts share: the one whose line has none of the rare flags
 
 
-class Source(NamedTuple):
+class FlagSource(NamedTuple):
     """What makes some flags of a command, once. Rare ones are made where the line has a flag that is no other's."""
 
     make: Callable[[], Sequence[click.Parameter]]
@@ -56,7 +56,7 @@ class GroupedCommand(click.Command):
         self._every = None
 
     def _make(self, *, rare: bool) -> list[click.Parameter]:
-        sources: Sequence[Source] = self.callback.__dict__.get(SOURCES, ())
+        sources: Sequence[FlagSource] = self.callback.__dict__.get(SOURCES, ())
         return [*self._arguments, *(flag for source in sources if rare or not source.rare for flag in source.make())]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

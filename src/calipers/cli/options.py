@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 
 import click
 
-from calipers.cli.grouped import SOURCES, GroupedOption, Source, is_plain, name_flags
+from calipers.cli.grouped import SOURCES, FlagSource, GroupedOption, is_plain, name_flags
 from calipers.cli.streams import printable_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def made_by(source: Callable[[], Sequence[click.Parameter]], *, rare: bool = Fal
     """Flags of a command that are made when they are needed, rare ones where the line has a flag that is no other's."""
 
     def decorate(function: Any) -> Any:
-        function.__dict__.setdefault(SOURCES, []).insert(0, Source(cache(source), rare))
+        function.__dict__.setdefault(SOURCES, []).insert(0, FlagSource(cache(source), rare))
         return function
 
     return decorate

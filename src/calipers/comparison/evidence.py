@@ -118,7 +118,7 @@ class _Sides:
 
     metric: Metric
     statistics: tuple[Statistic, Statistic] | None  # where contributions are not those of the units: means and clusters
-    told: bool  # whether all contributions can be told
+    traceable: bool  # whether all contributions can be traced
     examples: int
     lost: int
     changed: int
@@ -132,7 +132,7 @@ def _evidence(
     threads: int,
 ) -> Evidence:
     contribute = None
-    if (added := draws.added) is not None and side.told:
+    if (added := draws.added) is not None and side.traceable:
         statistics, delta = side.statistics, float(draws.values[1] - draws.values[0])
         if statistics is None:
             contribute = partial(paired.shares_of, delta, added)
@@ -177,10 +177,10 @@ def _prepare(metric: Metric, a: Columns, b: Columns, units: DrawnUnits) -> tuple
     """The metric of both over the same units, and what is known of it."""
     first, second, lost, changed = _statistics(metric, a, b)
     means = isinstance(first, ValueMean)
-    told = units.examples <= studentised.MOST_TO_LEAVE_OUT or all(map(paired.has_closed_form, (first, second)))
+    traceable = units.examples <= studentised.MOST_TO_LEAVE_OUT or all(map(paired.has_closed_form, (first, second)))
     kept = (first, second) if means or units.cluster is not None else None
     examples = int(np.isfinite(first.values).sum()) if isinstance(first, ValueMean) else units.examples
-    side = _Sides(metric, kept, told, examples, lost, units.with_any(changed))
+    side = _Sides(metric, kept, traceable, examples, lost, units.with_any(changed))
     return side, (units.of(first), units.of(second))
 
 

@@ -127,10 +127,10 @@ def choose_turn(vectors: Array, rows: Ints) -> Turn | None:
     """The length of heads that makes a search among these rows shortest; None where all products take no longer."""
     most = min(_DRAWN, _HELD // vectors.shape[1])
     drawn = unit(vectors[rows[:: max(1, -(-len(rows) // most))]])
-    some = drawn[:: max(1, -(-len(drawn) // _SPECTRUM))]
-    if len(drawn) < 3 or not np.isfinite(some).all():
+    sample = drawn[:: max(1, -(-len(drawn) // _SPECTRUM))]
+    if len(drawn) < 3 or not np.isfinite(sample).all():
         return None
-    directions = np.linalg.eigh((some.T @ some).astype(np.float64))[1][:, ::-1].astype(np.float32)
+    directions = np.linalg.eigh((sample.T @ sample).astype(np.float64))[1][:, ::-1].astype(np.float32)
     work = _work_by_head(drawn @ directions, share=len(drawn) / len(rows))
     best = min(work, key=work.__getitem__)
     return Turn(directions, best) if work[best] < _WORTH else None

@@ -165,8 +165,8 @@ def cut_hits(hits: Hits, k: int, wanted: Wanted = NOTHING_WANTED) -> Hits:
 def _lowest(hits: Hits) -> Floats:
     """The score of the last result of each query, inf where there is none, float64[q]."""
     lowest = np.full(len(hits.offsets) - 1, np.inf)
-    some = np.diff(hits.offsets) > 0
-    lowest[some] = hits.scores[hits.offsets[1:][some] - 1]
+    filled = np.diff(hits.offsets) > 0
+    lowest[filled] = hits.scores[hits.offsets[1:][filled] - 1]
     return lowest
 
 

@@ -307,10 +307,10 @@ class SpaceSearch:
         vectors, queries_here = alive.space.corpus.vectors, alive.space.queries.vectors
         power = common_power(vectors) or common_power(queries_here)
         if similarity == "cosine":
-            asked, windows = geometry.unit(queries_here), geometry.windows(vectors, WINDOW)
+            query_vectors, windows = geometry.unit(queries_here), geometry.windows(vectors, WINDOW)
         else:
-            asked, windows = single(queries_here, power), windows_of(vectors, power)
-        hits = exact_search(asked, windows, k, pairs, MEASURES[similarity])
+            query_vectors, windows = single(queries_here, power), windows_of(vectors, power)
+        hits = exact_search(query_vectors, windows, k, pairs, MEASURES[similarity])
         return spread_hits(hits, alive.queries, alive.documents, queries=len(queries.ids))
 
 

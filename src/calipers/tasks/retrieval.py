@@ -255,12 +255,12 @@ class Judgements:
         keys = self.query[present] * self.documents + self.document[present]
         order = np.argsort(keys)
         keys, grades = np.append(keys[order], -1), np.append(self.grade[present][order], np.nan)
-        found = np.empty(len(query))
+        known_grades = np.empty(len(query))
         for part in slices(len(query), _PAIRS):
             wanted = query[part] * self.documents + document[part]
             place = np.searchsorted(keys[:-1], wanted)
-            found[part] = np.where(keys[place] == wanted, grades[place], np.nan)
-        return found
+            known_grades[part] = np.where(keys[place] == wanted, grades[place], np.nan)
+        return known_grades
 
 
 def read_judgements(dataset: Dataset) -> Judgements:
