@@ -86,9 +86,15 @@ def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _section(run: dict[str, Any]) -> str:
     machine = run["machine"]
-    title = f"## {machine['processor']['name']}, {machine['cores']} cores, size {run['size']}"
+    title = f"## {_named(machine['processor'])}, {machine['cores']} cores, size {run['size']}"
     kernels = "; ".join(f"{owner}: {kernel}" for owner, kernel in machine["kernels"].items())
     load = f"Load average at the end: {machine['load']} on {machine['cores']} cores."
     since = "" if run["first"] == run["date"] else f"{run['first']} to "
     said = f"{since}{run['date']}. {machine['system']}. Kernels: {kernels}. {load}"
     return f"{title}\n\n{said}\n\n{as_table([Entry(**line) for line in run['lines']])}\n"
+
+
+def _named(processor: dict[str, str]) -> str:
+    """Makers sell several kinds under one name: AMD EPYC (family 25, model 17)."""
+    numbers = ", ".join(f"{key} {processor[key]}" for key in ("family", "model") if processor.get(key))
+    return f"{processor['name']} ({numbers})" if numbers else processor["name"]
