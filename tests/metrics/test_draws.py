@@ -1,4 +1,4 @@
-"""Random whole numbers: the same as numpy's, whatever the range and however many."""
+"""Random whole numbers: the same as numpy's, whatever the range and however many; and coins."""
 
 from __future__ import annotations
 
@@ -32,8 +32,18 @@ def test_parts_are_those_of_one_array(high: int, rare: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (3, 5), (100, 7)])
-def test_coins_are_those_of_numpy(shape: tuple[int, int]) -> None:
-    expected = np.random.default_rng(3).integers(0, 2, size=shape).astype(np.float64)
+def test_coins_are_zeros_and_ones_of_a_seed(shape: tuple[int, int]) -> None:
     coins = fair_coins(np.random.default_rng(3), shape)
     assert coins.dtype == np.float64
-    np.testing.assert_array_equal(coins, expected)
+    assert coins.shape == shape
+    assert np.isin(coins, [0.0, 1.0]).all()
+    np.testing.assert_array_equal(coins, fair_coins(np.random.default_rng(3), shape))
+
+
+def test_coins_are_fair_and_independent() -> None:
+    """Within five standard errors: means of rows and columns, and products of neighbours either way."""
+    signs = 2 * fair_coins(np.random.default_rng(5), (1_000, 1_013)) - 1
+    assert np.abs(signs.mean(axis=0)).max() < 5 / np.sqrt(1_000)
+    assert np.abs(signs.mean(axis=1)).max() < 5 / np.sqrt(1_013)
+    assert abs((signs[1:] * signs[:-1]).mean()) < 5e-3
+    assert abs((signs[:, 1:] * signs[:, :-1]).mean()) < 5e-3

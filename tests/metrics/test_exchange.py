@@ -137,6 +137,25 @@ def test_several_statistics_have_the_p_values_that_each_has_alone() -> None:
     assert alone[1] == 1.0
 
 
+def test_what_is_clear_is_not_drawn_to_the_end() -> None:
+    """A p-value above a quarter is that of the first permutations; others are of all, and no test moves another."""
+    gold, a, b = experiment(0, binary=False)
+    both = spearman_statistic(np.concatenate([a, b]), np.concatenate([gold, gold]))
+    first, all_of_them = (exchange_ps([(both, 0.001), (both, 0.2)], 60, permutations=p, seed=5) for p in (4_400, 9_999))
+    assert first[0] == all_of_them[0] > 0.9
+    assert first[1] != all_of_them[1]
+    assert all_of_them[1] < 0.05
+    assert exchange_p(both, 60, 0.2, permutations=9_999, seed=5) == all_of_them[1]
+
+
+def test_signs_that_are_clear_are_not_drawn_to_the_end() -> None:
+    clear, small = np.array([1.0, 2.0, -2.5, 0.5]), np.arange(1.0, 9.0)
+    assert paired.permutation_p(clear, permutations=9_999, seed=1) == paired.permutation_p(
+        clear, permutations=2_048, seed=1
+    )
+    assert paired.permutation_p(small, permutations=9_999, seed=1) == pytest.approx(2 / 256, abs=0.003)
+
+
 @pytest.mark.parametrize("levels", [3, 1000])
 def test_mixtures_made_in_parts_are_the_same(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)

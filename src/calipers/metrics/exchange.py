@@ -9,11 +9,13 @@ statistic as it is, such as their ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
+from calipers.metrics import paired
 from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
 from calipers.metrics.draws import even_parts, fair_coins
 from calipers.metrics.jackknife import Exchanged, Jackknifed
@@ -73,30 +75,32 @@ def exchange_p(
 def exchange_ps(
     tests: Iterable[tuple[Statistic, float]], examples: int, *, permutations: int, seed: int, threads: int = 1
 ) -> list[float]:
-    """The same of several statistics, each with its delta, by the same permutations. Of a statistic with a way of its
-    own nothing else is kept: they may be made one after the other."""
+    """The same of several statistics, each with its delta, by the same permutations: all, or the first of them where
+    these are clear. Of a statistic with a way of its own nothing else is kept: they may be made one after the other."""
     bounds, mixtures = list[float](), list[Exchanged]()
     for both, delta in tests:
         bounds.append(abs(delta) * (1 - 1e-9))
         mixtures.append(_mixtures(both))
         del both
     width = max(1, _CELLS // max(1, 2 * examples))
-    starts = range(0, permutations if any(bounds) else 0, width)
+    sizes = [min(width, permutations - start) for start in range(0, permutations, width)]
+    jobs = list(zip(sizes, np.random.SeedSequence(seed).spawn(len(sizes)), strict=True))
+    seen, done = ([0] * len(bounds) for _ in range(2))
 
-    def count(start: int, own_seed: np.random.SeedSequence) -> list[int]:
-        size = examples, min(width, permutations - start)
-        first = _draw_owners(*size, np.random.default_rng(own_seed))
-        seen = []
-        for bound, mixture in zip(bounds, mixtures, strict=True):
-            one, other = mixture(first) if bound else (np.zeros(0), np.zeros(0))
-            seen.append(int((~(np.abs(one - other) < bound)).sum()))
-        return seen
+    def count(open_tests: Sequence[int], job: tuple[int, np.random.SeedSequence]) -> list[int]:
+        first = _draw_owners(examples, job[0], np.random.default_rng(job[1]))
+        differences = [np.subtract(*mixtures[i](first)) for i in open_tests]
+        return [int((~(np.abs(d) < bounds[i])).sum()) for i, d in zip(open_tests, differences, strict=True)]
 
     with one_thread_each(), ThreadPoolExecutor(max_workers=threads) as pool:
-        seen = [*pool.map(count, starts, np.random.SeedSequence(seed).spawn(len(starts)))]
-    return [
-        (sum(counts[i] for counts in seen) + 1) / (permutations + 1) if bound else 1.0 for i, bound in enumerate(bounds)
-    ]
+        early = -(-paired.FIRST_PERMUTATIONS // width)
+        for part in (jobs[:early], jobs[early:]):
+            open_tests = [i for i, bound in enumerate(bounds) if bound and not paired.is_clear(seen[i], done[i])]
+            counted = list(pool.map(partial(count, open_tests), part)) if open_tests else []
+            for place, i in enumerate(open_tests):
+                seen[i] += sum(counts[place] for counts in counted)
+                done[i] += sum(size for size, _ in part)
+    return [(s + 1) / (n + 1) if bound else 1.0 for s, n, bound in zip(seen, done, bounds, strict=True)]
 
 
 def _draw_owners(examples: int, permutations: int, rng: np.random.Generator) -> Floats:
