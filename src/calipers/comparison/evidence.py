@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from calipers.comparison.records import Chances, Question
 from calipers.core import Columns, Metric, Outcomes, Statistic, Thresholds
-from calipers.core.room import give_back
+from calipers.core.room import give_back, large_arrays_apart
 from calipers.metrics import bootstrap, paired, studentised
 from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean, pair_means
@@ -97,14 +98,14 @@ def gather(
     sides: list[_Sides] = []
 
     def pairs() -> Iterator[tuple[Statistic, Statistic]]:
-        for metric in metrics:
-            side, pair = _prepare(metric, a.columns, b.columns, units)
-            sides.append(side)
-            yield pair
-            if metric.log_scale:
-                yield _logarithm(metric, pair[0]), _logarithm(metric, pair[1])
-            del side, pair
-            give_back_many(units.examples)
+        with sparing_memory(units.examples):
+            for metric in metrics:
+                side, pair = _prepare(metric, a.columns, b.columns, units)
+                sides.append(side)
+                yield pair
+                if metric.log_scale:
+                    yield _logarithm(metric, pair[0]), _logarithm(metric, pair[1])
+                del side, pair
 
     draws = iter(studentised.draw_pairs(pairs(), units.count, resamples=resamples, seed=seed, threads=threads))
     return [
@@ -149,11 +150,18 @@ def _contributions(first: Statistic, second: Statistic, added: Floats, units: Dr
     return paired.contributions(first, second, (added[0], added[1]))
 
 
-def give_back_many(examples: int) -> None:
-    """What was freed goes back to the system, where it is much."""
-    if examples > _MANY:
+@contextmanager
+def sparing_memory(examples: int) -> Iterator[None]:
+    """Where examples are many, memory goes back to the system as soon as it is not needed: what was freed before, each
+    array inside, and what this thread keeps for later."""
+    if examples <= _MANY:
+        yield
+        return
+    forget_scratch()
+    give_back()
+    with large_arrays_apart():
+        yield
         forget_scratch()
-        give_back()
 
 
 class _Noted(Mapping[str, Any]):

@@ -336,10 +336,9 @@ def _with_exchange(
     }
 
     def tests() -> Iterator[tuple[Statistic, float]]:
-        for metric, way, delta in tested.values():
-            evidence.give_back_many(units.examples)
-            yield metric.statistic(_SideBySide(way, a, b)), delta
-        evidence.give_back_many(units.examples)
+        with evidence.sparing_memory(units.examples):
+            for metric, way, delta in tested.values():
+                yield metric.statistic(_SideBySide(way, a, b)), delta
 
     drawing = {"permutations": permutations(units.count), "seed": terms.seed, "threads": terms.threads}
     p_values = dict(zip(tested, exchange.exchange_ps(tests(), units.count, **drawing), strict=True))

@@ -7,13 +7,16 @@ import math
 import os
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 _IN_MEMORY = 1 << 25  # bytes
+_M_MMAP_THRESHOLD = -3  # of malloc.h
+_APART, _TOGETHER = 1 << 20, 1 << 25  # bytes; glibc comes to the second by itself
 
 
 def give_back() -> None:
@@ -21,6 +24,23 @@ def give_back() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def large_arrays_apart() -> Iterator[None]:
+    """Arrays that are made inside have pages of their own from 1 MB on, which go back to the system with them: the C
+    library would keep them for later (glibc). For work whose arrays are large and few: fresh pages cost time."""
+    _set_threshold(_APART)
+    try:
+        yield
+    finally:
+        _set_threshold(_TOGETHER)
+
+
+def _set_threshold(size: int) -> None:
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, size)
 
 
 def make_room(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:

@@ -61,13 +61,13 @@ def distribution(
         return np.concatenate(list(pool.map(chunk, starts, seeds)), axis=1)
 
 
-def draw(examples: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """How often each example is drawn in each resample: float64[examples, resamples], as most statistics want them,
-    columns summing to examples; of many examples in scratch, until the next are drawn."""
+def draw(examples: int, resamples: int, rng: np.random.Generator) -> Counts:
+    """How often each example is drawn in each resample: float[examples, resamples], columns summing to examples. Counts
+    of few are float64, as most statistics want them; those of many float32 in scratch, until the next are drawn."""
     counts = _times_drawn(examples, resamples, rng)
     if examples < _MANY_ROWS:
         return counts.astype(np.float64)
-    drawn = scratch("drawn", counts.shape, np.float64)
+    drawn = scratch("drawn", counts.shape, np.float32)
     drawn[:] = counts
     return drawn
 

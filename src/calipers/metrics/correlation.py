@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from calipers.metrics.arrays import (
     Array,
@@ -76,7 +77,8 @@ def kendall(x: Floats, y: Floats) -> float:
 
 def pearson_statistic(x: Floats, y: Floats) -> Jackknifed:
     """Every sum of a resample is one weighted sum over the examples."""
-    x, y = _standard(_without_nan(x, "x")), _standard(_without_nan(y, "y"))
+    x = _standard(_without_nan(x, "x"))
+    y = _standard(_without_nan(y, "y"))
     sums = moment_sums(x, y)
 
     def statistic(counts: Counts) -> Floats:
@@ -117,9 +119,7 @@ def _spearman_of(x: Floats, y: Floats) -> Statistic:
     def statistic(counts: Counts) -> Floats:
         largest = int(counts.max(initial=1))
         kind = np.float32 if 2 * len(counts) < _EXACT_IN_FLOAT32 and largest <= _OFTEN else np.float64
-        converted = scratch("converted", counts.shape, kind)
-        converted[:] = counts
-        weights = take_rows(converted, order, "weights")
+        weights = take_rows(_as_floats(counts, kind), order, "weights")
         sizes = group_sums(weights)
         n = sizes.sum(axis=0)
         ranks, spread_many = share_ties(weights, n, largest)
@@ -138,6 +138,15 @@ def _spearman_of(x: Floats, y: Floats) -> Statistic:
         return _ratio(covariance, spread_many, _spread(n, np.einsum("ij,ij,ij->j", sizes, sizes, sizes)), floor=0.0)
 
     return statistic
+
+
+def _as_floats(counts: Counts, kind: DTypeLike) -> Array:
+    """The same numbers, as they are or in scratch."""
+    if counts.dtype == kind:
+        return counts
+    converted = scratch("converted", counts.shape, kind)
+    converted[:] = counts
+    return converted
 
 
 def kendall_statistic(x: Floats, y: Floats) -> Jackknifed:
@@ -323,11 +332,23 @@ def _standard(values: Floats) -> Floats:
     """Centred and scaled, so that sums of squares lose no digits; a constant column becomes zeros."""
     values = np.asarray(values, dtype=np.float64)
     centred = values - values.mean()
-    spread = np.abs(centred).max(initial=0.0)
-    return centred / spread if spread > _ROUNDING * np.abs(values).max(initial=0.0) else np.zeros_like(values)
+    spread = _largest(centred)
+    if spread > _ROUNDING * _largest(values):
+        centred /= spread
+    else:
+        centred[:] = 0.0
+    return np.asarray(centred)
+
+
+def _largest(values: Floats) -> float:
+    """The largest number without its sign."""
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 def _ratio(covariance: Floats, vx: Floats, vy: Floats, *, floor: float) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
-        r = covariance / np.sqrt(vx * vy)
-    return np.where((vx > floor) & (vy > floor), np.clip(r, -1.0, 1.0), np.nan)
+        r = vx * vy
+        np.divide(covariance, np.sqrt(r, out=r), out=r)
+    np.clip(r, -1.0, 1.0, out=r)
+    r[~((vx > floor) & (vy > floor))] = np.nan
+    return r

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from calipers.metrics import paired
-from calipers.metrics.arrays import Array, Floats, Statistic, tie_starts
+from calipers.metrics.arrays import Array, Floats, Statistic, narrow, tie_starts
 from calipers.metrics.draws import even_parts, fair_coins
 from calipers.metrics.jackknife import Exchanged, Jackknifed
 from calipers.metrics.running import scratch
@@ -35,12 +35,14 @@ def ranks(values: Array) -> Floats:
     >>> ranks(np.array([0.5, 0.1, np.nan, 0.5])).tolist()
     [2.5, 1.0, nan, 2.5]
     """
-    places = np.full(len(values), np.nan)
-    defined = np.flatnonzero(~np.isnan(values))
-    order = defined[np.argsort(values[defined], kind="stable")]
+    order = np.argsort(values, kind="stable")[: int((~np.isnan(values)).sum())]  # NaN is last
+    order = narrow(order, len(values))
     starts = tie_starts(values[order])
     sizes = np.diff(starts, append=len(order))
-    places[order] = np.repeat(starts + (sizes + 1) / 2, sizes)
+    middles = (sizes + 1) / 2
+    middles += starts
+    places = np.full(len(values), np.nan)
+    places[order] = np.repeat(middles, sizes)
     return places
 
 

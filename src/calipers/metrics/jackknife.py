@@ -151,10 +151,17 @@ def _higher_in_both(x: Array, y: Array) -> Array:
 
 def pearson_left_out(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     """Covariance and both variances without each example, as means of products of centred and scaled columns."""
-    n = len(x) - 1
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mx, my, xx, yy, xy = ((terms.sum() - terms) / n for terms in (x, y, x * x, y * y, x * y))
-    return xy - mx * my, xx - mx**2, yy - my**2
+
+    def without(terms: Floats) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            np.subtract(terms.sum(), terms, out=terms)
+            return np.asarray(np.divide(terms, len(x) - 1, out=terms))
+
+    mx, my, covariance = without(x.copy()), without(y.copy()), without(x * y)
+    covariance -= mx * my
+    mx *= mx
+    my *= my
+    return covariance, without(x * x) - mx, without(y * y) - my
 
 
 def spearman_left_out(x: Array, y: Array) -> tuple[Floats, Floats, Floats]:

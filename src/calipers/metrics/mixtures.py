@@ -30,11 +30,16 @@ def pearson_mixtures(values: Floats, gold: Floats, floor: float) -> Exchanged | 
     n = _common(gold)
     if not n:
         return None
-    mean, variance = gold[:n].mean(), float(gold[:n].var())
+    centred = gold[:n] - gold[:n].mean()
+    variance = float(centred @ centred / n)
     whole, second, change = np.empty((3, 1)), np.empty((3, 1)), np.empty((3, n))
-    for i, factor in enumerate((None, values, gold - mean)):
-        term = values if factor is None else values * factor
-        whole[i], second[i], change[i] = term.sum(), term[n:].sum(), term[:n] - term[n:]
+    one, other = values[:n], values[n:]
+    for i, (factor, other_factor) in enumerate(((np.ones(1), np.ones(1)), (one, other), (centred, centred))):
+        np.multiply(one, factor, out=change[i])
+        term = other * other_factor
+        second[i] = term.sum()
+        whole[i] = change[i].sum() + second[i]
+        change[i] -= term
 
     def correlation(sums: Floats) -> Floats:
         own_mean, square, covariance = sums / n
@@ -92,19 +97,22 @@ def spearman_mixtures(values: Floats, gold: Floats) -> Exchanged | None:
 def _linear(order: Array, centred: Floats, starts: Ints, sizes: Floats) -> tuple[float, Floats]:
     """Covariances of both mixtures differ by a sum that is linear in who has what: what it is if the first mixture has
     nothing of the first model, and what each example changes."""
-    n, places, pulls = len(centred), np.cumsum(sizes), np.empty(len(sizes))
-    places -= sizes / 2
+    n, ends, pulls = len(centred), np.cumsum(sizes), np.empty(len(sizes))
     for groups, rows in _parts(starts, 2 * n):
         pulls[groups] = np.add.reduceat(centred[order[rows] % n], starts[groups] - rows.start)
-    behind = np.cumsum(pulls[::-1])[::-1] - pulls / 2
-    linear = np.empty(2 * n)
+    from_here = np.cumsum(pulls[::-1])[::-1]
+    change, constant = np.zeros(n), 0.0
     for groups, rows in _parts(starts, 2 * n):
-        counts = sizes[groups].astype(np.int64)
+        counts, places = sizes[groups].astype(np.int64), ends[groups] - sizes[groups] / 2
+        constant += float(places @ pulls[groups])
         pulled = centred[order[rows] % n]
-        pulled *= np.repeat(places[groups], counts)
-        pulled += np.repeat(behind[groups], counts)
-        linear[order[rows]] = pulled
-    return float(places @ pulls - linear[n:].sum()), linear[:n] - linear[n:]
+        pulled *= np.repeat(places, counts)
+        pulled += np.repeat(from_here[groups] - pulls[groups] / 2, counts)
+        of_first = order[rows] < n
+        change[order[rows][of_first]] += pulled[of_first]
+        change[order[rows][~of_first] - n] -= pulled[~of_first]
+        constant -= float(pulled[~of_first].sum())
+    return constant, change
 
 
 def _parts(starts: Ints, size: int) -> Iterator[tuple[slice, slice]]:

@@ -13,6 +13,7 @@ import numpy as np
 from calipers.metrics.arrays import Floats, Statistic, once
 from calipers.metrics.jackknife import Jackknifed
 from calipers.metrics.means import ValueMean
+from calipers.metrics.running import forget_scratch
 
 _CELLS = 1 << 19  # examples × left-out examples in hand at a time; see bootstrap
 _SIGNS = 1 << 24  # examples × permutations in hand at a time: 128 MB
@@ -31,7 +32,11 @@ def influence(statistic: Statistic, examples: int, *, threads: int = 1) -> Float
         return _influence_on_mean(statistic)
     whole = statistic(np.ones((examples, 1)))[0]
     if isinstance(statistic, Jackknifed):
-        return np.asarray((examples - 1) * (whole - statistic.left_out()))
+        forget_scratch()  # of many examples it is a fifth of what is needed here
+        added = statistic.left_out()
+        np.subtract(whole, added, out=added)
+        added *= examples - 1
+        return added
     width = max(1, _CELLS // max(1, examples))
 
     def leave_out(start: int) -> Floats:

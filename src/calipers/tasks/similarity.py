@@ -140,11 +140,13 @@ def _points(statistic: Callable[[Floats, Floats], Jackknifed], column: str) -> C
     """A correlation with gold, times 100, over the pairs that have a similarity."""
 
     def prepare(outcomes: Columns) -> Statistic:
-        values, gold = outcomes[column], outcomes["gold"]
-        rows = np.flatnonzero(~np.isnan(values))
-        if len(rows) == len(values):  # a copy of a million rows for each metric would be most of the memory
-            return statistic(values, gold).then(lambda points: 100.0 * points)
-        return statistic(values[rows], gold[rows]).among(rows, len(values)).then(lambda points: 100.0 * points)
+        given = [outcomes["gold"], outcomes[column]]
+        known = ~np.isnan(given[-1])
+        if known.all():  # of a million pairs the columns are most of the memory: neither copied nor held here
+            return statistic(given.pop(), given.pop()).then(lambda points: 100.0 * points)
+        gold, values = (each[known] for each in given)
+        whole = statistic(values, gold).among(np.flatnonzero(known), len(known))
+        return whole.then(lambda points: 100.0 * points)
 
     return prepare
 
