@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bench.common.entries import Entry, named, record
-from bench.common.rounds import Peak, Turns, ratio_of, seconds_of, share_of, take_turns
+from bench.common.rounds import Peak, Turns, limit_of, ratio_of, seconds_of, share_of, take_turns
 from calipers.core import SILENT, read_figures
 from calipers.diagnosis.layers import Space, Texts, geometry
 from calipers.diagnosis.layers.geometry import GeometryOptions, GeometryPart
@@ -94,6 +94,7 @@ def search_lines(vectors: np.ndarray, asking: int, with_others: bool) -> list[En
             seconds_of(mine),
             ratio_of(theirs, mine) if theirs else None,
             share_of(mine, 2 * asking * len(vectors) * vectors.shape[1] / 1e9),
+            limit_of(mine),
             memory=max(turn.memory for turn in mine),
             agreement=f"distances within {gap:.0e}" if theirs else "",
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.common.entries import Entry, named, record
-from bench.common.rounds import Turns, ratio_of, seconds_of, share_of, take_turns
+from bench.common.rounds import Turns, limit_of, ratio_of, seconds_of, share_of, take_turns
 from calipers.metrics.kernels import load_faiss, loaded_kernels
 from calipers.metrics.search import exact_search, windows_of
 
@@ -77,6 +77,7 @@ def report(turns: Turns, asked: argparse.Namespace) -> None:
                 seconds_of(mine),
                 ratio_of(theirs, mine),
                 share_of(mine, gflop),
+                limit_of(mine),
                 memory=max(turn.memory for turn in mine),
                 agreement=f"{same:.2%} of the results at the same rank",
             )

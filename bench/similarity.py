@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from tests.support.exporting import export
 
 from bench.common.entries import Entry, named, record
-from bench.common.rounds import Turns, ratio_of, seconds_of, share_of, take_turns
+from bench.common.rounds import Turns, limit_of, ratio_of, seconds_of, share_of, take_turns
 from calipers import models, tasks
 from calipers.cli import demo_steps as demo
 from calipers.core import SILENT
@@ -100,6 +100,7 @@ def report(turns: Turns, pairs: int, gflop: float) -> None:
                 seconds_of(mine),
                 ratio_of(peer, mine),
                 share_of(mine, gflop),
+                limit_of(mine),
                 memory=max(turn.memory for turn in mine),
                 agreement=f"Spearman within {abs(mine[0].result - peer[0].result):.0e}",
             )

@@ -116,3 +116,10 @@ def ratio_of(theirs: list[Turn], ours: list[Turn]) -> float:
 def share_of(turns: list[Turn], gflop: float) -> float:
     """Of the rate around each turn, the median over the rounds."""
     return median(gflop / turn.seconds / turn.rate for turn in turns)
+
+
+def limit_of(turns: list[Turn]) -> str:
+    """What shares are of, with the lowest and the highest rate of the rounds: where they are far apart, a ratio says
+    more than a share."""
+    rates = [turn.rate for turn in turns]
+    return f"sgemm at {min(rates):.0f}–{max(rates):.0f} GFLOP/s"

@@ -12,7 +12,7 @@ import pytest
 from bench.__main__ import BENCHES, check, fallen, write
 from bench.common import machine, plot
 from bench.common.entries import Entry, as_table
-from bench.common.rounds import Turn, ratio_of, share_of, take_turns
+from bench.common.rounds import Turn, limit_of, ratio_of, share_of, take_turns
 from bench.growth import Cost, exponent
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +30,7 @@ def test_shares_and_ratios_are_taken_within_rounds() -> None:
     theirs = [Turn(2.0, 100.0, 0.0, None), Turn(6.0, 100 / 3, 0.0, None), Turn(2.0, 100.0, 0.0, None)]
     assert share_of(mine, 80.0) == pytest.approx(0.8)
     assert ratio_of(theirs, mine) == 2.0
+    assert limit_of(mine) == "sgemm at 33–100 GFLOP/s"
 
 
 def test_contestants_take_turns_with_the_rate_around_each() -> None:
