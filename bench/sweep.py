@@ -3,7 +3,8 @@
 python -m bench.sweep [--store DIR] [--on EXECUTOR] [--tiny]
 
 Needs CALIPERS_DATA, CALIPERS_MODELS and CALIPERS_WEIGHTS. 200 rows of each table; 200 queries on the 500 documents of
-SciFact that hold their answers; 20 queries of TREC DL 2019 with 10 passages each. `--tiny` takes one tiny model.
+SciFact that hold their answers; 20 queries of TREC DL 2019 with 10 passages each. `--tiny` takes one tiny graph, whose
+jobs need no PyTorch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.support.exporting import export_masked_lm
 from tests.support.masked_models import PIECES, make_model
 
 from calipers.runs.store import Store
@@ -54,7 +56,7 @@ tasks:
 
 TINY = """
 defaults: {{samples: 10}}
-models: [{{id: tiny, reference: "{folder}/tiny/bert", precisions: [int8-dynamic]}}]
+models: [{{id: tiny, reference: "onnx:{folder}/tiny/bert/onnx", precisions: [int8-dynamic]}}]
 tasks: [{{id: words, task: fill-mask, dataset: "{folder}/words.txt"}}]
 """
 
@@ -62,6 +64,8 @@ tasks: [{{id: words, task: fill-mask, dataset: "{folder}/words.txt"}}]
 def write_registry(folder: Path, *, tiny: bool = False) -> Path:
     for family in FAMILIES[:1] if tiny else FAMILIES:
         make_model(family, folder / "tiny" / family)
+    if tiny:
+        export_masked_lm(folder / "tiny" / FAMILIES[0], folder / "tiny" / FAMILIES[0] / "onnx")
     words = [" ".join(PIECES[(i * 7 + j * 3) % 27] for j in range(12)) for i in range(200)]
     (folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     registry = folder / "registry.yaml"
