@@ -33,6 +33,14 @@ os.environ["CALIPERS_SANDBOX"] = "never"
 # took 0.1 s.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers share the cores: a second thread of numpy's products takes one from another worker and mostly looks for
+    work there. Workers and what they start inherit this; a test file run alone has all cores."""
+    if config.getoption("numprocesses", default=None):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 # Properties: the same few examples in every `make test`, many new ones in `make test-slow`, which prints its seed.
 # Neither keeps a database: an example that failed is written into its test with @example.
 settings.register_profile("test", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True)
