@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from calipers.cli import demo_steps as demo
-from tests.support import schemas
+from tests.support import exports, schemas
 from tests.support.processes import SHARED, Request, Starter, helper, start_fresh
 from tests.support.samples import PAIRS, Run, write_jsonl
 
@@ -39,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     work there. Workers and what they start inherit this; a test file run alone has all cores."""
     if config.getoption("numprocesses", default=None):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if exports.PLACE not in os.environ:  # workers have that of the process that starts them
+        folder = TemporaryDirectory(prefix="calipers-exports-")
+        config.add_cleanup(folder.cleanup)
+        os.environ[exports.PLACE] = folder.name
 
 
 # Properties: the same few examples in every `make test`, many new ones in `make test-slow`, which prints its seed.
@@ -86,8 +90,16 @@ def built(tiny_bert: Path, few_texts: Path, tmp_path_factory: pytest.TempPathFac
     from tests.support.build_models import run
 
     folder = tmp_path_factory.mktemp("built") / "out"
-    run(tiny_bert, folder, "w8a8", few_texts)
+    with exports.known_exports():
+        run(tiny_bert, folder, "w8a8", few_texts)
     return folder
+
+
+@pytest.fixture
+def known_exports() -> Iterator[None]:
+    """For tests of builds that test something else than the export."""
+    with exports.known_exports():
+        yield
 
 
 def shared(variable: str, name: str) -> Path:
