@@ -1,4 +1,4 @@
-"""Graphs that were exported before, by this test worker or another: torch.onnx takes two seconds for the smallest model.
+"""Graphs that were exported before, by this test worker or another: torch.onnx takes two seconds for a tiny model.
 
 What is kept lasts as long as one run of pytest. Tests of the export itself do not use it.
 """
