@@ -45,6 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[exports.PLACE] = folder.name
 
 
+# The files that take longest, for two workers to begin with: one of them at the end would leave the other idle.
+LONG = (
+    *("bench/test_benches.py", "tasks/test_fill_mask.py", "real/test_numbers.py", "comparison/test_compare.py"),
+    *("hostile/test_hostile.py", "service/test_flags.py", "cli/test_cli.py", "attribution/test_held.py"),
+    *("models/test_torch_pairs.py", "fidelity/test_parity.py", "diagnosis/test_diagnose_rankers.py"),
+    *("attribution/test_api.py", "artifacts/test_reproduction.py", "artifacts/test_stages.py", "sweeps/test_sweep.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files come first; their order, and all others, stay random."""
+    files = {Path(__file__).parent / name for name in LONG}
+    items.sort(key=lambda item: item.path not in files)
+
+
 # Properties: the same few examples in every `make test`, many new ones in `make test-slow`, which prints its seed.
 # Neither keeps a database: an example that failed is written into its test with @example.
 settings.register_profile("test", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True)
