@@ -156,6 +156,5 @@ def test_scale(bench: Run, tmp_path: Path, encoder: Path) -> None:
             tmp_path / f"{name}.jsonl", [{**row, "sentence1": f"{name} {i}"} for i, row in enumerate(PAIRS * 9)]
         )
     small = ("--model", encoder, "--data", tmp_path, "--small", "2,4")
-    assert "16 ×" in bench(
-        "scale", *small, start=start_fresh
-    )  # it settles the threads of libraries before their import
+    # In an interpreter of its own: it settles the threads of libraries before they are imported.
+    assert "16 ×" in bench("scale", *small, start=start_fresh)
