@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from tests.support.samples import PAIRS, Run, write_jsonl
 
 # What a shell starts in the background ignores Ctrl-C, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+gc.disable()  # until all tests are collected
 
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -43,6 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = TemporaryDirectory(prefix="calipers-exports-")
         config.add_cleanup(folder.cleanup)
         os.environ[exports.PLACE] = folder.name
+
+
+def pytest_collection_finish() -> None:
+    """What collection made stays to the end: it need not be searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 # The files that take longest, for two workers to begin with: one of them at the end would leave the other idle.
