@@ -147,7 +147,12 @@ def test_trust_quality(bench: Run, tmp_path: Path, encoder: Path) -> None:
 
 
 def test_sweep(bench: Run) -> None:
-    assert "second run" in bench("sweep", "--tiny")
+    assert bench("sweep", "--tiny").count("2 cells (1 PASS, 1 without a label), exit code 0") == 2
+
+
+@pytest.mark.slow
+def test_sweep_of_a_model_in_pytorch(bench: Run) -> None:
+    assert bench("sweep", "--tiny", "torch").count("2 cells (1 PASS, 1 without a label), exit code 0") == 2
 
 
 def test_scale(bench: Run, tmp_path: Path, encoder: Path) -> None:
