@@ -9,6 +9,9 @@ SEED  ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**31))')
 WORKERS = -n auto --dist loadfile --no-loadscope-reorder
 ORDER  = -p randomly -p no:cacheprovider --randomly-seed $(SEED)
 
+# Byte code is kept, or every worker and every process that a test starts would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow fuzz packages test-alone lint format bench bench-check studies docs constraints release clean
 
