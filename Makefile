@@ -6,7 +6,11 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 # Tests run in a random order, printed with its seed: `make test SEED=7` repeats one.
 SEED  ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**31))')
+WORKERS = -n auto --dist loadfile --no-loadscope-reorder
 ORDER  = -p randomly -p no:cacheprovider --randomly-seed $(SEED)
+
+# Byte code is kept, or every worker and every process that a test starts would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow fuzz packages test-alone lint format bench bench-check studies docs constraints release clean
@@ -32,10 +36,10 @@ demo: $(VENV)/.base  ## set up, then measure a real model on the bundled sample
 	@$(BIN)/calipers demo
 
 test: $(VENV)/.dev lint  ## set up, then everything a change must pass: ruff, mypy, pytest
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow' $(ORDER)
+	@$(BIN)/python -m pytest $(WORKERS) -m 'not slow' $(ORDER)
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes, and all properties with many random examples
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m 'slow or hypothesis' --hypothesis-profile slow \
+	@$(BIN)/python -m pytest $(WORKERS) -m 'slow or hypothesis' --hypothesis-profile slow \
 		--hypothesis-seed $(SEED) $(ORDER)
 
 fuzz: $(VENV)/.dev  ## the parsers under a fuzzer, ten minutes in all (installs atheris)

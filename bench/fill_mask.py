@@ -12,11 +12,8 @@ layers on the real tokens of a text (the last feed-forward and the head at one p
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +22,7 @@ from statistics import median
 import numpy as np
 
 from bench.common.entries import Entry, named, record
+from bench.common.processes import OwnProcesses
 from bench.common.rounds import sgemm_rate
 from calipers import models, tasks
 from calipers.cli import demo_steps as demo
@@ -136,16 +134,14 @@ def needed_gflop(name: str, dataset: Dataset) -> float:
     return float((per_row * (lengths - 2)).sum() / (lengths - 2).sum() / 1e9)
 
 
-def compare(folder: str, asked: argparse.Namespace) -> dict[str, dict[str, float]]:
+def compare(folder: Path, asked: argparse.Namespace, processes: OwnProcesses) -> dict[str, dict[str, float]]:
     """Per contestant the median seconds for a token, and the highest memory, over the rounds."""
     rounds: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for _ in range(asked.rounds):
         for way, done in rounds.items():
-            command = [sys.executable, "-W", "ignore", "-m", "bench.fill_mask", "--way", way, "--folder", folder]
-            command += ["--data", str(asked.data), "--texts", str(asked.texts), "--loop", str(asked.loop)]
             before = sgemm_rate()
-            ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-            done.append({**json.loads(ran.stdout.splitlines()[-1]), "rate": max(before, sgemm_rate())})
+            measured = processes.run(run, way, folder, asked.data, asked.texts, asked.loop)
+            done.append({**measured, "rate": max(before, sgemm_rate())})
     return {
         way: {
             "tokens": done[0]["tokens"],
@@ -165,13 +161,8 @@ def main() -> None:
     parser.add_argument("--loop", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--models", nargs="*", default=list(MEASURED))
-    parser.add_argument("--way", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.way:
-        print(json.dumps(run(asked.way, asked.folder, asked.data, asked.texts, asked.loop)))
-        return
-
+    processes = OwnProcesses(len(asked.models) * asked.rounds * len(WAYS))
     dataset = rows(asked.data, asked.texts)
     for name in asked.models:
         with tempfile.TemporaryDirectory() as place:
@@ -179,7 +170,7 @@ def main() -> None:
             gflop = needed_gflop(name, dataset)
             print(f"\n{name}, vocabulary {MODELS[name][2]:,}: {gflop:.2f} GFLOP a token")
             print(f"{'':40}{'tokens':>7}{'ms/token':>10}{'× (a)':>8}{'× (b)':>8}{'of sgemm':>10}{'memory GB':>11}")
-            found = compare(place, asked)
+            found = compare(Path(place), asked, processes)
             loops = found["loop-512"]["each"], found["loop"]["each"]
             for way, title in WAYS.items():
                 tokens, memory, each = (found[way][key] for key in ("tokens", "memory", "each"))

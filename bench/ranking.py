@@ -20,8 +20,6 @@ import argparse
 import itertools
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -34,6 +32,7 @@ import numpy as np
 from tests.support.rankings import from_runs, ideal_of_retrieved
 
 from bench.common.entries import Entry, named, record
+from bench.common.processes import OwnProcesses
 from bench.common.rounds import sgemm_rate
 from calipers import models, tasks
 from calipers.core import SILENT, Dataset
@@ -61,11 +60,11 @@ def pairs(dataset: Dataset) -> list[tuple[str, str]]:
     return list(dict.fromkeys((query, document.text) for query, documents in both for document in documents))
 
 
-def run(way: str, asked: argparse.Namespace) -> dict[str, Any]:
+def run(way: str, graph: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """One contestant, in this process."""
     dataset = rows(asked.data, asked.queries)
     prepare = prepare_theirs if way == "theirs" else prepare_ours
-    measure = prepare(asked.model if way != "onnx" else asked.graph, way, dataset)
+    measure = prepare(asked.model if way != "onnx" else graph, way, dataset)
     wall, cpu = time.perf_counter(), time.process_time()
     figures = measure()
     found = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
@@ -118,17 +117,7 @@ def needed_gflop(model: Path, texts: list[tuple[str, str]]) -> tuple[float, int]
     return float(config["num_hidden_layers"] * (per_token * lengths).sum() / 1e9), int(lengths.sum())
 
 
-def ask(way: str, graph: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    """The same in a process of its own."""
-    command = [sys.executable, "-W", "ignore", "-m", "bench.ranking", "--way", way, "--graph", str(graph)]
-    command += ["--data", str(asked.data), "--model", str(asked.model)]
-    command += ["--queries", str(asked.queries)] if asked.queries else []
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return found
-
-
-def compare_inference(asked: argparse.Namespace) -> dict[str, dict[str, float]]:
+def compare_inference(asked: argparse.Namespace, processes: OwnProcesses) -> dict[str, dict[str, float]]:
     from tests.support.exporting import export_cross_encoder
 
     texts = pairs(rows(asked.data, asked.queries))
@@ -138,7 +127,7 @@ def compare_inference(asked: argparse.Namespace) -> dict[str, dict[str, float]]:
         graph = export_cross_encoder(asked.model, Path(folder))
         for _ in range(asked.rounds):
             for way, done in found.items():
-                before, answer = sgemm_rate(), ask(way, graph, asked)
+                before, answer = sgemm_rate(), processes.run(run, way, graph, asked)
                 done.append({**answer, "rate": max(before, sgemm_rate())})
     for way, done in found.items():
         for name, value in found["theirs"][0]["figures"].items():
@@ -301,15 +290,10 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--metric-rounds", type=int, default=3)
     parser.add_argument("--sklearn-queries", type=int, default=500)
-    parser.add_argument("--way", help=argparse.SUPPRESS)
-    parser.add_argument("--graph", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.way:
-        print(json.dumps(run(asked.way, asked)))
-        return
     report: dict[str, Any] = {}
     if asked.part != "metrics":
-        report["inference"] = compare_inference(asked)
+        report["inference"] = compare_inference(asked, OwnProcesses(asked.rounds * len(WAYS)))
     if asked.part != "inference":
         report["metrics"] = report_metrics(asked)
     print(json.dumps(report))

@@ -1,9 +1,10 @@
 """A nightly sweep of the real models at hand and tiny ones of six families: how long the first and the second run take.
 
-python -m bench.sweep [--store DIR] [--on EXECUTOR] [--tiny]
+python -m bench.sweep [--store DIR] [--on EXECUTOR] [--tiny [torch]]
 
 Needs CALIPERS_DATA, CALIPERS_MODELS and CALIPERS_WEIGHTS. 200 rows of each table; 200 queries on the 500 documents of
-SciFact that hold their answers; 20 queries of TREC DL 2019 with 10 passages each. `--tiny` takes one tiny model.
+SciFact that hold their answers; 20 queries of TREC DL 2019 with 10 passages each. `--tiny` takes one tiny model
+alone: a graph, whose jobs need no PyTorch, or with `--tiny torch` its folder.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.support.exporting import export_masked_lm
 from tests.support.masked_models import PIECES, make_model
 
 from calipers.runs.store import Store
@@ -54,19 +56,22 @@ tasks:
 
 TINY = """
 defaults: {{samples: 10}}
-models: [{{id: tiny, reference: "{folder}/tiny/bert", precisions: [int8-dynamic]}}]
+models: [{{id: tiny, reference: "{tiny}:{folder}/{tiny}", precisions: [int8-dynamic]}}]
 tasks: [{{id: words, task: fill-mask, dataset: "{folder}/words.txt"}}]
 """
 
 
-def write_registry(folder: Path, *, tiny: bool = False) -> Path:
-    for family in FAMILIES[:1] if tiny else FAMILIES:
-        make_model(family, folder / "tiny" / family)
+def write_registry(folder: Path, tiny: str | None = None) -> Path:
     words = [" ".join(PIECES[(i * 7 + j * 3) % 27] for j in range(12)) for i in range(200)]
     (folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     registry = folder / "registry.yaml"
-    registry.write_text((TINY if tiny else REGISTRY).format(folder=folder), encoding="utf-8")
-    if not tiny:
+    registry.write_text((TINY if tiny else REGISTRY).format(folder=folder, tiny=tiny), encoding="utf-8")
+    if tiny:
+        make_model("bert", folder / "torch")
+        export_masked_lm(folder / "torch", folder / "onnx")
+    else:
+        for family in FAMILIES:
+            make_model(family, folder / "tiny" / family)
         _write_data(folder)
     return registry
 
@@ -109,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--on", default="local")
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--tiny", nargs="?", const="onnx", choices=("onnx", "torch"))
     arguments = parser.parse_args()
     with TemporaryDirectory() as temporary:
         registry = write_registry(Path(temporary), tiny=arguments.tiny)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -13,12 +14,14 @@ import pytest
 from hypothesis import settings
 
 from calipers.cli import demo_steps as demo
-from tests.support import schemas
+from tests.support import exports, schemas
 from tests.support.processes import SHARED, Request, Starter, helper, start_fresh
 from tests.support.samples import PAIRS, Run, write_jsonl
 
 # What a shell starts in the background ignores Ctrl-C, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+gc.disable()  # until all tests are collected
 
 # No test may reach for the hub: what it asks for must be on this machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -32,6 +35,40 @@ os.environ["CALIPERS_SANDBOX"] = "never"
 # turn into most of the work: on a busy machine, 20 passes through a tiny layer took 1.4 s of CPU; with this, 400 passes
 # took 0.1 s.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers share the cores: a second thread of numpy's products takes one from another worker and mostly looks for
+    work there. Workers and what they start inherit this; a test file run alone has all cores."""
+    if config.getoption("numprocesses", default=None):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if exports.PLACE not in os.environ:  # workers have that of the process that starts them
+        folder = TemporaryDirectory(prefix="calipers-exports-")
+        config.add_cleanup(folder.cleanup)
+        os.environ[exports.PLACE] = folder.name
+
+
+def pytest_collection_finish() -> None:
+    """What collection made stays to the end: it need not be searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+# The files that take longest, for two workers to begin with: one of them at the end would leave the other idle.
+LONG = (
+    *("bench/test_benches.py", "tasks/test_fill_mask.py", "real/test_numbers.py", "comparison/test_compare.py"),
+    *("hostile/test_hostile.py", "service/test_flags.py", "cli/test_cli.py", "attribution/test_held.py"),
+    *("models/test_torch_pairs.py", "fidelity/test_parity.py", "diagnosis/test_diagnose_rankers.py"),
+    *("attribution/test_api.py", "artifacts/test_reproduction.py", "artifacts/test_stages.py", "sweeps/test_sweep.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files come first; their order, and all others, stay random."""
+    files = {Path(__file__).parent / name for name in LONG}
+    items.sort(key=lambda item: item.path not in files)
+
 
 # Properties: the same few examples in every `make test`, many new ones in `make test-slow`, which prints its seed.
 # Neither keeps a database: an example that failed is written into its test with @example.
@@ -78,8 +115,16 @@ def built(tiny_bert: Path, few_texts: Path, tmp_path_factory: pytest.TempPathFac
     from tests.support.build_models import run
 
     folder = tmp_path_factory.mktemp("built") / "out"
-    run(tiny_bert, folder, "w8a8", few_texts)
+    with exports.known_exports():
+        run(tiny_bert, folder, "w8a8", few_texts)
     return folder
+
+
+@pytest.fixture
+def known_exports() -> Iterator[None]:
+    """For tests of builds that test something else than the export."""
+    with exports.known_exports():
+        yield
 
 
 def shared(variable: str, name: str) -> Path:

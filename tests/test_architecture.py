@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -49,18 +50,22 @@ def read_sources() -> dict[str, str]:
 
 def imports(text: str, modules: Mapping[str, str]) -> Iterator[str]:
     """Our own modules that a text imports, at its top or inside a function. The package itself counts for nothing."""
+    for name in imported_names(text):
+        inside = name.removeprefix("calipers.")
+        if inside != name:
+            yield inside if inside in modules else inside.rpartition(".")[0] or inside
+
+
+@cache
+def imported_names(text: str) -> tuple[str, ...]:
+    names: list[str] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            inside = name.removeprefix("calipers.")
-            if inside != name:
-                yield inside if inside in modules else inside.rpartition(".")[0] or inside
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(names)
 
 
 def violations(sources: Mapping[str, str]) -> list[str]:

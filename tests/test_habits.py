@@ -15,6 +15,7 @@ import yaml
 
 import calipers
 from calipers.cli import run
+from tests.conftest import LONG
 from tests.support.checkout import copy_tree
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +39,10 @@ def test_the_workflow_runs_make_test_on_every_version() -> None:
     assert "PYTHON" in read("Makefile")
     declared = re.findall(r"Python :: (3\.\d+)", read("pyproject.toml"))
     assert job["strategy"]["matrix"]["python"] == (declared or ["3.11", "3.12", "3.13"])
+
+
+def test_the_long_files_that_come_first_are_there() -> None:
+    assert [name for name in LONG if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_the_hooks_are_the_commands_of_make_lint() -> None:

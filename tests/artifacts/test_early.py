@@ -65,6 +65,7 @@ def test_a_name_is_looked_up_in_the_float_graph_where_that_is_there(
         api.plan(str(tiny_bert), tmp_path, recipe, given)
 
 
+@pytest.mark.usefixtures("known_exports")
 def test_a_name_is_looked_up_in_the_result_of_fp32(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:
     small.run(tiny_bert, tmp_path / "out", "fp32", few_texts, keep_stages=False)
     recipe = Recipe("int4", exclude=("node_MatMul_99999",))
@@ -86,6 +87,7 @@ def test_an_input_that_is_quantised_already_is_reported(
         small.run(built / "model_w8a8.onnx", tmp_path / "out", precision, few_texts, stages=stages)
 
 
+@pytest.mark.usefixtures("known_exports")
 def test_half_precision_is_no_float_graph_to_begin_with(tiny_bert: Path, few_texts: Path, tmp_path: Path) -> None:
     small.run(tiny_bert, tmp_path / "half", "fp16", few_texts, keep_stages=False)
     with pytest.raises(RequestError, match=r"model_fp16\.onnx is already quantised \(\d+ weights in float16\)"):

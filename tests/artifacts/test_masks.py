@@ -106,6 +106,7 @@ def test_a_graph_of_fixed_length_is_tried_with_other_tokens_in_its_padding(
     assert leak.largest <= 1e-4
 
 
+@pytest.mark.usefixtures("known_exports")
 def test_a_build_whose_padding_leaks_is_refused(
     tiny_bert: Path, few_texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from calipers.core import RequestError
 from tests.support import build_models as small
 
 
+@pytest.mark.usefixtures("known_exports")
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_the_recipe_of_a_manifest_gives_the_same_bytes(
     suffix: str, tiny_bert: Path, built: Path, tmp_path: Path, few_texts: Path

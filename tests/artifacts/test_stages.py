@@ -25,6 +25,8 @@ from calipers.runs import api
 from tests.support import build_models as small
 from tests.support.exporting import fix_shape
 
+pytestmark = pytest.mark.usefixtures("known_exports")
+
 
 def stage_names(found: Manifest) -> list[str]:
     return [stage.name for stage in found.stages]

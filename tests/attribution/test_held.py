@@ -18,8 +18,11 @@ from calipers.attribution import api
 from calipers.attribution.records import Attribution, AttributionOptions
 from calipers.core import RequestError, Thresholds
 from calipers.runs.protocol import Protocol
+from tests.support.exports import known_exports
 from tests.support.faults import Sound
 from tests.support.graph_form import check_form
+
+pytestmark = pytest.mark.usefixtures("known_exports")
 
 STRICT = {"cosine_spearman": Thresholds(1e-9, 2e-9)}  # so that there is something to fix
 
@@ -29,9 +32,10 @@ def folder(sound: Sound, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """w8a8 from other texts than `attribute` would take, and fp32 beside it."""
     place = tmp_path_factory.mktemp("held")
     (place / "texts.txt").write_text("the dog runs\na cat sleeps near the house\n")
-    for recipe in (Recipe("w8a8"), Recipe("fp32")):
-        options = BuildOptions(task=sound.task, calibration=str(place / "texts.txt"))
-        artifacts.build(str(sound.folder), place / "built", recipe=recipe, options=options)
+    options = BuildOptions(task=sound.task, calibration=str(place / "texts.txt"))
+    with known_exports():
+        for recipe in (Recipe("w8a8"), Recipe("fp32")):
+            artifacts.build(str(sound.folder), place / "built", recipe=recipe, options=options)
     return place / "built"
 
 

@@ -33,7 +33,7 @@ FEW = 30  # queries
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first queries of the sample shop, one of them with a label that tries to break out."""
-    folder = sample.write(tmp_path_factory.mktemp("shop"))
+    folder = sample.write(tmp_path_factory.mktemp("shop"), products=1000)
     rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()][:FEW]
     for number, row in enumerate(rows):
         row["kind"] = "<script>alert(1)</script>" if number % 2 else "a"

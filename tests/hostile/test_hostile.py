@@ -29,7 +29,7 @@ from tests.support.processes import Starter
 SEED = int(os.environ.get("CALIPERS_HOSTILE_SEED", "30"))
 COUNT = int(os.environ.get("CALIPERS_HOSTILE_COUNT", "1200"))
 REQUESTS = int(os.environ.get("CALIPERS_HOSTILE_REQUESTS", "300"))
-SAMPLE_SECONDS = 45.0
+SAMPLE_SECONDS = 15.0
 STATUSES = frozenset(
     ("", "100", "200", "307", "400", "401", "404", "405", "408", "409", "411", "413", "422", "429", "431", "503")
 )

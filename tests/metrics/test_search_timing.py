@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from calipers.metrics import indexes, search
 from calipers.metrics.search_timing import SearchWork, count_searches, measure_rate
@@ -66,12 +66,19 @@ def test_the_share_is_of_the_rate_of_a_product(monkeypatch: pytest.MonkeyPatch) 
 
 def test_permitted_threads() -> None:
     assert permitted_threads() == available_cores()
-    with at_most(1):
-        assert permitted_threads() == 1
-        assert {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"} <= {1}
-        with at_most(None):
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        with at_most(1):
             assert permitted_threads() == 1
+            assert blas_threads() <= {1}
+            with at_most(None):
+                assert permitted_threads() == 1
+        assert blas_threads() == before
     assert permitted_threads() == available_cores()
+
+
+def blas_threads() -> set[int]:
+    return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
 
 
 def test_the_environment_is_put_back_and_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +113,8 @@ print(before, middle, threads())
     if not os.path.isdir("/proc/self/task"):
         pytest.skip("this system does not list the threads of a process")
     command = [sys.executable, "-c", code, os.path.join(minilm, "tokenizer.json")]
-    env = {k: v for k, v in os.environ.items() if k not in ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")}
+    settings = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    env = {k: v for k, v in os.environ.items() if k not in settings}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     before, limited, free = map(int, done.stdout.split())
     assert limited == before

@@ -10,6 +10,8 @@ import onnx
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
+from tests.support.exports import export_once
+
 
 class _First(torch.nn.Module):
     """The first output of a model: token embeddings, or logits."""
@@ -51,19 +53,23 @@ def _export(model: torch.nn.Module, folder: Path, target: Path, names: list[str]
     longest = model.config.max_position_embeddings
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=longest)}
     target.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            _First(model, names).eval(),
-            tuple(examples[name] for name in names),
-            target / "model.onnx",
-            input_names=names,
-            output_names=[output],
-            dynamic_shapes=(tuple([shape] * len(names)),),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+
+    def make(path: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                _First(model, names).eval(),
+                tuple(examples[name] for name in names),
+                path,
+                input_names=names,
+                output_names=[output],
+                dynamic_shapes=(tuple([shape] * len(names)),),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+
+    export_once(make, target / "model.onnx", model, names, output)
     copy_settings(folder, target)
     return target / "model.onnx"
 

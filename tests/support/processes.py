@@ -35,7 +35,9 @@ SHARED = (
 
 @dataclass(frozen=True)
 class Request:
-    """A command line, where it runs, and the files that its stdout and stderr go to."""
+    """A command line, where it runs, and the files that its stdout and stderr go to.
+
+    Without `python` in front it is one of calipers."""
 
     words: list[str]
     folder: str
@@ -115,7 +117,11 @@ def become(request: Request) -> int:
         os.dup2(os.open(file, os.O_CREAT | (os.O_WRONLY if number else os.O_RDONLY) | os.O_NOCTTY), number)
     code: Any = 0
     try:
-        if request.words[:1] == ["python"]:
+        if request.words[:2] == ["python", "-m"]:
+            sys.path.insert(0, request.folder)
+            sys.argv = list(request.words[2:])
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        elif request.words[:1] == ["python"]:
             sys.argv = list(request.words[1:])
             runpy.run_path(sys.argv[0], run_name="__main__")
         else:

@@ -106,12 +106,12 @@ class Fault:
 
     def embed(self, folder: Path, texts: list[str]) -> list[list[float]]:
         """Every text alone, unless `batch`: padding then counts as text."""
-        tokenizer, model = _load(folder, self.dtype)
+        tokenizer, _ = _load(folder, self.dtype)
         texts = [self.prompt + self._edit(text) for text in texts]
         texts = [text.lower() for text in texts] if self.lower else texts
         rows = [self._frame(tokenizer, text) for text in texts]
         width = max(map(len, rows)) if self.batch else 0
-        vectors = [self._pool(model, [*row, *[0] * (width - len(row))]) for row in rows]
+        vectors = [self._pool(folder, (*row, *[0] * (width - len(row)))) for row in rows]
         vectors = [v[: self.size] for v in vectors]
         if self.normalize:
             vectors = [v / np.linalg.norm(v) for v in vectors]
@@ -131,9 +131,9 @@ class Fault:
         ids = tokenizer(text, truncation=True, max_length=self.cut)["input_ids"]
         return list(ids[0 if self.bos else 1 : len(ids) if self.eos else -1])
 
-    def _pool(self, model: Any, ids: list[int]) -> np.ndarray:
+    def _pool(self, folder: Path, ids: tuple[int, ...]) -> np.ndarray:
         with torch.inference_mode(), _LOCK:
-            tokens = model(torch.tensor([ids])).last_hidden_state[0]
+            tokens = _states(folder, self.dtype, ids)
             pooled = {"mean": tokens.mean(0), "cls": tokens[0], "max": tokens.max(0).values, "last": tokens[-1]}
             return np.asarray(pooled[self.pooling].float().numpy())
 
@@ -142,6 +142,13 @@ class Fault:
 def _load(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     model = transformers.AutoModel.from_pretrained(folder, dtype=dtype, add_pooling_layer=False).eval()
     return transformers.AutoTokenizer.from_pretrained(folder), model
+
+
+@cache
+def _states(folder: Path, dtype: torch.dtype, ids: tuple[int, ...]) -> torch.Tensor:
+    """Of the last layer, once for all faults that behave alike up to it."""
+    states: torch.Tensor = _load(folder, dtype)[1](torch.tensor([ids])).last_hidden_state[0]
+    return states
 
 
 @contextmanager
