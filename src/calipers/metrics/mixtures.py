@@ -31,7 +31,7 @@ def pearson_mixtures(values: Floats, gold: Floats, floor: float) -> Exchanged | 
     if not n:
         return None
     centred = gold[:n] - gold[:n].mean()
-    variance = float(centred @ centred / n)
+    variance = float(np.einsum("i,i->", centred, centred)) / n
     whole, second, change = np.empty((3, 1)), np.empty((3, 1)), np.empty((3, n))
     one, other = values[:n], values[n:]
     for i, (factor, other_factor) in enumerate(((np.ones(1), np.ones(1)), (one, other), (centred, centred))):
