@@ -140,13 +140,13 @@ def _points(statistic: Callable[[Floats, Floats], Jackknifed], column: str) -> C
     """A correlation with gold, times 100, over the pairs that have a similarity."""
 
     def prepare(outcomes: Columns) -> Statistic:
-        given = [outcomes["gold"], outcomes[column]]
-        known = ~np.isnan(given[-1])
-        if known.all():  # of a million pairs the columns are most of the memory: neither copied nor held here
-            return statistic(given.pop(), given.pop()).then(lambda points: 100.0 * points)
-        gold, values = (each[known] for each in given)
-        whole = statistic(values, gold).among(np.flatnonzero(known), len(known))
-        return whole.then(lambda points: 100.0 * points)
+        pair = [outcomes["gold"], outcomes[column]]
+        has_value = ~np.isnan(pair[1])
+        if has_value.all():  # of a million pairs the columns are most of the memory: neither copied nor held here
+            return statistic(pair.pop(), pair.pop()).then(lambda points: 100.0 * points)
+        gold, values = (each[has_value] for each in pair)
+        among = statistic(values, gold).among(np.flatnonzero(has_value), len(has_value))
+        return among.then(lambda points: 100.0 * points)
 
     return prepare
 
