@@ -17,6 +17,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -92,12 +93,14 @@ def make_vectors(folder: Path, size: int) -> Path:
 Run = tuple[float, float, float]  # CPU seconds, and MB at the peak: anonymous and resident
 
 
-def watch(process: int, peaks: list[float], done: threading.Event) -> None:
-    """Anonymous memory of a process, in MB, until it is done."""
+def watch(process: int, peaks: dict[str, float], done: threading.Event) -> None:
+    """The peaks of the memory of a process, in MB, until it is done. What the system counts itself (ru_maxrss) begins
+    with what this process held when it started the other."""
     while not done.wait(0.01):
-        with suppress(OSError, StopIteration):
-            lines = Path(f"/proc/{process}/status").read_text().splitlines()
-            peaks.append(int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024)
+        with suppress(OSError):
+            status = Path(f"/proc/{process}/status").read_text()
+            for name, size in re.findall(r"^(RssAnon|VmRSS):\s+(\d+)", status, re.MULTILINE):
+                peaks[name] = max(peaks[name], int(size) / 1024)
 
 
 def run(arguments: Sequence[str], store: Path) -> Run:
@@ -105,7 +108,7 @@ def run(arguments: Sequence[str], store: Path) -> Run:
     command = [sys.executable, "-W", "ignore", "-m", "calipers", *arguments]
     with tempfile.TemporaryFile() as out:
         started = subprocess.Popen(command, env={**os.environ, "CALIPERS_STORE": str(store)}, stdout=out, stderr=out)
-        peaks, done = [0.0], threading.Event()
+        peaks, done = {"RssAnon": 0.0, "VmRSS": 0.0}, threading.Event()
         watcher = threading.Thread(target=watch, args=(started.pid, peaks, done))
         watcher.start()
         _, status, usage = os.wait4(started.pid, 0)
@@ -116,7 +119,7 @@ def run(arguments: Sequence[str], store: Path) -> Run:
         said = out.read().decode()
     if started.returncode not in (0, 1, 5):
         raise SystemExit(f"{' '.join(arguments)} failed: {said[-500:]}")
-    return usage.ru_utime + usage.ru_stime, max(peaks), usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime, peaks["RssAnon"], peaks["VmRSS"]
 
 
 def pairs(size: int, folder: Path, model: str) -> Run:
