@@ -54,6 +54,16 @@ def test_eight_gigabytes_are_refused(tmp_path: Path, tokenizer: Path) -> None:
         load_model(str(path))
 
 
+@pytest.mark.parametrize("place", ["9" * 5000, "/dev/null", "a\tb"])
+def test_a_cache_that_cannot_be_costs_a_trial_only(
+    place: str, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = graph(tmp_path / "sound", tokenizer)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    load_model(str(path))
+
+
 def test_what_passed_is_not_tried_again(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = graph(tmp_path / "sound", tokenizer)
     load_model(str(path))
