@@ -123,8 +123,9 @@ def permutation_p(differences: Floats, *, permutations: int, seed: int) -> float
 
 
 def is_clear(seen: int, done: int) -> bool:
-    """Whether `seen` of so many permutations say enough: nobody calls a p-value small that is above a quarter in the
-    first 1,999. Its standard error is 0.011 at most then, and a value below that is the one of all permutations.
+    """Whether `seen` of so many permutations say enough: nobody calls a p-value small that is above a quarter in 1,999
+    or more. Its standard error is 0.011 at most then. A value of a quarter or less is always the one of all
+    permutations, so that no test at such a level rejects more often.
 
     >>> is_clear(500, 1_999), is_clear(499, 1_999), is_clear(500, 1_000)
     (True, False, False)
